@@ -30,7 +30,7 @@ pub struct FleetConnection {
 }
 
 impl FleetConnection {
-    /// Takes over a connected bus. The clocks count as equal where the server does not tell its time.
+    /// Wraps a connected bus. Without the time of the server, the clocks count as equal.
     pub async fn new(operator: Operator, bus: Bus, node_keys: NodeKeys, host: Host) -> Self {
         let subjects = Subjects::new(&operator.fleet);
         let server_time = bus.server_time(&subjects.stream("STATE")).await;
@@ -38,17 +38,17 @@ impl FleetConnection {
         Self { operator, bus, subjects, node_keys: Arc::new(node_keys), host, clock_offset }
     }
 
-    /// The time of this machine.
+    /// Returns the time of this machine.
     pub fn now(&self) -> Timestamp {
         self.host.now()
     }
 
-    /// The time by the server's clock, which the ages of states refer to. Nothing is signed with it.
+    /// Returns the time by the clock of the server, for the ages of states. No signature uses this time.
     pub fn server_now(&self) -> Timestamp {
         self.now().saturating_sub(self.clock_offset).unwrap_or_else(|_| self.now())
     }
 
-    /// Marks the nodes that the operator named: their keys are pinned, however many other nodes are new.
+    /// Marks the nodes that the operator named: their keys are pinned, for any number of other new nodes.
     pub fn expect(&self, to: &Target) {
         if let Some(Selector::Nodes(nodes)) = to.selector() {
             self.node_keys.expect(nodes);

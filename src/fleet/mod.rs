@@ -1,11 +1,17 @@
-//! The half of the operator: choose nodes, sign and send commands, follow jobs, read the status of the fleet.
+//! The side of the operator: choose nodes, sign and send commands, follow jobs, read the status of the fleet.
 //!
-//! `connection.rs` is an operator connected to a fleet; `setup` has the configuration, the streams and the permissions of roles.
-//! A command goes through `targeting` (the nodes that must answer, and the keys that verify them) and `job` (prepare, sign,
-//! send, follow). `plan.rs` has dry runs and their approval, `rollout` the waves and the overrides of an operator,
-//! `desired_state` the assignments of channels, `trust.rs` the publication of trust bundles.
-//! `status.rs` is the fleet by the states of its nodes, `audit` the record of jobs and its proof.
-//! Nothing here prints: `cli` renders.
+//! - `connection.rs`: an operator that is connected to a fleet.
+//! - `setup`: the configuration of an operator, the streams, and the permissions of roles on the server.
+//! - `targeting`: the nodes that must answer a command, their liveness, and the keys that verify them.
+//! - `job`: prepare, sign, send and follow a command.
+//! - `plan.rs`: plans of dry runs, and their approval.
+//! - `rollout`: waves, halt, resume and go-ahead.
+//! - `desired_state`: the assignments of channels.
+//! - `trust.rs`: the publication of trust bundles.
+//! - `status.rs`: the status of the fleet by the states of its nodes.
+//! - `audit`: the record of commands and results, and its verification.
+//!
+//! No code here prints: `cli` renders.
 
 pub mod audit;
 pub mod connection;

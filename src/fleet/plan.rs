@@ -1,7 +1,7 @@
-//! Plans: what a dry run would change on every node of an audience, as a file, in groups, and as the command that approves it.
+//! Plans of a dry run: the changes of every targeted node, as a file, in groups, and as the command that approves them.
 //!
-//! In: a dry run that was sent (`job/dispatch.rs`) and its results (`job/tracker`, `job/records.rs`). Out: groups of nodes that would
-//! change the same, and the `CommandDraft` that lets each do just that. Nodes hold themselves to what they answered; the file
+//! In: a dry run that was sent (`job/dispatch.rs`) and its results (`job/tracker`, `job/records.rs`). Out: groups of nodes
+//! with the same changes, and the `CommandDraft` that approves the plan of each node. Nodes enforce their own plan: the file
 //! decides nothing.
 
 use std::cmp::Reverse;
@@ -25,119 +25,119 @@ use crate::fleet::job::error_normalizer;
 use crate::fleet::job::outcome_groups;
 use crate::fleet::job::tracker::{Grade, NodeResult, Outcome};
 
-/// Protocol of a [`Plan`].
+/// Protocol of a plan file.
 pub const PROTOCOL: &str = "io.ensign.v1.fleet.plan";
-/// The largest file of a plan: a hundred thousand nodes have room in it.
+/// Largest plan file in bytes: enough for a hundred thousand nodes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// A dry run, and what every node said that it would change.
+/// A dry run with the planned changes of every node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Always `io.ensign.v1.fleet.plan`.
     pub protocol: String,
-    /// The dry run: what a command approves.
+    /// The id of the dry run, which an approval names.
     pub id: Uuid,
     /// SHA-256 of its signed bytes.
     pub digest: String,
     /// The fleet.
     pub fleet: String,
-    /// When it was signed.
+    /// Time of the signature.
     pub issued: Timestamp,
-    /// Until when nodes could take it.
+    /// Time until which nodes could accept it.
     pub expires: Timestamp,
-    /// Whom it was for.
+    /// Its target.
     pub to: Target,
-    /// What it is a plan of. May hold secrets, as the command itself did.
+    /// The planned action. The action may hold secrets, as the command itself.
     pub action: Action,
-    /// How long a run may take.
+    /// Longest time of a run.
     pub timeout: HumanDuration,
-    /// The series of applies that it belongs to.
+    /// The channel of an apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What every node said.
+    /// The answer of every node.
     pub nodes: BTreeMap<NodeId, NodePlan>,
-    /// The same in groups.
+    /// The nodes in groups with the same changes.
     pub groups: Vec<Group>,
 }
 
-/// What one node said.
+/// The answer of one node to a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodePlan {
-    /// How its dry run ended, in one word.
+    /// The outcome of its dry run, in one word.
     pub outcome: String,
-    /// The digest of its plan, where it made one.
+    /// The digest of its plan, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
 
-/// Nodes that would change the same.
+/// Nodes with the same planned changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// How their dry run ended, in one word.
+    /// The outcome of their dry run, in one word.
     pub outcome: String,
-    /// Why, where it ended without a plan or something failed.
+    /// The cause, when the dry run has no plan or failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
-    /// What would be changed: the first few. The name of a node in it is `<node>`.
+    /// The first planned changes, with `<node>` for the name of the node.
     pub changes: Vec<PlannedChange>,
-    /// True when the nodes would change the same resources from or to different content; then those diffs are left out.
+    /// True when the nodes would change the same resources with different diffs; those diffs are left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub diffs_differ: bool,
-    /// How many resources would be changed.
+    /// Number of resources that would be changed.
     pub count: u64,
-    /// The digests of their plans: more than one where only names of nodes differ.
+    /// The digests of their plans: several when only names of nodes differ.
     pub digests: Vec<String>,
     /// The nodes, by name.
     pub nodes: Vec<NodeId>,
 }
 
-/// A plan that can't be approved.
+/// Errors of reading, writing or approving a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The file can't be read or written.
     #[error(transparent)]
     File(#[from] fs::FsError),
-    /// The same, in a directory of ours.
+    /// The file can't be written atomically.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It is no plan.
+    /// The file is no plan.
     #[error("{} is not a plan", path.display())]
     NotOne {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: json::JsonError,
     },
     /// The command was no dry run.
     #[error("{0} was not a dry run of an ensure or apply")]
     NotDry(Uuid),
-    /// Nodes have forgotten it.
-    #[error("the plan {id} is too old: nodes remember what they answered until {until}")]
+    /// Nodes no longer remember the plan.
+    #[error("the plan {id} is too old: nodes remembered it until {until}")]
     TooOld {
-        /// Which.
+        /// The id of the plan.
         id: Uuid,
-        /// Until when it could be approved.
+        /// End of the time for an approval.
         until: Timestamp,
     },
-    /// It is one of another fleet.
-    #[error("the plan {id} is of the fleet {fleet}")]
+    /// The plan is for another fleet.
+    #[error("the plan {id} is for the fleet {fleet}")]
     OtherFleet {
-        /// Which.
+        /// The id of the plan.
         id: Uuid,
-        /// Whose.
+        /// The fleet of the plan.
         fleet: String,
     },
 }
 
 impl Plan {
-    /// The plan that a dry run came to.
+    /// Builds the plan of a dry run from its results.
     ///
     /// # Errors
-    /// When `command` was none.
+    /// When `command` was no dry run of an ensure or apply.
     pub fn of(command: &Command, digest: &str, results: &[NodeResult]) -> Result<Self, PlanError> {
         if !command.options.noop || !command.action.runs() {
             return Err(PlanError::NotDry(command.id));
@@ -163,33 +163,33 @@ impl Plan {
         })
     }
 
-    /// Reads a file that [`Plan::write`] wrote.
+    /// Reads a plan file.
     ///
     /// # Errors
-    /// When there is none, or it is something else.
+    /// When the file does not exist, or is no plan.
     pub fn read(path: &Path) -> Result<Self, PlanError> {
         let bytes = fs::read(path, MOST_BYTES)?;
         json::read(&bytes).map_err(|source| PlanError::NotOne { path: path.to_owned(), source })
     }
 
-    /// Writes it for its owner alone: the action may hold secrets.
+    /// Writes the plan to a file, readable for its owner only: the action may hold secrets.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the file can't be written.
     pub fn write(&self, path: &Path) -> Result<(), PlanError> {
         let text = serde_json::to_vec_pretty(self).map_err(StoreError::from)?;
         Ok(state_dir::write_atomic(path, &text)?)
     }
 
-    /// Until when it can be approved, at most: so long nodes remember what they answered.
+    /// Returns the end of the time for an approval: nodes remember their plan until then.
     pub fn until(&self) -> Timestamp {
         self.expires.saturating_add(ledger::REPLAY_MEMORY).unwrap_or(self.expires)
     }
 
-    /// Whether nodes of this fleet can still know it.
+    /// Checks that nodes of this fleet can still know the plan.
     ///
     /// # Errors
-    /// When they can't.
+    /// When the plan is for another fleet, or too old.
     pub fn check(&self, fleet: &str, now: Timestamp) -> Result<(), PlanError> {
         if self.fleet != fleet {
             return Err(PlanError::OtherFleet { id: self.id, fleet: self.fleet.clone() });
@@ -198,12 +198,12 @@ impl Plan {
         if now > until { Err(PlanError::TooOld { id: self.id, until }) } else { Ok(()) }
     }
 
-    /// How many nodes would change something, and how many would not.
+    /// Counts the nodes with planned changes, and the nodes without.
     pub fn counts(&self) -> (usize, usize) {
         self.counts_of(|_| true)
     }
 
-    /// The same of some of the nodes.
+    /// Counts the same over some of the nodes.
     pub fn counts_of(&self, meant: impl Fn(&NodeId) -> bool) -> (usize, usize) {
         let planned = |changes: bool| {
             let groups = self.groups.iter().filter(|group| !group.digests.is_empty() && (group.count > 0) == changes);
@@ -213,8 +213,9 @@ impl Plan {
     }
 }
 
-/// The order that approves the plan of a dry run, for the same nodes or for some of them. All of it is what was signed then,
-/// or what is given now; nothing is what a server or a file says of it.
+/// Drafts the command that approves the plan of a dry run, for the same nodes or for some of them.
+///
+/// All values come from the signed dry run or from the arguments. The server and the plan file supply none.
 pub fn approval(
     planned: &CheckedCommand,
     to: Option<Target>,
@@ -238,7 +239,7 @@ fn planned(result: &NodeResult) -> Option<&PlannedChanges> {
     result.done.as_ref().and_then(|done| done.plan.as_ref())
 }
 
-/// Groups nodes by what they would change: first what failed, then what changes most nodes, then the rest.
+/// Groups nodes by their planned changes: failures first, then changes by number of nodes, then nodes without changes.
 pub fn groups(results: &[NodeResult]) -> Vec<Group> {
     let mut found: BTreeMap<(Reverse<Grade>, bool, String), Group> = BTreeMap::new();
     for result in results {
@@ -266,11 +267,11 @@ pub fn groups(results: &[NodeResult]) -> Vec<Group> {
         .collect()
 }
 
-/// The group of one node, still without it, and what tells it from others.
+/// Returns the group of one node, without the node, and the key that tells groups apart.
 fn group(result: &NodeResult) -> (Group, String) {
     let word = result.outcome.word();
     let plan = planned(result);
-    // Where there is a plan, it says what a change is; the cause is for what went wrong.
+    // A plan describes the changes; the cause is for failures.
     let cause = match (&result.outcome, plan) {
         (Outcome::WouldChange | Outcome::Stable, Some(_)) => String::new(),
         _ => error_normalizer::general(&outcome_groups::cause(result), &result.node),
@@ -281,7 +282,7 @@ fn group(result: &NodeResult) -> (Group, String) {
         diff: change.diff.as_ref().map(|diff| error_normalizer::diff_without_name(diff, &result.node)),
     };
     let changes: Vec<PlannedChange> = plan.map(|plan| plan.changes.iter().map(named).collect()).unwrap_or_default();
-    // What is not shown tells plans apart by its digest.
+    // The digest tells plans apart whose changes are not all listed.
     let beyond = plan.filter(|plan| plan.more > 0).map(|plan| plan.digest.as_str()).unwrap_or_default();
     let lines: Vec<String> = changes.iter().map(|change| format!("{}\t{}", change.resource, change.what)).collect();
     let key = format!("{word}\n{cause}\n{beyond}\n{}", lines.join("\n"));

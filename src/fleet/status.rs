@@ -1,4 +1,4 @@
-//! The fleet as the states of its nodes tell it.
+//! The status of the fleet, from the latest states of its nodes.
 
 use std::collections::BTreeMap;
 
@@ -16,55 +16,55 @@ use crate::fleet::targeting::states::{Liveness, NodePresence, NodeStates, presen
 pub struct FleetStatus {
     /// The fleet.
     pub fleet: String,
-    /// When.
+    /// The time of the status.
     pub at: Timestamp,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: usize,
-    /// How many more states are of nodes that nobody knows: invented ones, or more new ones than are learned at once.
+    /// Number of further states of unknown nodes: invented nodes, or more new nodes than are pinned at once.
     pub strangers: usize,
-    /// How many of them are there.
+    /// Number of online nodes.
     pub alive: usize,
-    /// The outcomes of the last runs, and how many nodes have each; `none` for those that never ran.
+    /// Number of nodes by the outcome of their last run; `none` for nodes without a run.
     pub last_runs: BTreeMap<&'static str, usize>,
-    /// The nodes whose last run corrected drift.
+    /// Number of nodes whose last run corrected drift.
     pub drifted: usize,
-    /// The nodes of each trust bundle version.
+    /// Number of nodes by version of the trust bundle.
     pub trust: BTreeMap<u64, usize>,
-    /// The nodes of each program version.
+    /// Number of nodes by version of the agent.
     pub versions: BTreeMap<String, usize>,
-    /// Everything that needs a look, node by node.
+    /// Conditions that need an operator, node by node.
     pub attention: Vec<Alert>,
 }
 
-/// Something about a node that needs a look.
+/// A condition of a node that needs an operator.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alert {
     /// The node.
     pub node: NodeId,
-    /// What, in words.
+    /// The description for users.
     pub what: String,
 }
 
 /// The status of a node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeStatus {
-    /// The presence.
+    /// The liveness.
     pub presence: NodePresence,
     /// True when the node signed its state.
     pub verified: bool,
-    /// The outcome of its last run, `none` when it never ran.
+    /// The outcome of its last run; `none` without a run.
     pub outcome: &'static str,
     /// Its state.
     #[serde(flatten)]
     pub state: NodeState,
 }
 
-/// The word for the last run of a node.
+/// Returns the outcome of the last run of a node; `none` without a run.
 pub fn last_run(state: &NodeState) -> &'static str {
     state.last_run.as_ref().map_or("none", |run| outcome_word(run.outcome))
 }
 
-/// The word for how a run ended.
+/// Returns the name of an outcome.
 pub fn outcome_word(outcome: RunOutcome) -> &'static str {
     match outcome {
         RunOutcome::Stable => "stable",
@@ -75,13 +75,13 @@ pub fn outcome_word(outcome: RunOutcome) -> &'static str {
 }
 
 impl NodeStatus {
-    /// The status by a verified state.
+    /// Builds the status from a verified state.
     pub fn verified(state: NodeState, now: Timestamp) -> Self {
         Self { presence: NodePresence::new(&state, now), verified: true, outcome: last_run(&state), state }
     }
 }
 
-/// The status of every node, by name.
+/// Returns the status of every node, by name.
 pub fn nodes(states: &NodeStates) -> Vec<NodeStatus> {
     let verified = states.values().map(|state| NodeStatus::verified(state.clone(), states.read_at));
     let unverified = states.doubtful.iter().filter_map(|doubtful| {
@@ -93,7 +93,7 @@ pub fn nodes(states: &NodeStates) -> Vec<NodeStatus> {
     nodes
 }
 
-/// The version of the trust bundle that most nodes obey. Not the highest one: a single node could say any.
+/// Returns the version of the trust bundle that most nodes have. Not the highest: a single node could report any.
 fn usual_trust(states: &NodeStates) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     for state in states.values() {
@@ -102,7 +102,7 @@ fn usual_trust(states: &NodeStates) -> Option<u64> {
     counts.into_iter().max_by_key(|(version, nodes)| (*nodes, *version)).map(|(version, _)| version)
 }
 
-/// The fleet at one moment.
+/// Builds the status of the fleet.
 pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
     let now = states.read_at;
     let mut view = FleetStatus {
@@ -133,7 +133,7 @@ pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
             let channel = failing.channel.as_ref().map_or_else(String::new, |channel| format!("channel {channel}: "));
             attend(format!("{channel}{} failed: {} (since {:.0})", failing.resource, failing.error, failing.since));
         }
-        // Which resources failed is said above; this is for runs that say no more.
+        // The failed resources are listed above; this covers runs without them.
         if matches!(last_run(state), "failed" | "interrupted") && state.failing.is_empty() {
             let run = state.last_run.as_ref();
             let why = run.and_then(|run| run.error.clone()).unwrap_or_else(|| {
@@ -150,7 +150,7 @@ pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
             attend(format!("{} dropped{of}", count(state.dropped, "message")));
         }
         if let Some(usual) = usual.filter(|usual| state.trust < *usual) {
-            attend(format!("obeys version {} of the trust bundle, most nodes obey version {usual}", state.trust));
+            attend(format!("has version {} of the trust bundle, most nodes have version {usual}", state.trust));
         }
         for alarm in &state.alarms {
             attend(alarm.clone());
@@ -197,7 +197,7 @@ mod tests {
             nodes(&states).iter().map(|node| node.presence.as_str()).collect::<Vec<_>>(),
             ["alive", "silent", "stopped", "unverified"]
         );
-        // No key of the row hides one of the state.
+        // No key of the status hides a key of the state.
         let row = serde_json::to_string(&nodes(&states)[0]).unwrap();
         assert!(crate::wire::json::parse(row.as_bytes()).is_ok(), "{row}");
     }

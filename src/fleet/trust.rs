@@ -1,5 +1,4 @@
-//! The trust bundles of a fleet, as its stream has them: checked as nodes check them, added to, and followed until the
-//! nodes obey.
+//! The trust bundles in the stream of a fleet: verified as nodes do, published, and followed until the nodes accept them.
 
 use std::collections::BTreeMap;
 
@@ -13,39 +12,39 @@ use crate::wire::{NodeState, Subjects};
 
 use crate::fleet::targeting::states::{Liveness, presence};
 
-/// What the stream has.
+/// The trust bundles in the stream of a fleet.
 #[derive(Debug, Default)]
 pub struct Published {
-    /// The versions that nodes can take one after the other, oldest first.
+    /// The versions that nodes accept one after the other, oldest first.
     pub chain: Vec<TrustedBundle>,
-    /// The first version that nodes do not take, and why.
+    /// The first version that nodes reject, and the error.
     pub broken: Option<(u64, BundleError)>,
-    /// Every version that is there, taken or not: its place in the stream, and its bytes.
+    /// Every version in the stream, accepted or not: its sequence number and its bytes.
     there: BTreeMap<u64, (u64, Vec<u8>)>,
 }
 
 impl Published {
-    /// The bundle that nodes should obey.
+    /// Returns the latest bundle that nodes accept.
     pub fn latest(&self) -> Option<&TrustedBundle> {
         self.chain.last()
     }
 
-    /// The bundle of a version, when nodes take it.
+    /// Returns the bundle of a version, when nodes accept it.
     pub fn version(&self, version: u64) -> Option<&TrustedBundle> {
         self.chain.iter().find(|bundle| bundle.version() == version)
     }
 
-    /// True when the stream has something under this version.
+    /// True when the stream has a message for this version, accepted or not.
     pub fn has(&self, version: u64) -> bool {
         self.there.contains_key(&version)
     }
 
-    /// True when the stream has nothing.
+    /// True when the stream has no message.
     pub fn is_empty(&self) -> bool {
         self.there.is_empty()
     }
 
-    /// Walks what the stream has, as a node does that obeys the oldest of it.
+    /// Verifies the versions in the stream in order, as a node with the oldest version does.
     fn walk(mut messages: Vec<(u64, Message)>) -> Self {
         messages.sort_by_key(|(version, _)| *version);
         let there = messages.iter().filter_map(|(version, message)| Some((*version, (message.seq?, message.payload.clone()))));
@@ -64,56 +63,56 @@ impl Published {
     }
 }
 
-/// What the stream has.
+/// Reads the trust bundles in the stream.
 ///
 /// # Errors
-/// When it is not there, or can't be read.
+/// When the stream is missing, or can't be read.
 pub async fn published(bus: &Bus, subjects: &Subjects) -> Result<Published, TransportError> {
     let messages = bus.last_per_subject(&subjects.stream("TRUST"), subjects.trust_versions().as_str()).await?;
     let versions = messages.into_iter().filter_map(|message| Some((subjects.trust_version(&message.subject)?, message)));
     Ok(Published::walk(versions.collect()))
 }
 
-/// What publishing some bundles comes to.
+/// The bundles of a publication, and those that the stream does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishPlan {
-    /// The bundles, oldest first, each the next after the one before: from the oldest one that is at hand or published, to
-    /// the latest one that is at hand.
+    /// Consecutive bundles, oldest first: from the oldest given or published bundle to the latest given bundle.
     pub bundles: Vec<TrustedBundle>,
-    /// Those of them that the stream does not have.
+    /// The versions of them that the stream does not have.
     pub missing: Vec<u64>,
 }
 
-/// Bundles that are not published.
+/// Errors of checking bundles before their publication.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
-    /// Nodes would not take one of them.
-    #[error("version {version} of the trust bundle is not taken by nodes")]
+    /// Nodes would reject a bundle.
+    #[error("nodes would reject version {version} of the trust bundle")]
     Bundle {
-        /// Which.
+        /// The version.
         version: u64,
-        /// Why.
+        /// The cause.
         #[source]
         source: BundleError,
     },
     /// The stream has another bundle under the same version.
-    #[error("another version {0} of the trust bundle is published")]
+    #[error("another trust bundle is published as version {0}")]
     Other(u64),
-    /// Versions between are neither published nor at hand.
-    #[error("version {missing} of the trust bundle is neither published nor at hand, and nodes take {found} only after it")]
+    /// A version in between is neither published nor given.
+    #[error("version {missing} of the trust bundle is neither published nor given, and nodes accept {found} only after it")]
     Gap {
-        /// The first one that is missing.
+        /// The first missing version.
         missing: u64,
-        /// The one that can't be taken.
+        /// The version that nodes can't accept.
         found: u64,
     },
 }
 
-/// Checks bundles together with what is published, as nodes would that take one version after the other. What is published
-/// stays: a version of it that is also at hand must be the same.
+/// Checks given bundles together with the published bundles, as nodes do that accept one version after the other.
+///
+/// Published bundles stay: a given bundle with the same version must be equal.
 ///
 /// # Errors
-/// When nodes would not take all of them.
+/// When nodes would not accept all of them.
 pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<PublishPlan, ChainError> {
     let bytes = |version: u64| at_hand.get(&version).or_else(|| published.there.get(&version).map(|(_, bytes)| bytes));
     let Some(latest) = at_hand.keys().next_back().copied() else {
@@ -132,7 +131,7 @@ pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<
     for version in first.. {
         let is_beyond = version > latest;
         let Some(bytes) = bytes(version) else {
-            // What is published beyond must follow as well.
+            // Later published versions must follow without a gap too.
             match published.there.keys().find(|there| **there > version) {
                 Some(found) => return Err(ChainError::Gap { missing: version, found: *found }),
                 None => break,
@@ -158,11 +157,11 @@ pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<
     Ok(PublishPlan { bundles, missing })
 }
 
-/// Stores a bundle under its version, unless somebody else stored one meanwhile. Whether nodes take it is for
-/// [`chain`] to say.
+/// Stores a bundle under its version, unless another operator stored this version meanwhile. The caller has checked that
+/// nodes accept the bundle.
 ///
 /// # Errors
-/// When it is not stored.
+/// When the stream does not store it.
 pub async fn publish(
     bus: &Bus,
     subjects: &Subjects,
@@ -175,36 +174,36 @@ pub async fn publish(
     Ok(())
 }
 
-/// A node that does not obey a version.
+/// A node with an earlier version of the trust bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OutdatedNode {
     /// The node.
     pub node: NodeId,
-    /// The version that it obeys.
+    /// The version that the node has.
     pub version: u64,
-    /// When it was last heard.
+    /// Time of its last heartbeat.
     pub heard: Timestamp,
-    /// Why it does not take the next one, as far as it said.
+    /// The reason that the node reported for rejecting the next version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Which nodes obey a version.
+/// The adoption of a version of the trust bundle by nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TrustAdoption {
     /// The version.
     pub version: u64,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: usize,
-    /// How many obey this version or a later one.
+    /// Number of nodes with this version or a later version.
     pub obeying: usize,
-    /// Those that are there and obey an earlier one.
+    /// Online nodes with an earlier version.
     pub behind: Vec<OutdatedNode>,
-    /// Those that are not there, and obeyed an earlier one when they were last heard.
+    /// Offline nodes that had an earlier version at their last heartbeat.
     pub offline: Vec<OutdatedNode>,
 }
 
-/// Which nodes obey a version, as their states tell it; `refusals` is what nodes said against it.
+/// Computes the adoption of a version from the states of nodes. `refusals` has the reported reasons of nodes.
 pub fn trust_adoption(
     version: u64,
     states: &BTreeMap<NodeId, NodeState>,
@@ -261,7 +260,7 @@ mod tests {
         let versions = |all: &Published| all.chain.iter().map(TrustedBundle::version).collect::<Vec<_>>();
         let good = stream(&[(3, three.clone()), (1, one.clone()), (2, two.clone())]);
         assert_eq!((versions(&good), good.broken.is_none()), (vec![1, 2, 3], true));
-        // The old root has no say any more.
+        // The old root key no longer counts.
         let broken = stream(&[(1, one.clone()), (2, two.clone()), (3, signed(&bundle(3, 1, &[]), &[1]))]);
         assert_eq!((versions(&broken), broken.broken.as_ref().map(|(version, _)| *version)), (vec![1, 2], Some(3)));
         assert_eq!(versions(&stream(&[(1, one), (3, three)])), [1]);
@@ -288,7 +287,7 @@ mod tests {
             (vec![5], vec![1, 2, 3, 4], Ok(vec![1, 2, 3, 4])),
             (vec![1, 2, 5], vec![1, 3, 4, 5], Ok(vec![3, 4])),
             (vec![1, 2, 5], vec![3, 4], Ok(vec![3, 4])),
-            // Nothing is put where nodes can't come to.
+            // No bundle is stored that nodes can't reach.
             (vec![1, 2], vec![4], Err("version 3 of the trust bundle is neither")),
             (vec![], vec![1, 3], Err("version 2 of the trust bundle is neither")),
             (vec![5], vec![3], Err("version 4 of the trust bundle is neither")),
@@ -304,9 +303,9 @@ mod tests {
         assert!(
             chained(&some(&[1, 2]), vec![foreign]).is_err_and(|error| error.contains("version 3 of the trust bundle is not"))
         );
-        // A version under the name of another.
+        // A bundle on the subject of another version.
         assert!(chained(&[], vec![(2, of(1).1)]).is_err());
-        // What is published beyond must follow.
+        // Later published versions must follow.
         assert!(chained(&[other, of(3)], vec![of(1)]).is_ok());
         let others = [(3, signed(&bundle(3, 9, &[]), &[9]))];
         assert!(chained(&others, some(&[1, 2])).is_err());

@@ -65,7 +65,7 @@ fn a_node_that_joins_later_is_known_by_its_state() {
         let (document, stderr) = (serde_json::from_slice::<Value>(&output.stdout).unwrap(), rest.join().unwrap());
         assert_eq!(said(&document), ["web1 changed true", "web2 changed true"], "{stderr}");
         assert_eq!(output.status.code(), Some(0), "{stderr}");
-        assert!(!stderr.contains("not known"), "{stderr}");
+        assert!(!stderr.contains("not pinned"), "{stderr}");
     }
 }
 
@@ -210,7 +210,7 @@ fn wrong_names_and_flags_are_reported_before_anything_is_sent() {
     assert!(empty.code == 2 && empty.stderr.contains(&format!("{site}: the bundle has no manifest.yaml")), "{}", empty.stderr);
     std::fs::write(fleet.path("site/manifest.yaml"), manifest(&fleet, "x")).unwrap();
     for (flags, why) in [
-        (&["--waves", "1,50%"] as &[&str], "the last wave is 100%"),
+        (&["--waves", "1,50%"] as &[&str], "the last wave must be 100%"),
         (&["--waves", "5,1,100%"], "1 after 5 adds no node"),
         (&["--hold", "2s"], "are about --waves"),
         (&["--key", "nowhere.key"], "nowhere.key"),

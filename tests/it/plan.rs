@@ -309,7 +309,7 @@ fn a_fleet_does_what_its_plan_said() {
         std::fs::write(fleet.path("old.json"), old.to_string()).unwrap();
         let too_old = fleet.run(&["plan", "--approve", fleet.path("old.json").to_str().unwrap()]);
         assert!(too_old.code == 2 && too_old.stderr.contains("too old"), "{}", too_old.stderr);
-        for (name, said) in [("no-such-file", "neither the id"), ("0198c1f2-7a3b-7c4d-8e5f-102030405060", "there is no job")] {
+        for (name, said) in [("no-such-file", "neither the id"), ("0198c1f2-7a3b-7c4d-8e5f-102030405060", "unknown job")] {
             let none = fleet.run(&["plan", "--approve", name]);
             assert!(none.code == 2 && none.stderr.contains(said), "{}", none.stderr);
         }

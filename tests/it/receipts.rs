@@ -180,7 +180,7 @@ async fn only_results_signed_by_a_node_count_as_its_results() {
         }
         let why = fleet.run(&["why", &id, "web1", "--output", "json"]).json();
         assert_eq!((&why["verdict"], &why["signers"]), (&json!("no_answer"), &json!(["ops-alice"])), "{why}");
-        assert!(why["because"].as_str().unwrap().contains("what came in its name is not its word"), "{why}");
+        assert!(why["because"].as_str().unwrap().contains("messages in its name failed verification"), "{why}");
 
         // An event and a state that it did not say.
         publish(&web1, "ensign.v1.test.event.web1.lifecycle", None, b"{\"what\":\"started\"}".to_vec()).await;
@@ -346,7 +346,7 @@ fn a_changed_node_key_is_an_alarm_until_an_operator_trusts_it() {
     assert_eq!(fleet.run(&["node", "trust", "web1", &other.to_short()]).code, 0);
     assert_eq!(presence(), "unverified");
     let status = fleet.run(&["status"]).stdout;
-    let wanted = format!("its key has changed: {} is known, {} signs", other.fingerprint(), lines[2]);
+    let wanted = format!("its key has changed: {} is pinned, {} signed", other.fingerprint(), lines[2]);
     assert!(status.contains(&wanted) && status.contains("fleet node forget web1"), "{status}");
     // What it does is its own, what it says is not believed: and nobody waits until the end of time.
     let ran = ensure(&fleet, "web1", "one", &["--output", "json"]);

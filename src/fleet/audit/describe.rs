@@ -1,8 +1,8 @@
-//! Commands in a few words, for tables.
+//! Short descriptions of commands, for tables.
 
 use crate::wire::{Action, Selector, Target};
 
-/// `ensure file#/etc/motd`, `apply obj://...`
+/// Describes an action: `ensure file#/etc/motd`, `apply obj://...`
 pub fn action(action: &Action) -> String {
     match action {
         Action::Ensure(ensure) => {
@@ -17,13 +17,13 @@ pub fn action(action: &Action) -> String {
     }
 }
 
-/// `web1, web2`, `group web`, `all`, with the condition.
+/// Describes a target with its filter: `web1, web2`, `group web`, `all`.
 pub fn audience(audience: &Target) -> String {
     let to = match audience.selector() {
         Some(Selector::Nodes(nodes)) => nodes.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(", "),
         Some(Selector::Groups(groups)) => format!("group {}", groups.join(", ")),
         Some(Selector::All) => "all".to_owned(),
-        None => "nobody".to_owned(),
+        None => "no node".to_owned(),
     };
     match &audience.only_where {
         Some(condition) => format!("{to} where {condition}"),

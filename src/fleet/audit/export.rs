@@ -1,6 +1,6 @@
-//! Reads what the streams of a fleet have.
+//! Reads the streams of a fleet for an export.
 //!
-//! The states are read first: what they say was sent before must be in the streams that are read after them.
+//! The states are read first. Messages that they count as sent must be in the streams, which are read after them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,25 +12,26 @@ use crate::wire::Subjects;
 
 use super::export_format::{ExportHeader, ExportRecord, FORMAT, StreamExtent};
 
-/// How long to wait for the next message that must be there.
+/// Longest wait for the next message that the stream already has.
 const STALLED: Duration = Duration::from_secs(10);
 
-/// The streams with their subjects.
+/// Returns the streams with their subjects.
 fn sources(subjects: &Subjects) -> [(&'static str, String); 4] {
     [
         ("JOBS", subjects.all_jobs().to_string()),
         ("EVENTS", subjects.events(None).to_string()),
-        // Without what operators said there, which no node signs.
+        // Without the overrides of operators, which no node signs.
         ("ROLLOUTS", subjects.all_rollout_failures().to_string()),
         ("ROLLOUTS", subjects.all_rollout_successes().to_string()),
     ]
 }
 
-/// Reads states, jobs, events and marks of rollouts from a time on; hands the opening and then every message to `take`, whose error ends
-/// it. Gives how many messages there were.
+/// Exports states, jobs, events and rollout marks since a time, and returns the number of messages.
+///
+/// Passes the header and then every message to `take`. An error of `take` ends the export.
 ///
 /// # Errors
-/// When a stream can't be read, or `take` does not want any more.
+/// When a stream can't be read. The inner error is the error of `take`.
 pub async fn export<E>(
     bus: &Bus,
     subjects: &Subjects,
@@ -42,7 +43,7 @@ pub async fn export<E>(
     let states = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
     let mut streams = BTreeMap::new();
     for (name, _) in sources(subjects) {
-        // What is replaced there by something later says nothing about how far back the rest goes.
+        // A later message replaces an earlier one there, so its first message does not tell how far back it goes.
         if name != "ROLLOUTS" {
             let (first, last, from) = bus.extent(&subjects.stream(name)).await?;
             streams.insert(name.to_owned(), StreamExtent { first, last, from });
@@ -73,16 +74,16 @@ pub async fn export<E>(
     Ok(Ok(count))
 }
 
-/// What an export consists of.
+/// A line of an export.
 #[derive(Debug)]
 pub enum Line<'a> {
-    /// What is in it.
+    /// The header.
     Opening(&'a ExportHeader),
     /// A message.
     Record(&'a ExportRecord),
 }
 
-/// The next message of what is there already; none when it was removed meanwhile.
+/// Returns the next message that the stream already has; `None` when the stream removed it meanwhile.
 ///
 /// # Errors
 /// When the stream can't be read.

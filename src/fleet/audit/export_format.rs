@@ -1,4 +1,4 @@
-//! The file of an export: JSON, a line each. The first line says what is in it; each other one is a message.
+//! The file format of an export: one JSON value a line. The first line is the header, each further line a message.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::transport::Message;
 use crate::wire::json::{self, JsonError};
 
-/// What the first line begins with.
+/// The value of `protocol` in the header.
 pub const FORMAT: &str = "io.ensign.v1.audit";
 
 /// A line that can't be read.
@@ -19,18 +19,18 @@ pub enum RecordError {
     /// Not strict JSON, or of another form.
     #[error("line {line} can't be read")]
     Json {
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Why.
+        /// The cause.
         #[source]
         source: JsonError,
     },
-    /// Another kind of file.
-    #[error("this is no export of an audit: its first line does not say {FORMAT}")]
+    /// The file is not an export.
+    #[error("not an audit export: the first line does not name {FORMAT}")]
     Format,
 }
 
-/// The first line.
+/// The header: the first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportHeader {
@@ -38,43 +38,43 @@ pub struct ExportHeader {
     pub protocol: String,
     /// The fleet.
     pub fleet: String,
-    /// When it was exported.
+    /// Time of the export.
     pub at: Timestamp,
-    /// From when on it was asked for.
+    /// Start of the requested period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What each stream still had, by its name without that of the fleet.
+    /// The extent of each stream, by its name without the prefix of the fleet.
     pub streams: BTreeMap<String, StreamExtent>,
 }
 
-/// What a stream still had.
+/// The messages that a stream had at the time of the export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamExtent {
-    /// The number of its first message.
+    /// Sequence number of the first message.
     pub first: u64,
-    /// The number of its last message.
+    /// Sequence number of the last message.
     pub last: u64,
-    /// When the first one was stored.
+    /// Time at which the first message was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Timestamp>,
 }
 
-/// A message.
+/// A message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportRecord {
-    /// The stream, by its name without that of the fleet.
+    /// The stream, by its name without the prefix of the fleet.
     pub stream: String,
-    /// Its number there.
+    /// Its sequence number in the stream.
     pub seq: u64,
-    /// When the server says that it was stored.
+    /// Time at which it was stored, by the clock of the server.
     pub time: Timestamp,
     /// The subject.
     pub subject: String,
     /// Its headers.
     pub headers: Vec<(String, String)>,
-    /// Its bytes.
+    /// Its payload, in base64.
     #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
     pub payload: Vec<u8>,
 }
@@ -88,17 +88,18 @@ fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D:
 }
 
 impl ExportHeader {
-    /// Reads the first line.
+    /// Reads the header from the first line.
     ///
     /// # Errors
-    /// When it is not that of an export.
+    /// When the line is not the header of an export.
     pub fn read(line: &str) -> Result<Self, RecordError> {
         let opening: Self = json::read(line.as_bytes()).map_err(|_| RecordError::Format)?;
         if opening.protocol == FORMAT { Ok(opening) } else { Err(RecordError::Format) }
     }
 
-    /// From when on nothing can be missing for its age alone: the later of what was asked for, and of where each stream
-    /// begins that has lost its beginning.
+    /// Returns the time since which no message is missing for its age alone.
+    ///
+    /// The latest of the requested start and the starts of those streams that have removed their first messages.
     pub fn horizon(&self) -> Option<Timestamp> {
         let begun = self.streams.values().filter(|extent| extent.first > 1).filter_map(|extent| extent.from);
         begun.chain(self.since).max()
@@ -106,7 +107,7 @@ impl ExportHeader {
 }
 
 impl ExportRecord {
-    /// A message of a stream.
+    /// Builds the record of a message.
     pub fn of(stream: &str, message: Message) -> Self {
         Self {
             stream: stream.to_owned(),
@@ -118,15 +119,15 @@ impl ExportRecord {
         }
     }
 
-    /// Reads a line, whose number in the file this is.
+    /// Reads the line with this number in the file.
     ///
     /// # Errors
-    /// When it is not one.
+    /// When the line is not a record.
     pub fn read(line: &str, number: usize) -> Result<Self, RecordError> {
         json::read(line.as_bytes()).map_err(|source| RecordError::Json { line: number, source })
     }
 
-    /// The message as it came.
+    /// Returns the message as the server sent it.
     pub fn into_message(self) -> Message {
         Message {
             subject: self.subject,

@@ -13,43 +13,43 @@ pub enum FindingKind {
     Forged,
     /// Messages of a chain are missing: withheld, or lost by the server.
     Gap,
-    /// Two messages in one place of a chain.
+    /// Two messages at the same position of a chain.
     Fork,
-    /// A message that does not follow what is before it.
+    /// A message that does not follow the message before it.
     Link,
-    /// Something on record as a command that is none.
+    /// A record that should be a command, and is none.
     BadCommand,
     /// A command that no known key signed.
     Unsigned,
-    /// An answer to a command that is not on record.
+    /// An answer to a command without a record.
     NoCommand,
-    /// An answer to another command of the same id.
+    /// An answer to another command with the same id.
     OtherCommand,
-    /// A node ended a job in two ways.
+    /// A node reported two terminal states of a job.
     TwoEnds,
     /// A node accepted a command, and its result is missing.
     NoResult,
-    /// A known node of which nothing is on record.
+    /// A known node without any message in the export.
     Absent,
-    /// A message on a subject that means nothing.
+    /// A message on an unknown subject.
     Stranger,
-    /// Only noted: messages that the node itself says it had to drop.
+    /// Note: messages that the node reports as dropped.
     Dropped,
-    /// Only noted: messages that the node forgot in a power cut and the server has.
+    /// Note: messages that the node forgot in a power cut and the server has.
     Lost,
-    /// Only noted: messages that the node may not have sent yet.
+    /// Note: messages that the node may not have sent yet.
     Waiting,
-    /// Only noted: a named node that never answered.
+    /// Note: a named node that never answered.
     NoAnswer,
 }
 
 impl FindingKind {
-    /// Whether it is explained without anybody having done wrong.
+    /// True when the finding has a harmless explanation.
     pub fn is_note(self) -> bool {
         matches!(self, Self::Dropped | Self::Lost | Self::Waiting | Self::NoAnswer)
     }
 
-    /// The one word for it, as in JSON.
+    /// Returns its name in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Forged => "forged",
@@ -72,7 +72,7 @@ impl FindingKind {
     }
 }
 
-/// Something that was found.
+/// A finding about a node, a job or the whole fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Its kind.
@@ -83,6 +83,6 @@ pub struct Finding {
     /// The job it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<Uuid>,
-    /// What, in words.
+    /// The description for users.
     pub what: String,
 }

@@ -1,4 +1,4 @@
-//! The chain of one node: links, gaps, forks. Pure over statements whose signatures were checked.
+//! The hash chain of one node: links, gaps, forks. Pure functions over receipts whose signatures were verified.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,42 +9,44 @@ use crate::wire::report::{DroppedMessages, OpenLinks};
 
 use super::finding::FindingKind;
 
-/// A node sends so many at once into each stream: near the edge of what a stream has kept, the order is not that of the
-/// chain. Nor is it between streams, of which one may take nothing for days while the others go on.
+/// Messages that a node sends to one stream at the same time.
+///
+/// Near the oldest message that a stream has kept, the order of the stream differs from the order of the chain. The order
+/// differs between streams too: a stream may be blocked for days while the others go on.
 const TOGETHER: u64 = 16;
-/// The most gaps that are listed by themselves.
+/// Most gaps that a message lists.
 const LISTED: usize = 8;
 
-/// A statement in the chain.
+/// A receipt in the chain.
 #[derive(Debug, Clone)]
 pub(super) struct ChainLink {
     pub(super) seq: u64,
     pub(super) prev: Option<String>,
     pub(super) digest: String,
     pub(super) boot: Uuid,
-    /// When the node signed it.
+    /// Time of the signature, by the clock of the node.
     pub(super) at: Timestamp,
-    /// When the server stored it.
+    /// Time at which the server stored the message.
     pub(super) time: Timestamp,
 }
 
-/// What a node's latest state says of its chain.
+/// The chain as the latest state of the node reports it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StateClaim {
-    /// How many links it has.
+    /// Number of links.
     pub(super) chain: u64,
-    /// How many messages wait on the node.
+    /// Number of messages in the outbox of the node.
     pub(super) waiting: u64,
-    /// The start of the agent that says so.
+    /// Start time of the agent that published the state.
     pub(super) started: Timestamp,
-    /// Which of its links the streams can't have yet, where it says so.
+    /// The links that the streams can't have yet, where the node reports them.
     pub(super) open: Option<OpenLinks>,
 }
 
-/// Something that was found, in words.
+/// A finding of the chain with its description.
 pub(super) type Found = (FindingKind, String);
 
-/// All that is known of the chain of a node.
+/// The receipts and reports about the chain of a node.
 #[derive(Debug, Default)]
 pub(super) struct NodeChain {
     pub(super) links: Vec<ChainLink>,
@@ -54,7 +56,7 @@ pub(super) struct NodeChain {
 }
 
 impl NodeChain {
-    /// Checks it. `horizon` is the time before which messages may be missing for their age.
+    /// Checks the chain. Before `horizon`, messages may be missing for their age.
     pub(super) fn check(&mut self, horizon: Option<Timestamp>) -> Vec<Found> {
         self.without_duplicates();
         let mut found = self.forks();
@@ -63,7 +65,7 @@ impl NodeChain {
         found
     }
 
-    /// A message that was stored twice is the same message.
+    /// Removes repeated messages: the server may have stored a message twice.
     fn without_duplicates(&mut self) {
         let mut seen = BTreeSet::new();
         let before = self.links.len();
@@ -72,7 +74,7 @@ impl NodeChain {
         self.links.sort_by(|one, other| (one.seq, one.at, &one.digest).cmp(&(other.seq, other.at, &other.digest)));
     }
 
-    /// Two different statements in one place.
+    /// Finds different messages at the same position.
     fn forks(&self) -> Vec<Found> {
         let mut pairs: BTreeMap<(Uuid, Uuid), (u64, u64)> = BTreeMap::new();
         let mut found = Vec::new();
@@ -82,8 +84,7 @@ impl NodeChain {
                 continue;
             }
             if one.boot == other.boot {
-                let what =
-                    format!("two different messages are #{} of one start of the agent: forged with the key of the node", one.seq);
+                let what = format!("two different messages are #{} of one agent start: forged with the key of the node", one.seq);
                 found.push((FindingKind::Fork, what));
                 continue;
             }
@@ -96,10 +97,10 @@ impl NodeChain {
             let first_of_new = self.of(new).map(|link| link.at).min();
             let what = range(first, last);
             if last_of_old <= first_of_new {
-                let what = format!("the node forgot {what} in a power cut; the server has them, and what it said in their place");
+                let what = format!("the node forgot {what} in a power cut; the server has them and the messages in their place");
                 found.push((FindingKind::Lost, what));
             } else {
-                let what = format!("two agents spoke with one key at the same time ({what}): the state directory was copied");
+                let what = format!("two agents signed with one key at the same time ({what}): the state directory was copied");
                 found.push((FindingKind::Fork, what));
             }
         }
@@ -110,7 +111,7 @@ impl NodeChain {
         self.links.iter().filter(move |link| link.boot == boot)
     }
 
-    /// Each statement names the one before it.
+    /// Finds receipts that do not name the receipt before them.
     fn links(&self) -> Vec<Found> {
         let by_digest: HashMap<&str, &ChainLink> = self.links.iter().map(|link| (link.digest.as_str(), link)).collect();
         let by_seq: BTreeSet<(u64, Uuid)> = self.links.iter().map(|link| (link.seq, link.boot)).collect();
@@ -119,17 +120,17 @@ impl NodeChain {
             let Some(prev) = &link.prev else { continue };
             let wrong = match by_digest.get(prev.as_str()) {
                 Some(before) => before.seq + 1 != link.seq,
-                // It follows something that is not here, though what it must follow is.
+                // The receipt that it names is missing, though the receipt that it must follow is here.
                 None => by_seq.contains(&(link.seq - 1, link.boot)),
             };
             if wrong {
-                found.push((FindingKind::Link, format!("#{} does not follow what is before it", link.seq)));
+                found.push((FindingKind::Link, format!("#{} does not follow the message before it", link.seq)));
             }
         }
         found
     }
 
-    /// Places that nothing is in.
+    /// Finds positions without a message.
     fn gaps(&self, horizon: Option<Timestamp>) -> Vec<Found> {
         let said = self.claim.map_or(0, |claim| match claim.open {
             Some(_) => claim.chain,
@@ -148,7 +149,7 @@ impl NodeChain {
             }
             let told: Vec<u64> = inside.into_iter().take(count).collect();
             let what =
-                format!("the node itself says that it dropped {} messages: {}", dropped.events + dropped.results, listed(&told));
+                format!("the node reports that it dropped {} messages: {}", dropped.events + dropped.results, listed(&told));
             found.push((FindingKind::Dropped, what));
             missing.retain(|seq| !told.contains(seq));
         }
@@ -164,17 +165,20 @@ impl NodeChain {
         found
     }
 
-    /// An agent says something when it starts: without a message since then all of them were dropped.
+    /// Finds a node without any message since the start of its agent. An agent publishes a message when it starts.
     fn all_dropped(&self, said: u64, horizon: Option<Timestamp>) -> Option<Found> {
         let claim = self.claim.filter(|claim| said > 0 && horizon.is_none_or(|horizon| claim.started >= horizon))?;
         let waits = claim.open.is_some_and(|open| open.first == 1);
-        let what =
-            format!("all of its messages since its start at {:.0} are missing: it says that it sent {said}", claim.started);
+        let what = format!(
+            "all messages since the agent start at {:.0} are missing: the node reports that it sent {said}",
+            claim.started
+        );
         (!waits).then_some((FindingKind::Gap, what))
     }
 
-    /// The first place that is asked for; none when there is nothing to ask about. The chain of a node begins with 1; what
-    /// was said before the horizon may have been stored before it.
+    /// Returns the first position that must have a message; `None` when no position must.
+    ///
+    /// The chain of a node begins with 1. A message that was signed before the horizon may have been stored before it.
     fn low(&self, horizon: Option<Timestamp>) -> Option<u64> {
         let Some(horizon) = horizon else { return self.links.first().map(|_| 1) };
         let is_after = |link: &&ChainLink| link.time >= horizon && link.at >= horizon;
@@ -184,8 +188,9 @@ impl NodeChain {
     }
 }
 
-/// Takes out what may be missing because the node had not sent it when it spoke last, and says so: what it counts as open,
-/// not more than it counts, and what came after it.
+/// Removes the positions that the node had not sent at its last report, and returns a note about them.
+///
+/// These are the open positions that the node reports, at most as many as it counts, and all later positions.
 fn on_the_way(claim: &StateClaim, missing: &mut BTreeSet<u64>) -> Vec<Found> {
     let later = missing.split_off(&(claim.chain + 1));
     let first = match claim.open {
@@ -198,22 +203,22 @@ fn on_the_way(claim: &StateClaim, missing: &mut BTreeSet<u64>) -> Vec<Found> {
     let mut found = Vec::new();
     if open.len() as u64 > most {
         let among = listed(&open.iter().copied().collect::<Vec<_>>());
-        let what = format!("of {among}, which the streams do not have, the node says that {most} wait: more are missing");
+        let what = format!("the streams lack {among}, and the node reports only {most} waiting messages: more are missing");
         found.push((FindingKind::Gap, what));
     }
     let waiting: Vec<u64> = open.into_iter().chain(later).collect();
     if !waiting.is_empty() {
-        found.push((FindingKind::Waiting, format!("{} may still be on their way", listed(&waiting))));
+        found.push((FindingKind::Waiting, format!("the node may not have sent {} yet", listed(&waiting))));
     }
     found
 }
 
-/// `#3`, `#3 to #7`
+/// Formats a range: `#3`, `#3 to #7`
 fn range(first: u64, last: u64) -> String {
     if first == last { format!("#{first}") } else { format!("#{first} to #{last}") }
 }
 
-/// `#3, #5 to #9`
+/// Formats positions as ranges: `#3, #5 to #9`
 fn listed(places: &[u64]) -> String {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for place in places {
@@ -236,13 +241,13 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
     }
 
-    /// Link `seq` after `prev`, of a start of the agent, signed and stored at a second.
+    /// Builds link `seq` after `prev`, of an agent start, signed and stored at a second.
     fn link(seq: u64, name: &str, prev: Option<&str>, boot: u128, at: i64) -> ChainLink {
         let prev = prev.map(str::to_owned);
         ChainLink { seq, prev, digest: name.to_owned(), boot: Uuid::from_u128(boot), at: time(at), time: time(at) }
     }
 
-    /// `a1 <- a2 <- ...`, of the first start.
+    /// Builds `a1 <- a2 <- ...`, of the first start.
     fn straight(count: u64) -> Vec<ChainLink> {
         let name = |seq: u64| format!("a{seq}");
         (1..=count)
@@ -277,11 +282,8 @@ mod tests {
         assert_eq!(check(without(straight(9), &[1, 4, 5]), |_| {}, None), [gap]);
         let told = DroppedMessages { events: 2, results: 0, first: 3, last: 6 };
         let found = check(without(straight(9), &[1, 4, 5]), |chain| chain.dropped = vec![told.clone()], None);
-        assert_eq!(
-            found,
-            ["Dropped: the node itself says that it dropped 2 messages: #4 to #5", "Gap: 1 message is missing: #1"]
-        );
-        // Not more than it says.
+        assert_eq!(found, ["Dropped: the node reports that it dropped 2 messages: #4 to #5", "Gap: 1 message is missing: #1"]);
+        // Not more than the node reports.
         let found = check(without(straight(9), &[3, 4, 5, 6]), |chain| chain.dropped = vec![told], None);
         assert_eq!(found[1], "Gap: 2 messages are missing: #5 to #6");
     }
@@ -293,17 +295,17 @@ mod tests {
         };
         assert_eq!(check(straight(30), claim(32, 0), None), ["Gap: 2 messages are missing: #31 to #32"]);
         assert!(check(straight(30), claim(32, 2), None).is_empty());
-        assert_eq!(check(without(straight(30), &[25]), claim(32, 2), None), ["Waiting: #25 may still be on their way"]);
+        assert_eq!(check(without(straight(30), &[25]), claim(32, 2), None), ["Waiting: the node may not have sent #25 yet"]);
         assert_eq!(check(without(straight(30), &[3]), claim(32, 2), None), ["Gap: 1 message is missing: #3"]);
-        // Everything: the start of the agent would be there.
-        let all = "Gap: all of its messages since its start at 2027-01-15T08:00:05Z are missing: it says that it sent 9";
+        // All messages: the message of the agent start would be there.
+        let all = "Gap: all messages since the agent start at 2027-01-15T08:00:05Z are missing: the node reports that it sent 9";
         assert_eq!(check(vec![], claim(9, 0), None), [all]);
         assert_eq!(check(vec![], claim(9, 0), Some(4)), [all]);
-        assert!(check(vec![], claim(9, 0), Some(6)).is_empty(), "it may have gone for its age");
+        assert!(check(vec![], claim(9, 0), Some(6)).is_empty(), "the server may have removed it for its age");
         assert!(check(vec![], claim(9, 9), None).is_empty(), "nothing was sent yet");
     }
 
-    /// The stream of events takes nothing since #3, that of results goes on.
+    /// The stream of events is blocked since #3, the stream of results goes on.
     #[test]
     fn what_waits_for_its_stream_is_no_gap() {
         let claim = |chain: u64, open: Option<(u64, u64)>| {
@@ -313,26 +315,27 @@ mod tests {
             }
         };
         let stuck = || without(straight(40), &[3, 4, 6, 38]);
-        assert_eq!(check(stuck(), claim(40, Some((3, 4))), None), ["Waiting: #3 to #4, #6, #38 may still be on their way"]);
-        // What was stored and not yet heard of by the node is no less.
-        assert_eq!(check(stuck(), claim(40, Some((3, 5))), None), ["Waiting: #3 to #4, #6, #38 may still be on their way"]);
+        let waiting = ["Waiting: the node may not have sent #3 to #4, #6, #38 yet"];
+        assert_eq!(check(stuck(), claim(40, Some((3, 4))), None), waiting);
+        // A stored message without an acknowledgement counts as open too.
+        assert_eq!(check(stuck(), claim(40, Some((3, 5))), None), waiting);
         let more = check(stuck(), claim(40, Some((3, 3))), None);
         assert_eq!(
             more[0],
-            "Gap: of #3 to #4, #6, #38, which the streams do not have, the node says that 3 wait: more are missing"
+            "Gap: the streams lack #3 to #4, #6, #38, and the node reports only 3 waiting messages: more are missing"
         );
         assert_eq!(check(stuck(), claim(40, Some((4, 3))), None)[1], "Gap: 1 message is missing: #3");
-        // All that the node speaks of was sent: what came later may not have been.
+        // The node has sent all messages that it reports. Later messages may not have been sent.
         assert_eq!(
             check(stuck(), claim(37, None), None),
-            ["Waiting: #38 may still be on their way", "Gap: 3 messages are missing: #3 to #4, #6"]
+            ["Waiting: the node may not have sent #38 yet", "Gap: 3 messages are missing: #3 to #4, #6"]
         );
         assert_eq!(check(straight(30), claim(32, Some((31, 1))), None)[0].split(':').next(), Some("Gap"));
     }
 
     #[test]
     fn what_comes_late_after_what_has_gone_is_no_gap() {
-        // #1 to #9 came when #10 to #30, which have another stream, had gone for their age already.
+        // #1 to #9 arrived when their stream had removed #10 to #30, of another stream, for their age.
         let mut links = without(straight(60), &(10..=30).collect::<Vec<_>>());
         links.iter_mut().filter(|link| link.seq < 10).for_each(|link| link.time = time(50));
         assert!(check(links, |_| {}, Some(31)).is_empty());
@@ -355,22 +358,22 @@ mod tests {
             ]);
             links
         };
-        let cut = "Lost: the node forgot #4 to #5 in a power cut; the server has them, and what it said in their place";
+        let cut = "Lost: the node forgot #4 to #5 in a power cut; the server has them and the messages in their place";
         assert_eq!(check(after(9), |_| {}, None), [cut]);
         let cloned = check(after(4), |_| {}, None);
         assert!(cloned.len() == 1 && cloned[0].contains("the state directory was copied"), "{cloned:?}");
         let mut forged = straight(5);
         forged.push(link(4, "x4", Some("a3"), 1, 4));
-        assert!(check(forged, |_| {}, None)[0].starts_with("Fork: two different messages are #4 of one start"));
+        assert!(check(forged, |_| {}, None)[0].starts_with("Fork: two different messages are #4 of one agent start"));
     }
 
     #[test]
     fn a_link_to_something_else_is_found() {
         let mut links = straight(5);
         links[3].prev = Some("elsewhere".into());
-        assert_eq!(check(links, |_| {}, None), ["Link: #4 does not follow what is before it"]);
+        assert_eq!(check(links, |_| {}, None), ["Link: #4 does not follow the message before it"]);
         let mut links = straight(5);
         links[3].prev = Some("a2".into());
-        assert_eq!(check(links, |_| {}, None), ["Link: #4 does not follow what is before it"]);
+        assert_eq!(check(links, |_| {}, None), ["Link: #4 does not follow the message before it"]);
     }
 }

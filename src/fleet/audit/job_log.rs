@@ -1,4 +1,4 @@
-//! Who asked for what, when and why, and what became of it: the jobs of a fleet.
+//! The job log of a fleet: commands with signers, times, reasons and outcomes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,44 +17,44 @@ use super::export::next;
 use crate::fleet::targeting::node_identity::NodeKeys;
 use crate::fleet::targeting::parallel::share;
 
-/// How many messages are checked together.
+/// Most messages that are verified together.
 const TOGETHER: usize = 4096;
 
-/// A command, and what became of it.
+/// A command and its outcomes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobLogRow {
-    /// When it was signed.
+    /// Time of the signature.
     pub time: Timestamp,
     /// Its id.
     pub id: Uuid,
     /// SHA-256 of its signed bytes.
     pub digest: String,
-    /// Who signed it: with a trust bundle the keys that verify, else what the envelope says.
+    /// The signers: with a trust bundle the keys that verify, without a bundle the key ids in the envelope.
     pub signers: Vec<String>,
-    /// True when the signers were checked.
+    /// True when a trust bundle verified the signers.
     pub signers_verified: bool,
-    /// What is to be done.
+    /// The action.
     pub action: String,
-    /// Where.
+    /// The target.
     pub audience: String,
-    /// Why.
+    /// The reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// True for a dry run.
     pub noop: bool,
-    /// How many nodes came to which end, as far as they signed it.
+    /// Number of nodes with each terminal state, by signed results only.
     pub outcomes: BTreeMap<&'static str, u64>,
-    /// How many results came that no node signed.
+    /// Number of results without a valid receipt.
     pub unverified: u64,
 }
 
-/// A report on a job, looked at.
+/// A report on a job after verification.
 enum Report {
     Ended(Uuid, String, &'static str),
     Unverified(Uuid),
 }
 
-/// The jobs since a time, the oldest first.
+/// Reads the jobs since a time, the oldest first.
 ///
 /// # Errors
 /// When the stream of jobs can't be read.
@@ -105,14 +105,14 @@ pub async fn rows(
     Ok(rows)
 }
 
-/// The row of a command; none for another message.
+/// Returns the row of a command; `None` for any other message.
 fn row(message: &Message, trust: Option<&TrustedBundle>) -> Option<JobLogRow> {
     let envelope = Envelope::parse(&message.payload).ok()?;
     let command: Command = json::read(&envelope.payload).ok()?;
     Some(describe(&command, &envelope, trust))
 }
 
-/// What a command says, without what became of it.
+/// Returns the row of a command without outcomes.
 pub fn describe(command: &Command, envelope: &Envelope, trust: Option<&TrustedBundle>) -> JobLogRow {
     let signers = match trust {
         Some(trust) => trust.signers(envelope).iter().map(|key| key.id.clone()).collect(),

@@ -1,4 +1,4 @@
-//! Commands against what nodes say about them.
+//! Checks commands against the reports of nodes.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use crate::wire::{Command, CommandOutcome, Selector};
 use super::finding::{Finding, FindingKind};
 use super::message_check::RecordedCommand;
 
-/// What the way there and back may take beside the work.
+/// Longest time for a command and its result to travel, beside the time of the work.
 const MARGIN: SignedDuration = SignedDuration::from_mins(5);
 
-/// Everything about one job.
+/// A command and the reports about it.
 #[derive(Debug, Default)]
 pub(super) struct JobAudit {
     pub(super) given: Option<RecordedCommand>,
     pub(super) nodes: BTreeMap<NodeId, NodeAnswers>,
 }
 
-/// What one node said about it.
+/// The reports of one node about a command.
 #[derive(Debug, Default)]
 pub(super) struct NodeAnswers {
-    /// The digest that its receipts name, of each.
+    /// The digests that its receipts name, one for each receipt.
     pub(super) digests: Vec<String>,
     pub(super) accepted: bool,
     pub(super) outcomes: Vec<CommandOutcome>,
 }
 
-/// Checks every job; what is older than `horizon` may be missing, what is younger than the export may still come.
+/// Checks every job. Messages before `horizon` may be missing, and messages after the export may still come.
 pub(super) fn check(jobs: &BTreeMap<Uuid, JobAudit>, horizon: Option<Timestamp>, exported: Timestamp) -> Vec<Finding> {
     jobs.iter().flat_map(|(id, job)| check_job(*id, job, horizon, exported)).collect()
 }
@@ -42,35 +42,35 @@ fn check_job(id: Uuid, job: &JobAudit, horizon: Option<Timestamp>, exported: Tim
     let Some(given) = &job.given else {
         if !is_before(id, horizon) {
             for (node, _) in job.nodes.iter().filter(|(_, answers)| was_taken(answers)) {
-                find(FindingKind::NoCommand, Some(node), "it answers a command that is not on record".to_owned());
+                find(FindingKind::NoCommand, Some(node), "the node answered a command without a record".to_owned());
             }
         }
         return found;
     };
     if given.signers.as_ref().is_some_and(Vec::is_empty) {
-        find(FindingKind::Unsigned, None, "the command is signed by no key of the trust bundle".to_owned());
+        find(FindingKind::Unsigned, None, "no key of the trust bundle signed the command".to_owned());
     }
     for (node, answers) in &job.nodes {
         if answers.digests.iter().any(|digest| *digest != given.digest) {
             find(
                 FindingKind::OtherCommand,
                 Some(node),
-                "it answers another command of this id than the one on record".to_owned(),
+                "the node answered another command with this id than the recorded command".to_owned(),
             );
         }
         let mut ends = answers.outcomes.clone();
         ends.dedup();
         if ends.len() > 1 {
-            find(FindingKind::TwoEnds, Some(node), format!("it ended more than once: {ends:?}"));
+            find(FindingKind::TwoEnds, Some(node), format!("the node reported several terminal states: {ends:?}"));
         }
         let over = is_over(&given.command, exported);
         if answers.accepted && answers.outcomes.is_empty() && over {
-            find(FindingKind::NoResult, Some(node), "it accepted the command, and how that ended is missing".to_owned());
+            find(FindingKind::NoResult, Some(node), "the node accepted the command, and its result is missing".to_owned());
         }
     }
     if let Some(Selector::Nodes(nodes)) = given.command.to.selector().filter(|_| is_over(&given.command, exported)) {
         for node in nodes.iter().filter(|node| !job.nodes.contains_key(node)) {
-            find(FindingKind::NoAnswer, Some(node), "it never answered".to_owned());
+            find(FindingKind::NoAnswer, Some(node), "the node never answered".to_owned());
         }
     }
     found
@@ -89,7 +89,7 @@ fn was_taken(answers: &NodeAnswers) -> bool {
     answers.accepted || answers.outcomes.iter().any(|outcome| !not_taken(outcome))
 }
 
-/// The id of a job has its time.
+/// True when the job was created before the horizon. A job id contains its time of creation.
 fn is_before(id: Uuid, horizon: Option<Timestamp>) -> bool {
     let seconds = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok());
     let made = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Made in November 2025.
+    /// An id from November 2025.
     const ID: &str = "019aa0b1-2200-7c4d-8e5f-102030405060";
 
     fn given(signers: Option<&[&str]>) -> RecordedCommand {
@@ -145,7 +145,7 @@ mod tests {
         );
         let twice = answers("d", true, &[CommandOutcome::Changed, CommandOutcome::Failed]);
         assert_eq!(found(Some(given(None)), Some(twice), None, late), [FindingKind::TwoEnds]);
-        // What may still come is not missing.
+        // A result that may still come is not missing.
         assert_eq!(found(Some(given(None)), Some(answers("d", true, &[])), None, soon), []);
         assert_eq!(found(Some(given(None)), Some(answers("d", true, &[])), None, late), [FindingKind::NoResult]);
         assert_eq!(found(Some(given(None)), None, None, soon), []);
@@ -159,6 +159,10 @@ mod tests {
         assert_eq!(found(None, ran(), None, late), [FindingKind::NoCommand]);
         assert_eq!(found(None, ran(), Some("2000-01-01T00:00:00Z"), late), [FindingKind::NoCommand]);
         assert_eq!(found(None, ran(), Some("2099-01-01T00:00:00Z"), late), []);
-        assert_eq!(found(None, Some(answers("d", false, &[CommandOutcome::Refused])), None, late), [], "anybody can be refused");
+        assert_eq!(
+            found(None, Some(answers("d", false, &[CommandOutcome::Refused])), None, late),
+            [],
+            "a rejection needs no record"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! One message of an export: whose word it is, and what it says.
+//! Verification of one message of an export: its signer and its content.
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use super::export_format::ExportRecord;
 use super::hash_chain::StateClaim;
 use crate::fleet::targeting::node_identity::NodeKeys;
 
-/// What to check messages with.
+/// Checks the messages of an export.
 #[derive(Debug)]
 pub(super) struct MessageChecker<'a> {
     pub(super) subjects: Subjects,
@@ -23,31 +23,31 @@ pub(super) struct MessageChecker<'a> {
     pub(super) trust: Option<&'a TrustedBundle>,
 }
 
-/// What a message turned out to be.
+/// A message after its check.
 #[derive(Debug)]
 pub(super) enum CheckedMessage {
     /// The record of a command.
     Command(Box<RecordedCommand>),
-    /// The word of a node.
+    /// A message with a valid receipt of its node.
     Said(Box<NodeMessage>),
-    /// In the name of a node, and not its word.
+    /// A message in the name of a node without a valid receipt.
     Doubtful { node: NodeId, what: String },
-    /// The record of a command that is none.
+    /// A record that should be a command, and is none.
     NoCommand { id: Uuid, why: String },
-    /// On no subject that means anything.
+    /// A message on an unknown subject.
     Stranger(String),
 }
 
-/// A command as it was recorded.
+/// A command from its record.
 #[derive(Debug)]
 pub(super) struct RecordedCommand {
     pub(super) command: Command,
     pub(super) digest: String,
-    /// Who signed it, when there is a bundle to tell; the keys that verify.
+    /// The keys whose signatures verify; `None` without a trust bundle.
     pub(super) signers: Option<Vec<String>>,
 }
 
-/// Something that a node said.
+/// A verified message of a node.
 #[derive(Debug)]
 pub(super) struct NodeMessage {
     pub(super) node: NodeId,
@@ -56,7 +56,7 @@ pub(super) struct NodeMessage {
     pub(super) what: What,
 }
 
-/// What it said.
+/// The content of a message of a node, as far as the audit uses it.
 #[derive(Debug)]
 pub(super) enum What {
     Ack {
@@ -69,7 +69,7 @@ pub(super) enum What {
     },
     Dropped(DroppedMessages),
     State(StateClaim),
-    /// A command that somebody carried to the node.
+    /// A command that reached the node outside the server.
     Carried(Box<RecordedCommand>),
     Other,
 }
@@ -106,7 +106,7 @@ impl MessageChecker<'_> {
         Ok(RecordedCommand { command, digest: envelope.digest(), signers })
     }
 
-    /// The node whose subject it is.
+    /// Returns the node that owns a subject.
     fn node(&self, subject: &str) -> Option<NodeId> {
         if let Some((_, node, _)) = self.subjects.report(subject) {
             return Some(node);

@@ -4,8 +4,8 @@
 //! server: message by message (`message_check.rs`), node by node (`hash_chain.rs`) and job by job (`jobs.rs`). `job_log.rs`
 //! lists commands with signers, reasons and outcomes, from a running fleet.
 //!
-//! The signature of an operator proves a command. The receipt of a node proves a report, and the chain of its receipts that
-//! no report in between is missing.
+//! The signature of an operator proves a command. The receipt of a node proves a report. The hash chain of its receipts
+//! proves that no report in between is missing.
 
 pub mod describe;
 pub mod export;

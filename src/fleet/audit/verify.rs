@@ -17,24 +17,24 @@ use super::message_check::{CheckedMessage, MessageChecker, NodeMessage, Recorded
 use crate::fleet::targeting::node_identity::NodeKeys;
 use crate::fleet::targeting::parallel::share_here;
 
-/// How many lines are checked together: bounds what is in memory.
+/// Most lines that are checked together, to limit memory.
 const TOGETHER: usize = 4096;
 
-/// What there is of one node.
+/// Counts of the messages of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct NodeMessages {
-    /// Messages that it signed.
+    /// Messages with a valid receipt.
     pub verified: u64,
-    /// Messages in its name that it did not.
+    /// Messages in its name without a valid receipt.
     pub unverified: u64,
-    /// The first and the last place of its chain.
+    /// The first and the last position of its chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chain: Option<(u64, u64)>,
     /// Messages that were stored more than once.
     pub duplicates: u64,
 }
 
-/// The outcome of a check.
+/// The result of an audit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AuditReport {
     /// The fleet.
@@ -42,31 +42,31 @@ pub struct AuditReport {
     /// Before this, messages may be missing for their age.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub horizon: Option<jiff::Timestamp>,
-    /// How many messages were checked.
+    /// Number of checked messages.
     pub messages: u64,
-    /// How many commands are on record.
+    /// Number of commands with a record.
     pub commands: u64,
-    /// Whether it was checked who signed the commands.
+    /// True when a trust bundle verified the signers of commands.
     pub commands_checked: bool,
-    /// Of each node.
+    /// The counts of each node.
     pub nodes: BTreeMap<NodeId, NodeMessages>,
-    /// What somebody must look at.
+    /// Findings that an operator must examine.
     pub findings: Vec<Finding>,
-    /// What is explained.
+    /// Findings with a harmless explanation.
     pub notes: Vec<Finding>,
 }
 
 impl AuditReport {
-    /// True when nobody has to look at anything.
+    /// True when no finding needs an operator.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
 }
 
-/// Checks the lines of an export with the keys of the nodes, and with the trust bundle when there is one.
+/// Checks the lines of an export with the keys of the nodes and, when given, the trust bundle.
 ///
 /// # Errors
-/// When it is no export, or a line can't be read; `lines` may also end with an error of its own.
+/// When the file is no export, a line can't be read, or `lines` returns an error.
 pub fn verify<E: std::convert::From<RecordError>>(
     mut lines: impl Iterator<Item = Result<String, E>>,
     node_keys: impl FnOnce(&str) -> NodeKeys,
@@ -96,7 +96,7 @@ pub fn verify<E: std::convert::From<RecordError>>(
     Ok(all.report(opening, trust.is_some(), &node_keys.names()))
 }
 
-/// What was read so far.
+/// The state of an audit while lines are read.
 #[derive(Default)]
 struct All {
     messages: u64,
@@ -120,12 +120,12 @@ impl All {
             }
             CheckedMessage::NoCommand { id, why } => self.found.push(find(FindingKind::BadCommand, None, Some(id), why)),
             CheckedMessage::Stranger(subject) => {
-                self.found.push(find(FindingKind::Stranger, None, None, format!("a message on {subject}")));
+                self.found.push(find(FindingKind::Stranger, None, None, format!("a message on the unknown subject {subject}")));
             }
         }
     }
 
-    /// Takes a command, which is on record once for the fleet and once for each node that it was carried to.
+    /// Takes a command. The fleet has one record, and each node that got it outside the server has another.
     fn command(&mut self, given: RecordedCommand) {
         let (id, job) = (given.command.id, self.jobs.entry(given.command.id).or_default());
         match &job.given {
@@ -134,7 +134,7 @@ impl All {
                 job.given = Some(given);
             }
             Some(before) if before.digest != given.digest => {
-                let what = "another command with this id is on record too".to_owned();
+                let what = "a second record has another command with this id".to_owned();
                 self.found.push(Finding { kind: FindingKind::BadCommand, node: None, job: Some(id), what });
             }
             Some(_) => {}
@@ -172,7 +172,7 @@ impl All {
             kind: FindingKind::Absent,
             node: Some(node.clone()),
             job: None,
-            what: "nothing of it is on record, not even its state, which has no age; `ensign fleet node forget` is for one that is gone"
+            what: "the export has no message of this node, not even its state, which never expires; use `ensign fleet node forget` if the node is gone"
                 .to_owned(),
         }));
         let horizon = opening.horizon();

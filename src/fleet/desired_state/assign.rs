@@ -1,8 +1,8 @@
-//! Stores what is assigned, by compare-and-set: of two operators at the same moment one is stored, and the other is told.
+//! Stores assignments and withdrawals by compare-and-set: of two commands at the same time, the second is a [`Conflict`].
 //!
-//! A serial is chosen after the last message of its channel, and the stream takes the message only while that one is still
-//! the last. So a channel never has two contents under one serial, and no content takes the place of one that its operator
-//! did not know of.
+//! A serial is chosen after the last message of its channel. The stream stores the command only while that message is still
+//! the last. A channel therefore never has two contents under one serial. No command replaces an assignment that its
+//! operator had not read.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,48 +15,48 @@ use crate::fleet::desired_state::view;
 use crate::fleet::desired_state::view::{Desired, Latest};
 use crate::fleet::job::seal::SealedCommand;
 
-/// How often a message is stored again whose acknowledgement was lost.
+/// Most attempts to store a message whose acknowledgement was lost.
 const ATTEMPTS: u32 = 3;
-/// The pause before.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A command that was not sent as it should be.
+/// Errors of storing or sending a command.
 #[derive(Debug, thiserror::Error)]
 pub enum DispatchError {
-    /// The bus does not take it.
+    /// The server does not store it, or the connection is lost.
     #[error(transparent)]
     Bus(#[from] TransportError),
-    /// Another command was stored in the channel after the serial was chosen. Nothing of this one was stored.
+    /// Another command was stored in the channel after the serial was chosen. This command was not stored.
     #[error("{0}")]
     Conflict(Box<Conflict>),
-    /// It is stored in its channel, and its record is not.
-    #[error("channel {}, serial {} is assigned, but not on record", place.name, place.serial)]
+    /// The channel has the command, and the JOBS stream has no record of it.
+    #[error("serial {} of channel {} is assigned, but its record was not stored", place.serial, place.name)]
     NoRecord {
-        /// Its place.
+        /// Its position in the channel.
         place: Channel,
-        /// Why.
+        /// The cause.
         #[source]
         source: TransportError,
     },
 }
 
-/// Two commands for the same place of a channel: the one that came second.
+/// Two commands for the same position of a channel, from the side of the second command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
-    /// The place that it was signed for.
+    /// The position that the command was signed for.
     pub place: Channel,
-    /// What the channel has; none when that can't be read, or is no command.
+    /// The command that the channel has; `None` when it can't be read, or is no command.
     pub winner: Option<Desired>,
-    /// The acknowledgement of an earlier attempt was lost: it may have been stored, and then replaced.
+    /// True when the acknowledgement of an earlier attempt was lost: that attempt may have been stored, and then replaced.
     pub unsure: bool,
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Channel { name, serial, .. } = &self.place;
-        write!(f, "channel {name}: serial {serial} was not stored, as another command was stored first")?;
+        write!(f, "channel {name}: cannot store serial {serial}: another command was stored first")?;
         match &self.winner {
-            None => write!(f, "; it can't be read"),
+            None => write!(f, ", and it can't be read"),
             Some(Desired { place, command, digest, keyids, published, .. }) => {
                 let at = published.unwrap_or(command.issued);
                 let signers = if keyids.is_empty() { "no name".to_owned() } else { keyids.join(", ") };
@@ -65,14 +65,14 @@ impl fmt::Display for Conflict {
             }
         }?;
         if self.unsure {
-            write!(f, "; the server did not answer at first, so this one may have been there for a moment")
+            write!(f, "; the server did not answer the first attempt, so this command may have been active for a moment")
         } else {
             Ok(())
         }
     }
 }
 
-/// Stores what stands in its channel, and then its record.
+/// Stores an assignment or a withdrawal in its channel, and then its record.
 ///
 /// # Errors
 /// See [`DispatchError`].
@@ -111,7 +111,7 @@ pub(in crate::fleet) async fn store(bus: &Bus, subjects: &Subjects, signed: &Sea
     record(bus, subjects, signed).await.map_err(|source| DispatchError::NoRecord { place: place.clone(), source })
 }
 
-/// Stores the record of what is in its channel already.
+/// Stores the record of a command that its channel has already.
 async fn record(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) -> Result<(), TransportError> {
     let (id, subject) = (signed.command.id.to_string(), subjects.job_command(signed.command.id));
     for attempt in 1.. {
@@ -126,7 +126,7 @@ async fn record(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) -> Resul
     Ok(())
 }
 
-/// True when what the channel has is this command itself: then its acknowledgement was lost.
+/// True when the channel has this command itself: then its acknowledgement was lost.
 fn is_ours(latest: &Latest, signed: &SealedCommand) -> bool {
     latest.desired.as_ref().is_some_and(|desired| desired.envelope == signed.envelope)
 }

@@ -1,4 +1,4 @@
-//! What stands in the fleet: the latest of every channel, and how far the nodes are.
+//! The desired state of a fleet: the latest command of every channel, and the nodes that have applied it.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,10 @@ use crate::transport::{Bus, Message, TransportError};
 use crate::wire::command::{Action, Channel, Command, Target};
 use crate::wire::{Envelope, NodeState, Subjects, json};
 
-/// The latest of a channel, as it is published. What is in it is shown, and nothing is done because of it: nodes check
-/// its signature.
+/// The latest command of a channel, as published and not verified: for display only. Nodes verify its signature.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Desired {
-    /// Its place.
+    /// Its position in the channel.
     pub place: Channel,
     /// The command.
     pub command: Command,
@@ -25,11 +24,11 @@ pub struct Desired {
     pub keyids: Vec<String>,
     /// The envelope as it is published.
     pub envelope: Vec<u8>,
-    /// When it was published.
+    /// Time at which the server stored it.
     pub published: Option<Timestamp>,
 }
 
-/// The latest of every channel, by name.
+/// Reads the latest command of every channel, by name.
 ///
 /// # Errors
 /// When the stream can't be read.
@@ -43,24 +42,24 @@ pub async fn desired(bus: &Bus, subjects: &Subjects) -> Result<BTreeMap<String, 
 /// The last message of a channel.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Latest {
-    /// Its sequence number in the stream; 0 when the channel has no message.
+    /// Its sequence number in the stream; 0 for a channel without messages.
     pub sequence: u64,
-    /// The command in it; none when there is no message, or it can't be read.
+    /// Its command; `None` without a message, or when the message can't be read.
     pub desired: Option<Desired>,
 }
 
-/// The last message of one channel.
+/// Reads the last message of a channel.
 ///
 /// # Errors
 /// When the stream can't be read.
 pub async fn latest(bus: &Bus, subjects: &Subjects, name: &str) -> Result<Latest, TransportError> {
-    // By a consumer, which the leader of the stream serves: another server may be behind.
+    // Read with a consumer, which the leader of the stream serves: other servers may be behind.
     let messages = bus.last_per_subject(&subjects.stream("DESIRED"), subjects.desired(name).as_str()).await?;
     let Some(message) = messages.into_iter().next() else { return Ok(Latest::default()) };
     Ok(Latest { sequence: message.seq.unwrap_or(0), desired: read(message, subjects) })
 }
 
-/// The command in a message of the stream, if it is one of the channel that the subject names.
+/// Reads the command in a message of the stream. The command must be for the channel in the subject.
 fn read(message: Message, subjects: &Subjects) -> Option<Desired> {
     let envelope = Envelope::parse(&message.payload).ok();
     let command = envelope.as_ref().and_then(|envelope| json::read::<Command>(&envelope.payload).ok());
@@ -72,7 +71,7 @@ fn read(message: Message, subjects: &Subjects) -> Option<Desired> {
             Some(Desired { place, command, digest, keyids, envelope: message.payload, published: message.time })
         }
         _ => {
-            tracing::warn!(subject = message.subject, "what is published for a channel can't be read");
+            tracing::warn!(subject = message.subject, "cannot read the command of a channel");
             None
         }
     }
@@ -83,42 +82,42 @@ fn read(message: Message, subjects: &Subjects) -> Option<Desired> {
 pub struct ChannelRow {
     /// The channel.
     pub channel: String,
-    /// The epoch of the latest; 0 when the stream has nothing of a channel that nodes keep to.
+    /// Its epoch; 0 when nodes have assignments of the channel, and the stream has no command.
     pub epoch: u64,
     /// Its serial; 0 in the same case.
     pub serial: u64,
-    /// Its command; nothing in the same case, as all that it says.
+    /// The id of its command; `None` in the same case, as are all properties of the command.
     pub id: Option<Uuid>,
-    /// The URL of what is assigned; nothing when the channel was withdrawn.
+    /// The URL of the assigned manifest; `None` when the channel was withdrawn.
     pub manifest: Option<String>,
-    /// SHA-256 of it.
+    /// SHA-256 of the manifest.
     pub sha256: Option<String>,
-    /// False: drift is said and not repaired.
+    /// False when nodes report drift without a repair.
     pub enforce: bool,
-    /// Which nodes.
+    /// The target.
     pub to: Option<Target>,
-    /// When it must have been signed again.
+    /// Time until which it must be signed again.
     pub expires: Option<Timestamp>,
-    /// Why, as who signed it says.
+    /// The reason that its signer gave.
     pub reason: Option<String>,
-    /// How many nodes it is for, as far as that can be said without their facts.
+    /// Number of nodes in its target, without its filter: the filter needs the facts of nodes.
     pub nodes: usize,
-    /// How many of them have the latest in force.
+    /// Number of them on which the latest command is active.
     pub in_force: usize,
-    /// How many of them are at each serial, or at none.
+    /// Number of them at each serial, or at `none`.
     pub serials: BTreeMap<String, usize>,
-    /// Those that do not have it in force, the first few.
+    /// Nodes on which it is not active, the first 20.
     pub behind: Vec<NodeId>,
-    /// How many nodes keep to something that is not in the stream: other content under the same serial, or under a later one.
+    /// Number of nodes in divergence: they have another assignment under the same or a later serial.
     pub differing: usize,
-    /// They, the first few.
+    /// Nodes in divergence, the first 20.
     pub differ: Vec<NodeId>,
 }
 
-/// So many nodes that are behind are named.
+/// Most nodes that a row names.
 const NAMED: usize = 20;
 
-/// The channels, and how far the nodes are.
+/// Builds a row for each channel of the stream and of the nodes.
 pub fn rows(desired: &BTreeMap<String, Desired>, states: &BTreeMap<NodeId, NodeState>) -> Vec<ChannelRow> {
     let mut rows: BTreeMap<&str, ChannelRow> =
         desired.iter().map(|(name, desired)| (name.as_str(), row(desired, states))).collect();
@@ -136,7 +135,7 @@ pub fn rows(desired: &BTreeMap<String, Desired>, states: &BTreeMap<NodeId, NodeS
     rows.into_values().collect()
 }
 
-/// A channel that nodes keep to, and of which the stream has nothing.
+/// Builds the row of a channel that nodes have and the stream does not.
 fn unknown(name: &str) -> ChannelRow {
     ChannelRow {
         channel: name.to_owned(),
@@ -189,7 +188,7 @@ fn row(desired: &Desired, states: &BTreeMap<NodeId, NodeState>) -> ChannelRow {
     }
 }
 
-/// True when a node keeps to what the stream does not have. One that has not come as far yet is behind only.
+/// True for a node in divergence: its assignment is not in the stream. A node at an earlier serial is only behind.
 fn differs(state: &NodeState, desired: &Desired) -> bool {
     let Some(at) = state.channels.get(&desired.place.name) else { return false };
     if (at.epoch, at.serial) < (desired.place.epoch, desired.place.serial) {
@@ -197,7 +196,7 @@ fn differs(state: &NodeState, desired: &Desired) -> bool {
     }
     match state.assignments.iter().find(|kept| kept.channel == desired.place.name) {
         Some(kept) => kept.id != desired.command.id,
-        // A later serial without an assignment is that of an apply in the same series.
+        // A later serial without an assignment comes from an apply in the same channel.
         None => {
             at.serial == desired.place.serial
                 && desired.command.channel_state().is_some_and(|(_, state)| state.epoch == at.epoch && state.digest != at.digest)
@@ -205,7 +204,7 @@ fn differs(state: &NodeState, desired: &Desired) -> bool {
     }
 }
 
-/// Whether a node keeps to the latest: the assignment is in force, or need not be there; the withdrawal has arrived.
+/// True when a node has the latest command: the assignment is active or does not select the node, or the withdrawal arrived.
 fn has_it(state: &NodeState, desired: &Desired) -> bool {
     let mine = state.assignments.iter().find(|assignment| assignment.channel == desired.place.name);
     match (&desired.command.action, mine) {
@@ -277,7 +276,7 @@ mod tests {
         let found = rows(&BTreeMap::from([("base".to_owned(), desired)]), &states);
         let names = |row: &ChannelRow| row.differ.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!((found.len(), names(&found[0])), (1, ["db1", "web2", "web4", "web6"].map(String::from).to_vec()));
-        // The stream was lost: what nodes keep to is shown all the same.
+        // The stream was lost: the assignments of nodes are shown all the same.
         let found = rows(&BTreeMap::new(), &states);
         assert_eq!((found[0].channel.as_str(), found[0].differing, found[0].id), ("base", 5, None));
         assert_eq!(found[0].serials, BTreeMap::from([("4".into(), 1), ("5".into(), 3), ("6".into(), 1)]));

@@ -1,43 +1,43 @@
-//! Commands that were read back from the bus and whose signature was checked here.
+//! Commands that were read back from the server and whose signatures were verified here.
 //!
-//! What an operator signs comes from arguments, from files of this machine, or from a [`CheckedCommand`]. Whoever owns the
-//! server writes the records of jobs, channels and rollouts: none of their fields is signed again without that.
+//! An operator signs values from arguments, from files of this machine, or from a [`CheckedCommand`]. The owner of the
+//! server can write the records of jobs, channels and rollouts. No field of a record is signed again without this check.
 
 use crate::trust::bundle::signed_by;
 use crate::trust::{PublicKey, TrustedBundle};
 use crate::wire::{COMMAND_TYPE, Command, Envelope, EnvelopeError, json};
 
-/// A command that cannot be relied on.
+/// Errors of checking a record.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// It is no envelope.
+    /// The record is no envelope.
     #[error("the record is not a signed envelope")]
     Envelope(#[from] EnvelopeError),
-    /// It is something else that was signed.
+    /// The envelope has another payload type.
     #[error("the record holds {0}, not a command")]
     Type(String),
-    /// Its payload is no command.
+    /// The payload is no command.
     #[error("the record is not a command")]
     Command(#[from] json::JsonError),
-    /// It is one of another fleet.
-    #[error("the command is of the fleet {0}")]
+    /// The command is for another fleet.
+    #[error("the command is for the fleet {0}")]
     OtherFleet(String),
-    /// The trust bundle is one of another fleet.
-    #[error("the trust bundle is of the fleet {0}")]
+    /// The trust bundle is for another fleet.
+    #[error("the trust bundle is for the fleet {0}")]
     OtherBundle(String),
-    /// Other bytes were planned.
-    #[error("the command on record is not the one of the plan: its SHA-256 is {found}, not {wanted}")]
+    /// The plan has the digest of another command.
+    #[error("the recorded command is not the planned command: its SHA-256 is {found}, not {wanted}")]
     OtherDigest {
-        /// What the plan has.
+        /// The digest in the plan.
         wanted: String,
-        /// What is on record.
+        /// The digest of the record.
         found: String,
     },
-    /// No valid key signed it.
-    #[error("no key of the trust bundle that was valid then signed the command")]
+    /// No key that was valid at the time of signing signed it.
+    #[error("no key of the trust bundle that was valid at that time signed the command")]
     NotSigned,
-    /// There is nothing to check it with.
-    #[error("the signature of the command cannot be checked: no trust bundle is configured, and no own key signed it")]
+    /// No key to check the signature with.
+    #[error("cannot check the signature of the command: no trust bundle is configured, and no own key signed it")]
     NoBundle,
 }
 
@@ -49,7 +49,7 @@ pub struct Checker {
     own: Vec<PublicKey>,
 }
 
-/// A command whose signature was checked. Only [`Checker`] makes one.
+/// A command whose signature was checked. Only [`Checker`] creates it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedCommand {
     command: Command,
@@ -58,27 +58,27 @@ pub struct CheckedCommand {
 }
 
 impl CheckedCommand {
-    /// The command.
+    /// Returns the command.
     pub fn command(&self) -> &Command {
         &self.command
     }
 
-    /// SHA-256 of its signed bytes.
+    /// Returns the SHA-256 of its signed bytes.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The keys that signed it.
+    /// Returns the keys that signed it: ids of the trust bundle, or fingerprints of own keys.
     pub fn signers(&self) -> &[String] {
         &self.signers
     }
 }
 
 impl Checker {
-    /// Checks the commands of a fleet by its trust bundle; without one, only what the operator's own keys signed counts.
+    /// Checks the commands of a fleet with its trust bundle. Without a bundle, only the operator's own keys count.
     ///
     /// # Errors
-    /// When the bundle is one of another fleet.
+    /// When the bundle is for another fleet.
     pub fn new(fleet: &str, trust: Option<TrustedBundle>, own: Vec<PublicKey>) -> Result<Self, CheckError> {
         match &trust {
             Some(trust) if trust.fleet() != fleet => Err(CheckError::OtherBundle(trust.fleet().to_owned())),
@@ -89,15 +89,15 @@ impl Checker {
     /// Checks a record.
     ///
     /// # Errors
-    /// Why it does not count.
+    /// When the record is no command of this fleet, or no valid key signed it.
     pub fn check(&self, envelope: &[u8]) -> Result<CheckedCommand, CheckError> {
         self.check_as(envelope, None)
     }
 
-    /// Checks a record that must have this digest, which a file of this user has: without a trust bundle that is enough.
+    /// Checks a record that must have this digest, from a file of this user. Without a trust bundle, the digest is enough.
     ///
     /// # Errors
-    /// Why it does not count.
+    /// As [`Checker::check`], and when the digest differs.
     pub fn check_pinned(&self, envelope: &[u8], digest: &str) -> Result<CheckedCommand, CheckError> {
         self.check_as(envelope, Some(digest))
     }
@@ -188,7 +188,7 @@ mod tests {
         assert!(matches!(with.check_pinned(&envelope(5, "f").0, &envelope(5, "f").1), Err(CheckError::NotSigned)));
         assert!(matches!(with.check_pinned(&ops, &"0".repeat(64)), Err(CheckError::OtherDigest { .. })));
         assert!(matches!(with.check(&envelope(1, "g").0), Err(CheckError::OtherFleet(_))));
-        // A signature is over the type as well.
+        // A signature covers the payload type too.
         let mut other = Envelope::parse(&ops).unwrap();
         other.payload_type = TRUST_TYPE.to_owned();
         assert!(matches!(with.check(&other.encode()), Err(CheckError::Type(_))));
@@ -197,7 +197,7 @@ mod tests {
         assert!(matches!(with.check(&changed.encode()), Err(CheckError::NotSigned)));
         changed.signatures.clear();
         assert!(with.check(&changed.encode()).is_err() && with.check(b"{}").is_err());
-        // Without a bundle: what this operator signed, or planned.
+        // Without a bundle, only commands that this operator signed or planned count.
         assert_eq!(said(without.check(&envelope(4, "f").0)), key(4).public().fingerprint());
         assert!(matches!(without.check(&ops), Err(CheckError::NoBundle)));
         assert_eq!(said(without.check_pinned(&ops, &digest)), "");

@@ -15,19 +15,19 @@ pub struct Dispatched {
     pub feed: StreamReader,
     /// Answers to its reply subject.
     pub inbox: Inbox,
-    /// The node that was asked under each number of the reply subject; `None` where it was several.
+    /// The node of each number of the reply subject; `None` for several nodes.
     pub asked: Vec<Option<NodeId>>,
 }
 
 /// Sends a command.
 ///
-/// Desired state is stored in its channel first, and in the record of jobs after it: a command that loses against another
-/// operator leaves no trace, and the channel is the truth about assignments. Every other command is on record before the
-/// first node receives it.
+/// An assignment is stored in its channel first, and its record after it. A command that loses against another operator
+/// leaves no trace, and the channel is the truth about assignments. The record of every other command is stored before the
+/// first node receives the command.
 ///
 /// # Errors
-/// When the stream of jobs is missing or the connection is lost. Before the record of a one-shot job is stored nothing
-/// was sent. When another command was stored in the channel meanwhile: then nothing was stored.
+/// When the stream of jobs is missing or the connection is lost. Without a stored record, a one-shot job was not sent. When
+/// another command was stored in the channel meanwhile: then this command was not stored.
 pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) -> Result<Dispatched, DispatchError> {
     let id = signed.command.id;
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), StartAt::Beginning).await?;
@@ -46,14 +46,14 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) ->
         asked.push(node);
     }
     match bus.flush_roundtrip().await {
-        // The server may be busy with ten thousand nodes. A node that it did not reach does not answer.
+        // The server may be busy with ten thousand nodes. A node that the command did not reach does not answer.
         Ok(()) | Err(TransportError::TimedOut(_)) => Ok(Dispatched { feed, inbox, asked }),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Sends the bytes of a command again: nodes that accepted it answer from memory. Of named nodes, only those in `missing`
-/// are asked; groups and all nodes get it as a whole.
+/// Sends the bytes of a command again: nodes that accepted the command answer from their ledger. Of named nodes, only those
+/// in `missing` get it. Groups and the target `all` get it as a whole.
 ///
 /// # Errors
 /// When the connection is lost.
@@ -63,7 +63,7 @@ pub async fn resend(
     signed: &SealedCommand,
     missing: &[NodeId],
 ) -> Result<Dispatched, TransportError> {
-    // Old reports are known already: a node that was busy then is asked again for that reason.
+    // Old reports do not count: a node that was busy then is asked again.
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(signed.command.id).as_str(), StartAt::New).await?;
     let (reply, inbox) = bus.request_inbox().await?;
     let mut asked = Vec::new();
@@ -77,7 +77,7 @@ pub async fn resend(
     Ok(Dispatched { feed, inbox, asked })
 }
 
-/// The subjects of a command, each with its node where it is the subject of one node.
+/// Returns the subjects of a command, each with its node when the subject is of a single node.
 fn addressed(subjects: &Subjects, command: &Command) -> Vec<(Subject, Option<NodeId>)> {
     let nodes = if let Some(Selector::Nodes(nodes)) = command.to.selector() { nodes } else { &[] };
     let nodes = nodes.iter().cloned().map(Some).chain(std::iter::repeat(None));

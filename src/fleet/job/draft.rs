@@ -22,7 +22,7 @@ pub struct CommandDraft {
     pub channel: Option<Channel>,
     /// The reason, for the audit trail.
     pub reason: Option<String>,
-    /// Time for which nodes may accept it: at most [`MAX_LIFETIME`], or [`MAX_ASSIGNMENT_LIFETIME`] for desired state.
+    /// Time for which nodes may accept it: at most [`MAX_LIFETIME`], or [`MAX_ASSIGNMENT_LIFETIME`] for assignments.
     pub lifetime: HumanDuration,
 }
 
@@ -46,12 +46,14 @@ impl CommandDraft {
     }
 }
 
-/// Largest step of the epoch and of the serial that states of nodes can cause in one command. A compromised node then
-/// cannot use up the serials of a channel.
+/// Largest step of the epoch and of the serial that states of nodes can cause in one command. The limit keeps a compromised
+/// node from using up the serials of a channel.
 const MAX_STEP: (u64, u64) = (16, 1 << 20);
 
-/// Returns the next position in a channel: one serial after the `published` one, whose signature was checked, or after that
-/// of a node. A node may report any position: only those within `MAX_STEP` of the published one count.
+/// Returns the next position in a channel: one serial after the latest known position.
+///
+/// The latest position is `published`, whose signature was checked, or the position of a node. A node can report any
+/// position: only positions within `MAX_STEP` of the published position count.
 pub fn next_in_channel(name: &str, states: &BTreeMap<NodeId, NodeState>, published: Option<&Channel>) -> Channel {
     let (epoch, serial) = published.map_or((1, 0), |channel| (channel.epoch, channel.serial));
     let is_near = |at: &(u64, u64)| {
@@ -93,7 +95,7 @@ pub(super) mod tests {
         assert_eq!(next_in_channel("base", &states, Some(&published)).serial, 8);
         assert_eq!((next("base").epoch, next("base").serial), (2, 4));
         assert_eq!((next("new").epoch, next("new").serial), (1, 1));
-        // A node that makes something up moves it a step at most.
+        // A node that invents a position moves the serial by one step at most.
         for (epoch, serial) in [(u64::MAX, 1), (2, u64::MAX), (2, 8 + (1 << 20)), (18, u64::MAX)] {
             let states = BTreeMap::from([at("a", epoch, serial)]);
             let next = next_in_channel("base", &states, Some(&published));

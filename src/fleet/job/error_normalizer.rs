@@ -1,7 +1,7 @@
-//! Causes without what differs from host to host: two hundred failures for one reason shall read as one.
+//! Normalization of error texts: two hundred failures with one cause must read as one.
 //!
-//! Words are looked at one by one. Numbers, addresses, times, ids, random names of temporary files and the node's own name
-//! become placeholders; exit codes and the like stay, since they tell causes apart.
+//! Every word is examined. Numbers, addresses, times, ids, random names of temporary files and the name of the node become
+//! placeholders. Exit codes and the like stay, since they tell causes apart.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,25 +9,25 @@ use uuid::Uuid;
 
 use crate::model::NodeId;
 
-/// What a number after one of these says is the cause itself.
+/// Words before a number that is part of the cause: such a number stays.
 const TELLING: &[&str] = &["code", "error", "errno", "signal", "status", "exit", "http"];
-/// What may stand behind a number.
+/// Units behind a number.
 const UNITS: &[&str] =
     &["", "%", "s", "ms", "us", "µs", "ns", "m", "min", "h", "d", "b", "k", "kb", "mb", "gb", "kib", "mib", "gib", "bytes"];
-/// Shorter names of nodes are too likely a word.
+/// Fewest characters of a node name that is replaced. Shorter names are too likely a word.
 const SHORTEST_NAME: usize = 3;
 
-/// The text as it would be on any node.
+/// Returns the text with placeholders, equal on all nodes.
 pub fn general(text: &str, node: &NodeId) -> String {
     rewrite(text, &Names::of(node), true)
 }
 
-/// The text without the name of the node; numbers stay.
+/// Returns the text without the name of the node; numbers stay.
 pub fn without_name(text: &str, node: &NodeId) -> String {
     rewrite(text, &Names::of(node), false)
 }
 
-/// A diff without the name of the node. Its lines stay lines, and those without the name stay as they are.
+/// Returns a diff without the name of the node. Lines without the name stay unchanged.
 pub fn diff_without_name(diff: &str, node: &NodeId) -> String {
     let names = Names::of(node);
     let line = |line: &str| {
@@ -37,7 +37,7 @@ pub fn diff_without_name(diff: &str, node: &NodeId) -> String {
     diff.lines().map(|text| line(text) + "\n").collect()
 }
 
-/// What a node is called in messages: by its id, and by host names that such an id is made of.
+/// The names of a node in messages: its id, and the host names that the id may come from.
 struct Names(Vec<String>);
 
 impl Names {
@@ -52,14 +52,14 @@ impl Names {
         Self(names)
     }
 
-    /// True for one of them, alone or with a domain.
+    /// True for one of the names, alone or with a domain.
     fn has(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         self.0.iter().any(|name| word == *name || word.strip_prefix(name.as_str()).is_some_and(is_domain))
     }
 }
 
-/// `.example.org`, and not the ending of a file: the last label of a host name is known by being in a longer name.
+/// True for `.example.org`, and false for the extension of a file: a domain has at least two labels.
 fn is_domain(rest: &str) -> bool {
     rest.starts_with('.') && rest.matches('.').count() > 1 && rest.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c))
 }
@@ -75,7 +75,7 @@ fn rewrite(text: &str, names: &Names, numbers: bool) -> String {
     while let Some(first) = rest.chars().next() {
         if is_break(first) {
             if first.is_whitespace() {
-                // Lines become one.
+                // All lines become one line.
                 if !out.ends_with(' ') && !out.is_empty() {
                     out.push(' ');
                 }
@@ -102,7 +102,7 @@ fn word(word: &str, before: &str, names: &Names, numbers: bool) -> String {
         return "<node>".to_owned();
     }
     if let Some((kind, name)) = word.split_once('#').filter(|(kind, _)| is_kind(kind)) {
-        // Which resource it is belongs to the cause; only its host does not.
+        // The resource is part of the cause; only the host in its name is not.
         return format!("{kind}#{}", path(name, names, false));
     }
     if let Some((scheme, rest)) = word.split_once("://") {
@@ -126,7 +126,7 @@ fn is_kind(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
 
-/// `name:port`: the port stays.
+/// Replaces an address or the name of the node. In `name:port` the port stays.
 fn host(word: &str, names: &Names) -> String {
     if is_address(word) {
         return "<address>".to_owned();
@@ -139,7 +139,7 @@ fn host(word: &str, names: &Names) -> String {
 }
 
 fn is_address(word: &str) -> bool {
-    // "::" is an address, and the end of many a sentence.
+    // "::" is an address, and also the end of many words.
     word.len() > 2 && (word.parse::<IpAddr>().is_ok() || word.parse::<SocketAddr>().is_ok())
 }
 
@@ -165,7 +165,7 @@ fn path(text: &str, names: &Names, numbers: bool) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// A name that nobody thought of: letters of both cases, or letters and digits, in one run.
+/// True for a generated name: at least six letters of both cases, or letters and digits, in one run.
 fn is_random(part: &str) -> bool {
     let runs = part.split(['.', '-', '_']);
     runs.filter(|run| run.len() >= 6).any(|run| {
@@ -175,7 +175,7 @@ fn is_random(part: &str) -> bool {
     })
 }
 
-/// In the form with hyphens: without them it may as well be a digest.
+/// True for a UUID with hyphens. Without hyphens, the word may be a digest.
 fn is_id(word: &str) -> bool {
     word.contains('-') && word.parse::<Uuid>().is_ok()
 }
@@ -200,7 +200,7 @@ fn placeholder(word: &str) -> Option<&'static str> {
     }
 }
 
-/// `2026-11-20`, and what may follow it.
+/// True for a word that begins with a date, as `2026-11-20`.
 fn is_date(word: &str) -> bool {
     let mut bytes = word.bytes();
     "dddd-dd-dd".bytes().all(|wanted| match (wanted, bytes.next()) {
@@ -209,7 +209,7 @@ fn is_date(word: &str) -> bool {
     })
 }
 
-/// `12`, `-1.5s`, `12:30:01`, `64KiB`, `0x7f`.
+/// True for numbers: `12`, `-1.5s`, `12:30:01`, `64KiB`, `0x7f`.
 fn is_number(word: &str) -> bool {
     if let Some(hex) = word.strip_prefix("0x") {
         return !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
@@ -269,7 +269,7 @@ mod tests {
         }
         let mapped = "web1_example_org".parse().unwrap();
         assert_eq!(general("WEB1.example.org and web1: x", &mapped), "<node> and <node>: x");
-        // The name of a node must not be found in every sentence.
+        // A short name of a node must not match common words.
         assert_eq!(general("a is not b", &"a".parse().unwrap()), "a is not b");
     }
 

@@ -12,7 +12,7 @@ use super::tracker::NodeResult;
 /// A change of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobEvent {
-    /// The command was sent, or found in the stream. Its reports are read from now on.
+    /// The command was sent, or its record was found. The follower reads its reports from now on.
     Started {
         /// The id of the job.
         id: Uuid,
@@ -23,14 +23,14 @@ pub enum JobEvent {
     Acknowledged(NodeId),
     /// A node reached its terminal state, offline nodes included.
     NodeDone(Box<NodeResult>),
-    /// A message in the name of a node failed verification and counts for nothing.
+    /// A message in the name of a node failed verification, and does not count.
     Unverified {
-        /// The node in whose name it came.
+        /// The node in the subject of the message.
         node: NodeId,
         /// The kind of message, and the error.
         reason: String,
     },
-    /// Every online node answered, this long after the start.
+    /// Every online node answered. The time since the start.
     AllAnswered(Duration),
     /// The number of nodes in a terminal state changed, or may have.
     Progress(JobProgress),
@@ -43,14 +43,14 @@ pub enum JobEvent {
         /// The time of the check, by the clock of this machine.
         at: Timestamp,
     },
-    /// No more reports are read.
+    /// The follower reads no more reports.
     Finished {
         /// False when the user stopped the waiting.
         complete: bool,
     },
 }
 
-/// Count of nodes in a terminal state.
+/// Counts of nodes: those in a terminal state, and all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobProgress {
     /// Nodes in a terminal state.
@@ -66,6 +66,6 @@ pub struct MissingNode {
     pub node: NodeId,
     /// Time of its last verified message; `None` when there is none.
     pub last_seen: Option<Timestamp>,
-    /// True after its acknowledgement.
+    /// True when the node has acknowledged the command.
     pub acknowledged: bool,
 }

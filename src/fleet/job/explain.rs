@@ -1,4 +1,4 @@
-//! Why a node did what it did about a command, or did nothing: from its own words, as far as it signed them.
+//! Explains the outcome of a command on a node, or the lack of an answer, from messages that the node signed.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -18,65 +18,65 @@ use crate::fleet::rollout::view::{self, OverrideView};
 use crate::fleet::targeting::node_identity::NodeKeys;
 use crate::fleet::targeting::states::{NodePresence, NodeStates};
 
-/// Everything that is known of one command on one node.
+/// The messages and states about one command on one node.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
     /// The node.
     pub node: NodeId,
-    /// The command, as it was recorded.
+    /// The command from its record.
     #[serde(flatten)]
     pub command: JobLogRow,
-    /// True when the command is for this node, as far as that can be told from here.
+    /// True when the command is for this node; `None` when the operator's side cannot decide.
     pub meant: Option<bool>,
-    /// What the node said at first.
+    /// The acknowledgement of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ack: Option<Ack>,
-    /// What the node said at the end.
+    /// The result of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<CommandResult>,
-    /// Refusals of this command, or of what came in its place, that the node published.
+    /// Rejections of this command that the node published, or of other bytes with its id.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<RejectionEvent>,
-    /// What came in the name of the node and is not its word.
+    /// Messages in the name of the node that failed verification, each with the error.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// What an operator said last of the job, for a command in waves: as it stands in the stream.
+    /// The last override of a command in waves, as the stream has it: not verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word: Option<OverrideView>,
-    /// How the node stands.
+    /// The state of the node.
     pub situation: NodeSituation,
 }
 
-/// How a node stands, as its latest state says.
+/// The situation of a node by its latest state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct NodeSituation {
-    /// The presence.
+    /// The liveness.
     pub presence: NodePresence,
-    /// When it was last heard.
+    /// Time of its last heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard: Option<Timestamp>,
-    /// The version of the trust bundle that it obeys.
+    /// The version of its trust bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<u64>,
     /// Its groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// The command that it works on.
+    /// The command that the node runs now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
-    /// How many wait behind that.
+    /// Number of queued commands.
     pub queued: u64,
-    /// How many messages of it wait for the server.
+    /// Number of messages in its outbox.
     pub outbox: u64,
-    /// Where it is in the channel of the command.
+    /// Its position in the channel of the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
-    /// What is wrong with it.
+    /// Its active alarms.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alarms: Vec<String>,
 }
 
-/// Gathers what there is of a command on a node.
+/// Collects the messages and states about a command on a node.
 ///
 /// # Errors
 /// When a stream can't be read.
@@ -138,7 +138,7 @@ impl Explanation {
         }
     }
 
-    /// The outcome in one word, and why in a sentence.
+    /// Returns the outcome in one word, and the reason in a sentence.
     pub fn verdict(&self) -> (&'static str, String) {
         if let Some(done) = &self.done {
             let said = done.message.clone().unwrap_or_default();
@@ -155,7 +155,7 @@ impl Explanation {
         }
         match &self.ack {
             Some(Ack { status: AckStatus::NotSelected, .. }) => {
-                ("not_selected", "the `where` of the command is false on this node".to_owned())
+                ("not_selected", "the filter (`--where`) of the command is false on this node".to_owned())
             }
             Some(ack) => ("accepted", self.unfinished(ack)),
             None => ("no_answer", self.unanswered()),
@@ -164,9 +164,9 @@ impl Explanation {
 
     fn unfinished(&self, ack: &Ack) -> String {
         let id = self.command.id;
-        let since = format!("it has the command since {:.0}", ack.at);
+        let since = format!("the node accepted the command at {:.0}", ack.at);
         match self.situation.running {
-            Some(running) if running == id => format!("{since}, and works on it"),
+            Some(running) if running == id => format!("{since}, and runs it now"),
             _ if ack.wave.is_some() => {
                 let wave = ack.wave.unwrap_or_default();
                 let halt = self.word.as_ref().filter(|word| word.what == "halt").map_or_else(String::new, |word| {
@@ -175,8 +175,8 @@ impl Explanation {
                 });
                 format!("{since}, and waits in wave {wave}{halt}")
             }
-            Some(running) => format!("{since}, and works on {running}{} before it", sent(running)),
-            None => format!("{since}, and has not said how it ended: {}", self.presence()),
+            Some(running) => format!("{since}, and runs {running}{} before it", sent(running)),
+            None => format!("{since}, and sent no result: {}", self.presence()),
         }
     }
 
@@ -188,21 +188,21 @@ impl Explanation {
         why.extend(
             self.situation
                 .running
-                .map(|running| format!("it works on {running}{}, and {} wait behind that", sent(running), self.situation.queued)),
+                .map(|running| format!("it runs {running}{}, and {} wait in its queue", sent(running), self.situation.queued)),
         );
         if !self.doubts.is_empty() {
-            why.push("what came in its name is not its word".to_owned());
+            why.push("messages in its name failed verification".to_owned());
         }
         why.join("; ")
     }
 
     fn presence(&self) -> String {
-        let heard = self.situation.heard.map_or_else(String::new, |at| format!(", last heard at {at:.0}"));
+        let heard = self.situation.heard.map_or_else(String::new, |at| format!(", last heartbeat at {at:.0}"));
         match self.situation.presence {
-            NodePresence::Alive => format!("the node is there{heard}"),
+            NodePresence::Alive => format!("the node is online{heard}"),
             NodePresence::Silent => format!("the node is silent{heard}"),
             NodePresence::Stopped => format!("its agent was stopped{heard}"),
-            NodePresence::Unverified => "what is said in its name is not signed by it".to_owned(),
+            NodePresence::Unverified => "the state in its name failed verification".to_owned(),
             NodePresence::Unknown => "the fleet has no state of this node".to_owned(),
         }
     }
@@ -212,7 +212,7 @@ fn allowed(signers: &[String]) -> String {
     if signers.is_empty() { "allowed by rule".to_owned() } else { format!("signed by {}, allowed by rule", signers.join(", ")) }
 }
 
-/// When the command of this id was made.
+/// Formats the time at which the command with this id was created.
 fn sent(id: Uuid) -> String {
     let time = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok());
     let time = time.and_then(|seconds| Timestamp::from_second(seconds).ok());
@@ -246,7 +246,7 @@ fn meant(command: &Command, situation: &NodeSituation, node: &NodeId) -> Option<
     match command.to.selector()? {
         Selector::All => Some(true),
         Selector::Nodes(nodes) => Some(nodes.contains(node)),
-        // What its groups are is the node's word only.
+        // Only the node itself reports its groups.
         Selector::Groups(groups) if situation.heard.is_some() => {
             Some(groups.iter().any(|group| situation.groups.contains(group)))
         }
@@ -315,10 +315,10 @@ mod tests {
         assert!(said(&why(&states(|state| state.alive = false), &all)).contains("its agent was stopped"));
         assert!(said(&why(&states(|state| state.at = Timestamp::UNIX_EPOCH), &all)).contains("the node is silent"));
         let busy = states(|state| (state.running, state.queued) = (Some(Uuid::from_u128(7)), 2));
-        assert!(said(&why(&busy, &all)).ends_with("it works on 00000000-0000-0000-0000-000000000007, and 2 wait behind that"));
+        assert!(said(&why(&busy, &all)).ends_with("it runs 00000000-0000-0000-0000-000000000007, and 2 wait in its queue"));
         let doubtful = UnverifiedState { node: "web1".parse().unwrap(), state: None, doubt: IdentityError::Unknown, known: true };
         let forged = NodeStates { doubtful: vec![doubtful], ..NodeStates::default() };
-        assert_eq!(said(&why(&forged, &all)), "no_answer: what is said in its name is not signed by it");
+        assert_eq!(said(&why(&forged, &all)), "no_answer: the state in its name failed verification");
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
         let mut one = why(&states(|_| {}), &json!({"all": true}));
         let ack = json!({"protocol": "p", "id": Uuid::nil(), "digest": "d", "node": "web1", "at": NOW, "status": "accepted"});
         one.ack = serde_json::from_value(ack).unwrap();
-        assert!(said(&one).starts_with("accepted: it has the command since"), "{}", said(&one));
+        assert!(said(&one).starts_with("accepted: the node accepted the command at"), "{}", said(&one));
         let done = |more: serde_json::Value| {
             let mut done = json!({"protocol": "p", "digest": "d", "node": "web1", "at": NOW, "outcome": "changed"});
             done.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -21,7 +21,7 @@ use super::liveness_monitor::LivenessMonitor;
 use super::seal::SealedCommand;
 use super::tracker::{self, JobTracker, NodeResult};
 
-/// Time for the messages of a command to travel, beside the time of the work.
+/// Longest time for the messages of a command to travel, beside the time of the work.
 pub const TRAVEL_TIME: Duration = Duration::from_secs(5);
 
 /// The end of a job that was followed.
@@ -41,7 +41,7 @@ pub struct JobFollower {
     tracker: JobTracker,
     monitor: LivenessMonitor,
     reports: StreamReader,
-    /// Answers to the reply subject, and the node that was asked under each number.
+    /// Answers to the reply subject, and the node of each number of that subject.
     answers: Option<(Inbox, Vec<Option<NodeId>>)>,
 }
 
@@ -60,7 +60,7 @@ impl JobFollower {
         Ok(Self::new(fleet, tracker, dispatched))
     }
 
-    /// Sends the same bytes again, to the nodes that have not answered.
+    /// Sends the same bytes again to the nodes that have not answered.
     ///
     /// # Errors
     /// When the connection is lost.
@@ -96,7 +96,7 @@ impl JobFollower {
         Self { tracker, monitor: monitor_of(fleet), reports: feed, answers: Some((inbox, asked)) }
     }
 
-    /// Reads reports until every node is in its terminal state, `wait` is over, or `stop` resolves.
+    /// Reads reports until every node is in its terminal state, `wait` has passed, or `stop` resolves.
     ///
     /// # Errors
     /// When the connection is lost.
@@ -109,12 +109,12 @@ impl JobFollower {
         let deadline = Instant::now() + wait;
         emit(JobEvent::Started { id: self.tracker.id(), nodes: self.tracker.progress().total });
         let complete = tokio::select! {
-            // The end of waiting, in every case: what is dropped is not used again.
+            // Either branch ends the waiting: the dropped future is not used again.
             read = self.read(deadline, emit) => {
                 read?;
                 true
             }
-            // Safe to cancel: the caller passes a signal that has not come.
+            // Safe to cancel: a pending signal has no state.
             () = stop => false,
         };
         emit(JobEvent::Finished { complete });
@@ -143,7 +143,7 @@ impl JobFollower {
     }
 }
 
-/// Adds the events that follow from the state of the tracker.
+/// Emits events, and adds the events that follow from the state of the tracker.
 struct Emitter<'a> {
     emit: &'a mut dyn FnMut(JobEvent),
     all_answered: bool,
@@ -160,7 +160,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The tracker of a command. Nodes that join meanwhile are looked up.
+/// Builds the tracker of a command. The tracker looks up nodes that join meanwhile.
 fn tracker_of(fleet: &FleetConnection, command: &Command, digest: &str, expected: Vec<ExpectedNode>) -> JobTracker {
     let FleetConnection { bus, subjects, node_keys, .. } = fleet;
     let discovery = KeyDiscovery::new(bus.clone(), subjects.clone(), Arc::clone(node_keys), fleet.now());
@@ -171,18 +171,18 @@ fn monitor_of(fleet: &FleetConnection) -> LivenessMonitor {
     LivenessMonitor::new(fleet.bus.clone(), fleet.subjects.clone(), Arc::clone(&fleet.node_keys), fleet.now())
 }
 
-/// Longest time that the waves before the last may take; zero for a command without waves.
+/// Returns the longest time that the waves before the last may take; zero for a command without waves.
 fn wave_time(command: &Command) -> Duration {
     let waves = command.options.waves.as_ref();
     waves.map_or(Duration::ZERO, |waves| waves.max_wait(waves.steps.len(), command.options.timeout))
 }
 
-/// Time to wait for a command that is sent now, with `timeout` for the work on a node.
+/// Returns the time to wait for a command that is sent now, with `timeout` for the work on a node.
 pub fn time_for(command: &Command, timeout: Duration) -> Duration {
     timeout + TRAVEL_TIME + wave_time(command)
 }
 
-/// Time for which nodes may still work on a command that was sent before.
+/// Returns the time for which nodes may still work on a command that was sent before.
 pub fn time_left(command: &Command, now: Timestamp) -> Duration {
     let waves = SignedDuration::try_from(wave_time(command)).unwrap_or(SignedDuration::MAX);
     let expires = command.expires.max(command.issued.saturating_add(waves).unwrap_or(command.expires));
@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(time_left(&one, now.parse().unwrap()).as_secs(), seconds, "{now}");
         }
         assert_eq!(time_for(&one, Duration::from_secs(60)).as_secs(), 65);
-        // Waves that take longer than nodes accept the command.
+        // Waves that take longer than the lifetime of the command.
         let waves = command(3);
         let longest = waves.options.waves.as_ref().unwrap().max_wait(3, waves.options.timeout);
         assert!(longest > Duration::from_secs(1200), "{longest:?}");

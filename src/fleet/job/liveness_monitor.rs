@@ -1,7 +1,7 @@
 //! Liveness of the nodes that a job waits for.
 //!
-//! The states are read once before a command is sent. A node that lost its connection just before looks alive then. Its
-//! next heartbeats do not come, and by the rule of [`presence`] the node is offline: the job stops waiting for it.
+//! The states are read once before a command is sent. A node that lost its connection just before appears online then. Its
+//! next heartbeats do not come, and after two intervals the node is offline: the job stops waiting for it.
 //!
 //! In: the missing nodes (`tracker`), the STATE stream. Out: the nodes that are offline, and the last heartbeat of the others.
 
@@ -57,7 +57,7 @@ impl LivenessMonitor {
         Self { bus, subjects, node_keys, began: (now, began), next: began + CHECK_INTERVAL, link, connects }
     }
 
-    /// The time of the next check.
+    /// Returns the time of the next check.
     pub fn next(&self) -> Instant {
         self.next
     }
@@ -68,7 +68,7 @@ impl LivenessMonitor {
         let link = *self.link.borrow();
         let missing: Vec<(NodeId, bool)> = tracker.missing().map(|(node, acknowledged)| (node.clone(), acknowledged)).collect();
         if !link.connected || link.connects != self.connects {
-            // Heartbeats of this time did not arrive.
+            // Heartbeats did not arrive during the outage.
             self.connects = link.connects;
             self.next = Instant::now() + RECONNECT_TIME;
             return (
@@ -83,7 +83,7 @@ impl LivenessMonitor {
         for (node, acknowledged) in missing {
             let state = states.get(&node);
             match state.map(|state| presence(state, now)) {
-                // A node that has the command may come back with the result, as after a restart.
+                // A node that has the command may reconnect with the result, as after a restart.
                 Some(Liveness::Offline(since)) if !acknowledged => events.extend(tracker.take_silence(&node, since)),
                 _ => waiting.push(MissingNode { last_seen: state.map(|state| state.at), node, acknowledged }),
             }
@@ -91,13 +91,13 @@ impl LivenessMonitor {
         (events, waiting)
     }
 
-    /// The time by the clock that the monitor started with.
+    /// Returns the time by the clock that the monitor started with.
     pub fn now(&self) -> Timestamp {
         let since = SignedDuration::try_from(self.began.1.elapsed()).unwrap_or_default();
         self.began.0.saturating_add(since).unwrap_or(self.began.0)
     }
 
-    /// The latest states of these nodes, as far as the server returns them in time and they are verified.
+    /// Reads the latest states of these nodes: the verified states that the server returns in time.
     async fn states(&self, nodes: &[(NodeId, bool)]) -> BTreeMap<NodeId, NodeState> {
         if nodes.len() > MAX_SINGLE_READS {
             let states = states::states(&self.bus, &self.subjects, &self.node_keys, self.now()).await;

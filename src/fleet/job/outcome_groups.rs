@@ -1,4 +1,4 @@
-//! Many results as few: nodes with the same outcome for the same cause stand together.
+//! Groups results: nodes with the same outcome for the same cause form one group.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use crate::model::NodeId;
 use super::error_normalizer;
 use crate::fleet::job::tracker::{Grade, NodeResult, Outcome};
 
-/// Nodes that came to the same end for the same cause.
+/// Nodes with the same outcome for the same cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OutcomeGroup {
     /// The outcome.
     pub outcome: Outcome,
-    /// Why, in words; empty where the outcome says it all. What differs from node to node has a placeholder.
+    /// The cause, with placeholders for the parts that differ between nodes; empty when the outcome needs none.
     pub cause: String,
-    /// Where it has: what the first of the nodes said itself.
+    /// With placeholders: the original cause of the first node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<String>,
     /// The nodes, by name.
     pub nodes: Vec<NodeId>,
 }
 
-/// Groups results; what went wrong first, the largest group of a kind before the smaller ones.
+/// Groups results: the worst grade first, and within a grade the largest group first.
 pub fn cluster(results: &[NodeResult]) -> Vec<OutcomeGroup> {
     let mut groups: BTreeMap<(&str, String), OutcomeGroup> = BTreeMap::new();
     for result in results {
         let cause = cause(result);
         let general = match result.outcome {
-            // How often something was changed is what happened, not noise.
+            // The number of changes is the outcome, not noise.
             Outcome::Changed | Outcome::WouldChange => error_normalizer::without_name(&cause, &result.node),
             _ => error_normalizer::general(&cause, &result.node),
         };
@@ -48,12 +48,12 @@ pub fn cluster(results: &[NodeResult]) -> Vec<OutcomeGroup> {
     clusters
 }
 
-/// The grade of all: the worst of each.
+/// Returns the worst grade of all results.
 pub fn grade(results: &[NodeResult]) -> Grade {
     results.iter().map(|result| result.outcome.grade()).max().unwrap_or(Grade::Incomplete)
 }
 
-/// Why a node ended as it did, in the words that other nodes have for the same cause.
+/// Returns the cause of an outcome, in the same words for all nodes.
 pub(in crate::fleet) fn cause(result: &NodeResult) -> String {
     let message = || result.done.as_ref().and_then(|done| done.message.clone());
     match &result.outcome {
@@ -63,13 +63,13 @@ pub(in crate::fleet) fn cause(result: &NodeResult) -> String {
             message().unwrap_or_default()
         }
         Outcome::Changed | Outcome::WouldChange => changes(result),
-        Outcome::Offline(None) => "nobody listens for it".to_owned(),
+        Outcome::Offline(None) => "no agent is connected".to_owned(),
         Outcome::Unverified => result.doubt.clone().unwrap_or_default(),
         _ => String::new(),
     }
 }
 
-/// What failed: the resource's error, or those of the run.
+/// Returns the errors of a resource or of a run.
 fn failures(result: &NodeResult) -> Option<String> {
     let done = result.done.as_ref()?;
     if let Some(event) = done.event.as_ref().filter(|event| event.failed) {
@@ -81,12 +81,12 @@ fn failures(result: &NodeResult) -> Option<String> {
     Some(done.failures.iter().map(|(resource, error)| format!("{resource}: {error}")).collect::<Vec<_>>().join("; "))
 }
 
-/// `1 resource`, `3 resources`
+/// Formats a count: `1 resource`, `3 resources`
 pub fn resources(count: u64) -> String {
     crate::diag::count(count, "resource")
 }
 
-/// What was changed: the steps of a single resource, or how many resources of a run.
+/// Describes changes: the steps of a single resource, or the number of changed resources of a run.
 fn changes(result: &NodeResult) -> String {
     let Some(done) = &result.done else { return String::new() };
     if let Some(event) = &done.event {

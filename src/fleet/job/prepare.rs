@@ -1,4 +1,4 @@
-//! Prepares a job: draft, nodes that must answer, waves, check, signature.
+//! Prepares a job: command, nodes that must answer, waves, check, signature.
 
 use crate::fleet::connection::FleetConnection;
 use crate::fleet::rollout::request::{self, InvalidPlan, RolloutRequest};
@@ -26,10 +26,10 @@ impl PreparedJob {
         Self { command, expected }
     }
 
-    /// Adds the waves of a rollout, counted in the nodes that must answer. Returns the number of nodes in each wave.
+    /// Adds the waves of a rollout, sized by the nodes that must answer. Returns the number of nodes in each wave.
     ///
     /// # Errors
-    /// When no node of a wave could prove its success.
+    /// When no node of a wave can prove its success.
     pub fn add_waves(&mut self, fleet: &FleetConnection, rollout: &RolloutRequest) -> Result<Vec<usize>, InvalidPlan> {
         let waves = rollout.waves(self.command.id, &self.expected, |node| fleet.node_keys.key(node))?;
         let sizes = request::sizes(&waves, self.command.id, &self.expected);
@@ -40,7 +40,7 @@ impl PreparedJob {
     /// Checks the form of the command, which nodes check too.
     ///
     /// # Errors
-    /// The first property that nodes would refuse.
+    /// The first property that nodes would reject.
     pub fn check(&self) -> Result<(), MalformedCommand> {
         self.command.check()
     }
@@ -48,7 +48,7 @@ impl PreparedJob {
     /// Checks the command and signs it with each key.
     ///
     /// # Errors
-    /// When nodes would refuse its form, or as [`sign`].
+    /// When nodes would reject its form, or as [`sign`].
     pub fn sign(self, keys: &[(&str, &dyn Signer)]) -> Result<(SealedCommand, Vec<ExpectedNode>), SealError> {
         self.check()?;
         Ok((sign(self.command, keys)?, self.expected))

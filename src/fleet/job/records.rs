@@ -1,6 +1,7 @@
 //! Records of commands in the JOBS stream, and their results.
 //!
-//! Records are shown, and tell which nodes must answer. Only the very same bytes are sent again, which their signatures protect.
+//! A record serves for display, and for the list of nodes that must answer. Only its unchanged bytes are sent again, which
+//! its signatures protect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// Names that are shown before the rest is counted.
 const NAMES: usize = 3;
 
-/// A command as it was sent.
+/// A command from its record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRecord {
     /// The command.
@@ -48,8 +49,8 @@ pub enum JobError {
     /// The stream can't be read.
     #[error(transparent)]
     Bus(#[from] TransportError),
-    /// The stream has none.
-    #[error("there is no job {0}, or it is too long ago")]
+    /// The stream has no record of it.
+    #[error("unknown job {0}: never sent, or removed for its age")]
     Unknown(Uuid),
     /// The record is no envelope.
     #[error("the record of the job can't be read")]
@@ -68,18 +69,18 @@ impl JobRecord {
     }
 }
 
-/// The record of one command.
+/// Reads the record of one command.
 ///
 /// # Errors
-/// When there is none, or it can't be read.
+/// When the stream has no record, or the record can't be read.
 pub async fn record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<JobRecord, JobError> {
     let messages = bus.last_per_subject(&subjects.stream("JOBS"), subjects.job_command(id).as_str()).await?;
     let record = JobRecord::read(messages.first().ok_or(JobError::Unknown(id))?)?;
-    // It was stored under the subject of another job.
+    // Otherwise the record was stored under the subject of another job.
     if record.command.id == id { Ok(record) } else { Err(JobError::Unknown(id)) }
 }
 
-/// The records of all commands that the stream still has, the latest first. A record that can't be read is logged and
+/// Reads the records of all commands that the stream still has, the latest first. A record that can't be read is logged and
 /// left out.
 ///
 /// # Errors
@@ -91,10 +92,10 @@ pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, J
         match JobRecord::read(&message) {
             Ok(record) if subjects.job_command(record.command.id).as_str() == message.subject => records.push(record),
             Ok(record) => {
-                tracing::warn!(subject = message.subject, id = %record.command.id, "a record under the name of another job");
+                tracing::warn!(subject = message.subject, id = %record.command.id, "ignored the record of another job on this subject");
             }
             Err(error) => {
-                tracing::warn!(subject = message.subject, error = %crate::diag::chain(&error), "a record that can't be read");
+                tracing::warn!(subject = message.subject, error = %crate::diag::chain(&error), "cannot read the record of a job");
             }
         }
     }
@@ -102,7 +103,7 @@ pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, J
     Ok(records)
 }
 
-/// The results of a command that the stream has now.
+/// Reads the results of a command that the stream has now.
 ///
 /// # Errors
 /// When the stream can't be read.
@@ -132,7 +133,7 @@ async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Mess
     let mut left = feed.backlog();
     let mut together = Vec::new();
     while left > 0 {
-        // Old messages may be removed while they are read: then there are no more to come.
+        // The stream may remove old messages during the reading: then fewer arrive than were counted.
         let Ok(Some(message)) = tokio::time::timeout(STALLED, feed.next()).await else { break };
         together.push(message?);
         left -= 1;
@@ -144,8 +145,7 @@ async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Mess
     Ok(())
 }
 
-/// Counts the outcomes of nodes for each of these commands, in one reading. Unverified messages and silent nodes are not
-/// counted.
+/// Counts the outcomes of nodes for each of these commands in one pass. Unverified messages and silent nodes do not count.
 ///
 /// # Errors
 /// When the stream can't be read.
@@ -212,7 +212,7 @@ impl Said {
     }
 }
 
-/// The subject of an action in a few words, without its properties, which may be secret.
+/// Describes the object of an action, without its properties, which may be secret.
 pub fn what(action: &Action) -> String {
     match action {
         Action::Ensure(ensure) => format!("{}#{}", ensure.kind, ensure.name().unwrap_or_default()),
@@ -226,14 +226,14 @@ pub fn what(action: &Action) -> String {
     }
 }
 
-/// A URL without credentials. The digest alone is shown where the URL names it.
+/// Formats a URL without credentials, with the digest. A URL that contains the digest is left out.
 fn manifest(url: &str, sha256: &str) -> String {
     let shown = crate::http::shown(url);
     let short = sha256.get(..12).unwrap_or(sha256);
     if shown.contains(sha256) { format!("sha256 {short}") } else { format!("{shown} sha256 {short}") }
 }
 
-/// The target of a command in words.
+/// Describes the target of a command.
 pub fn whom(to: &Target) -> String {
     let list = |names: Vec<&str>| {
         let more = names.len().saturating_sub(NAMES);
@@ -244,7 +244,7 @@ pub fn whom(to: &Target) -> String {
         Some(Selector::All) => "all nodes".to_owned(),
         Some(Selector::Groups(groups)) => format!("the nodes of {}", list(groups.iter().map(String::as_str).collect())),
         Some(Selector::Nodes(nodes)) => list(nodes.iter().map(NodeId::as_str).collect()),
-        None => "nobody".to_owned(),
+        None => "no node".to_owned(),
     };
     match &to.only_where {
         Some(expression) => format!("{whom} where {expression}"),

@@ -1,4 +1,4 @@
-//! Answers to a question, and which nodes gave the same one.
+//! Groups the answers to a query: nodes with the same answer form one group.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::model::NodeId;
 
 use crate::fleet::job::tracker::{NodeResult, Outcome};
 
-/// Nodes that answered the same.
+/// Nodes with the same answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResponseGroup {
-    /// The answer; null where a node has nothing at that place.
+    /// The answer; null when the query finds no value on the node.
     pub value: Value,
     /// The nodes, by name.
     pub nodes: Vec<NodeId>,
 }
 
-/// What was answered, by value, the most frequent first; and who did not answer.
+/// Groups answers by value, the most frequent first. Returns the results without an answer too.
 pub fn answers(results: &[NodeResult]) -> (Vec<ResponseGroup>, Vec<&NodeResult>) {
     let mut same: BTreeMap<String, ResponseGroup> = BTreeMap::new();
     let mut without = Vec::new();
@@ -33,7 +33,7 @@ pub fn answers(results: &[NodeResult]) -> (Vec<ResponseGroup>, Vec<&NodeResult>)
     }
     let mut same: Vec<ResponseGroup> = same.into_values().collect();
     same.iter_mut().for_each(|same| same.nodes.sort());
-    // What is not there last, however many have not got it.
+    // Null last, for any number of nodes.
     same.sort_by_key(|same| (same.value.is_null(), std::cmp::Reverse(same.nodes.len())));
     (same, without)
 }

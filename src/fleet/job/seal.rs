@@ -10,32 +10,32 @@ const SIGNATURE_BYTES: usize = 64;
 /// A command, signed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SealedCommand {
-    /// For desired state: sequence number of the message of its channel that it follows, 0 for none. It was read when the
-    /// serial was chosen, and the stream stores the command only behind it.
+    /// For assignments and withdrawals: sequence number of the last message of the channel, 0 for none. The number was read
+    /// when the serial was chosen, and the stream stores the command only directly after that message.
     pub after: u64,
     /// The command.
     pub command: Command,
     /// SHA-256 of the signed bytes.
     pub digest: String,
-    /// The envelope as it travels.
+    /// The encoded envelope.
     pub envelope: Vec<u8>,
 }
 
 /// Errors of signing a command.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// Nodes would refuse the form of the command.
+    /// Nodes would reject the form of the command.
     #[error(transparent)]
     Malformed(#[from] MalformedCommand),
     /// A key did not sign.
     #[error(transparent)]
     Sign(#[from] SignError),
     /// The signed command is larger than nodes accept.
-    #[error("the command has {0} bytes when signed, and nodes accept at most {MAX_ENVELOPE}")]
+    #[error("the signed command has {0} bytes, and nodes accept at most {MAX_ENVELOPE}")]
     TooLarge(usize),
 }
 
-/// Signs a command with each key; the id beside a key is a hint.
+/// Signs a command with each key. The id beside a key is only a hint for verifiers.
 ///
 /// # Errors
 /// When the command can't be written as JSON, is larger than nodes accept, or the holder of a key does not sign.
@@ -87,7 +87,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(fits.envelope.len() <= MAX_ENVELOPE && size > MAX_ENVELOPE);
-        // The size is that of what would be sent.
+        // The size of the signed command, without signing.
         let more = signed_with_reason(48_300).unwrap();
         assert_eq!(more.envelope.len(), fits.envelope.len() + 400);
         assert!(size.abs_diff(fits.envelope.len() + 1000 * 4 / 3) <= 4, "{size}");

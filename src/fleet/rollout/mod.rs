@@ -1,4 +1,4 @@
-//! Rollouts: requests in waves, and their progress.
+//! Rollouts: requests in waves, overrides, and progress.
 
 pub mod overrides;
 pub mod request;

@@ -17,13 +17,13 @@ use crate::wire::{Action, Options, Subject, Subjects, Target};
 
 use super::view;
 
-/// Time for which nodes may accept a live `halt` or `resume`. A node that comes later reads it in the stream.
+/// Time for which nodes may accept a live `halt` or `resume`. A node that connects later reads it in the stream.
 const OVERRIDE_LIFETIME: HumanDuration = HumanDuration::seconds(300);
 /// Time between two checks of the witnesses of a wave.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Drafts a halt or resume of a job, for the nodes of the job as it was signed. The `where` of the job is left out, as facts
-/// may have changed since.
+/// Drafts a halt or resume of a job, for the signed target of the job. The filter of the job is left out, as facts may have
+/// changed since.
 pub fn override_draft(halt: bool, job: &CheckedCommand, reason: Option<String>) -> CommandDraft {
     let job = job.command();
     let about = JobRef { job: job.id };
@@ -32,7 +32,7 @@ pub fn override_draft(halt: bool, job: &CheckedCommand, reason: Option<String>) 
     CommandDraft { action, to, options: Options::default(), channel: None, reason, lifetime: OVERRIDE_LIFETIME }
 }
 
-/// Drafts the go-ahead for a wave of a job, for the nodes of the job.
+/// Drafts the go-ahead for a wave of a job, for the target of the job without its filter.
 pub fn go_ahead_draft(job: &Command, wave: u64) -> CommandDraft {
     let to = Target { only_where: None, ..job.to.clone() };
     let action = Action::Go(GoAhead { job: job.id, wave });
@@ -47,8 +47,10 @@ pub async fn store_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &
     store(bus, &subjects.rollout_go_ahead(job), signed).await
 }
 
-/// Returns the time at which a new override must be signed to replace the last one: now, or just after the last one, whose
-/// clock may have been ahead. An override without a valid signature does not count, as its time would be signed again.
+/// Returns the signing time with which a new override replaces the last override.
+///
+/// This is now, or just after the last override, whose clock may have been ahead. An override without a valid signature does
+/// not count, as its time would be signed again.
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
@@ -66,7 +68,7 @@ pub async fn next_override_time(
     Ok(last.map_or(now, |last| now.max(after(last.command().issued))))
 }
 
-/// Stores an override in the stream of rollouts, where every node reads it before its turn.
+/// Stores an override in the stream of rollouts, where every node reads it before its wave.
 ///
 /// # Errors
 /// When the stream does not store it.
@@ -80,8 +82,10 @@ async fn store(bus: &Bus, subject: &Subject, signed: &SealedCommand) -> Result<(
     Ok(())
 }
 
-/// Runs `work`, and meanwhile signs and stores the go-ahead for each wave, where waves need one. A wave gets it once every
-/// witness of the wave before proved its success, or enough of them and the others had their time.
+/// Runs `work`, and meanwhile signs and stores the go-ahead for each wave of a rollout that needs go-aheads.
+///
+/// A wave gets its go-ahead once all witnesses of the wave before have proved their success. When the time of that wave is
+/// over, `min_ok` witnesses are enough.
 pub async fn give_go_aheads<T>(
     fleet: &FleetConnection,
     command: &Command,
@@ -90,7 +94,7 @@ pub async fn give_go_aheads<T>(
     work: impl Future<Output = T>,
 ) -> T {
     let Some(waves) = command.options.waves.as_ref().filter(|waves| waves.go) else { return work.await };
-    // Cancel-safe: a go-ahead that was not stored is signed again, by this command or by hand.
+    // Cancel-safe: a go-ahead that was not stored is signed again, by this command or by the operator.
     tokio::select! {
         ended = work => ended,
         never = give_each(fleet, command, digest, waves, sign) => match never {},

@@ -1,4 +1,4 @@
-//! Requests of rollouts: counts of nodes become the positions that are signed, as a node knows only its own position.
+//! Requests of rollouts: counts of nodes become signed positions, since a node knows only its own position.
 //!
 //! In: `1,10%,50%,100%` and the nodes that must answer. Out: the [`RolloutPlan`] of the command.
 
@@ -14,7 +14,7 @@ use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, RolloutPosition, WAVE
 
 use crate::fleet::targeting::states::{ExpectedNode, Liveness};
 
-/// A number of nodes, or a part of all of them.
+/// A number of nodes, or a part of all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     /// A number of nodes.
@@ -23,34 +23,34 @@ pub enum Count {
     Part(u64),
 }
 
-/// Errors of a request.
+/// Errors of a rollout request.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidPlan {
-    /// Not a number.
+    /// The text is no count.
     #[error("\"{0}\" is neither a number of nodes nor a percentage, as 5 or 2.5%")]
     Count(String),
     /// A wave without nodes.
-    #[error("a wave has at least one node, not \"{0}\"")]
+    #[error("a wave needs at least one node, not \"{0}\"")]
     Empty(String),
-    /// Some nodes would be in no wave.
-    #[error("the last wave is 100%: every node is in one")]
+    /// The last wave does not include all nodes.
+    #[error("the last wave must be 100%, so that every node is in a wave")]
     Rest,
-    /// A wave that is not larger than the one before.
-    #[error("each count includes those before it: {count} after {before} adds no node")]
+    /// A wave is not larger than the wave before.
+    #[error("each count includes the counts before it: {count} after {before} adds no node")]
     Shrinks {
-        /// The one before.
+        /// The count of the wave before.
         before: String,
-        /// The one that is not larger.
+        /// The count that is not larger.
         count: String,
     },
     /// The hold is too short.
-    #[error("waves are at least a second apart")]
+    #[error("waves must be at least one second apart")]
     Hold,
     /// The error budget has more failures than a node reads.
-    #[error("at most {MAX_BUDGET} nodes may fail, not {0}: each node reads who failed before it begins")]
+    #[error("at most {MAX_BUDGET} nodes may fail, not {0}: each node reads the list of failed nodes before it begins")]
     Budget(u64),
     /// No node could prove the success of a wave.
-    #[error("no node of wave {0} can prove that it went well: it must be online, and its key pinned")]
+    #[error("no node of wave {0} can prove its success: such a node must be online, and its key pinned")]
     NoWitness(usize),
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Count {
 }
 
 impl Count {
-    /// The count of `all` nodes, rounded up.
+    /// Returns the count out of `all` nodes, rounded up.
     fn at_least(self, all: u64) -> u64 {
         match self {
             Self::Nodes(count) => count,
@@ -91,7 +91,7 @@ impl Count {
         }
     }
 
-    /// The count of `all` nodes, rounded down.
+    /// Returns the count out of `all` nodes, rounded down.
     fn at_most(self, all: u64) -> u64 {
         match self {
             Self::Nodes(count) => count,
@@ -116,10 +116,10 @@ pub struct RolloutRequest {
 const WITNESSES: usize = 200;
 
 impl RolloutRequest {
-    /// Waves of these sizes (`1,10%,100%`: each counts those before it too), so far apart.
+    /// Requests waves of these sizes, at this interval. In `1,10%,100%` each count includes the counts before it.
     ///
     /// # Errors
-    /// When a size is none, or the last is not all.
+    /// When a size is no count, a wave adds no node, the last size is not 100%, or a limit is exceeded.
     pub fn new(counts: &str, hold: HumanDuration, budget: Count, health: bool) -> Result<Self, InvalidPlan> {
         let counts = counts.split(',').map(|text| text.trim().parse()).collect::<Result<Vec<Count>, _>>()?;
         if let Some(empty) = counts.iter().find(|count| matches!(count, Count::Nodes(0) | Count::Part(0))) {
@@ -148,7 +148,7 @@ impl RolloutRequest {
         Ok(Self { counts, hold, margin: WAVE_MARGIN, budget, min_ok: None, health, go: false })
     }
 
-    /// Sets the number of successes of a wave that are enough for the next one.
+    /// Sets the number of successes of a wave that are enough for the next wave.
     #[must_use]
     pub fn enough(self, min_ok: Option<Count>) -> Self {
         Self { min_ok, ..self }
@@ -160,18 +160,19 @@ impl RolloutRequest {
         Self { go, ..self }
     }
 
-    /// Sets the time of a wave beside its timeout and its hold.
+    /// Sets the time that a wave may take beside its timeout and its hold.
     #[must_use]
     pub fn with_margin(self, margin: HumanDuration) -> Self {
         Self { margin: HumanDuration::seconds(margin.get().as_secs()), ..self }
     }
 
-    /// The waves of the command `id` for these nodes, with the keys by which the witnesses of a wave prove its success.
-    /// Nodes that are not there are in some wave too, but count for none: a first wave of one node is one that answers.
+    /// Builds the waves of the command `id` for these nodes, with the witnesses of each wave and their keys.
+    ///
+    /// Offline nodes are in a wave too, but do not count for its size. So a first wave of one node has a node that answers.
     /// Waves that would add no node are left out.
     ///
     /// # Errors
-    /// When no node of a wave could prove its success.
+    /// When no node of a wave can prove its success.
     pub fn waves(
         &self,
         id: Uuid,
@@ -214,7 +215,7 @@ impl RolloutRequest {
         Ok(RolloutPlan { steps, hold: self.hold, margin: self.margin, max_failed, health: self.health, go: self.go })
     }
 
-    /// The number of witnesses of a wave that must succeed: all of them, except for their part of the error budget.
+    /// Returns the number of witnesses of a wave that must succeed: all except for their share of the error budget.
     fn least(&self, witnesses: u64, wave: u64, max_failed: u64) -> u64 {
         let may_fail = max_failed.saturating_mul(witnesses) / wave.max(1);
         let least = self.min_ok.map_or(witnesses.saturating_sub(may_fail), |count| count.at_least(witnesses));
@@ -222,7 +223,7 @@ impl RolloutRequest {
     }
 }
 
-/// The number of these nodes in each wave.
+/// Counts these nodes by wave.
 pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[ExpectedNode]) -> Vec<usize> {
     let mut sizes = vec![0; waves.steps.len()];
     for node in nodes {
@@ -253,7 +254,7 @@ mod tests {
         Some(crate::trust::SigningKey::from_seed(&[1; 32]).public())
     }
 
-    /// The sizes of the waves, the witnesses and those that must succeed of each, and the budget.
+    /// Returns the sizes of the waves, the witnesses of each with those that must succeed, and the budget.
     fn planned(counts: &str, budget: &str, nodes: &[ExpectedNode]) -> (Vec<usize>, Vec<(usize, u64)>, u64) {
         let plan = RolloutRequest::new(counts, HumanDuration::seconds(60), budget.parse().unwrap(), false).unwrap();
         let id = Uuid::from_u128(7);

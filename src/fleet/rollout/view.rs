@@ -1,4 +1,4 @@
-//! How a rollout stands: wave by wave, from what the nodes reported, what they failed, and what the operators said.
+//! The progress of a rollout, wave by wave: from results, rollout failures, and overrides of operators.
 
 use std::collections::BTreeSet;
 
@@ -20,61 +20,61 @@ use crate::wire::{Action, Envelope, Subjects, json};
 pub struct RolloutView {
     /// The command.
     pub id: Uuid,
-    /// `running`, `halted`, `over_budget` (no further node begins) or `done` (no node has still to begin or to end).
+    /// `running`, `halted`, `over_budget` (no further node begins) or `done` (no node waits or runs).
     pub state: &'static str,
-    /// How many nodes may fail.
+    /// Number of nodes that may fail.
     pub max_failed: u64,
-    /// Whether nodes look at their health once more before the next wave begins.
+    /// True when nodes run their health checks again before the next wave begins.
     pub health: bool,
-    /// Who failed, as the nodes of later waves see it.
+    /// The failed nodes, as the nodes of later waves see them.
     pub failed: Vec<NodeId>,
-    /// The highest wave with a go-ahead, for waves that need one: as it stands in the stream.
+    /// The highest wave with a go-ahead, for rollouts that need go-aheads: as the stream has it, not verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub go: Option<u64>,
-    /// What was said last by an operator.
+    /// The last override of an operator.
     pub word: Option<OverrideView>,
     /// The waves, in their order.
     pub waves: Vec<WaveView>,
 }
 
-/// One wave.
+/// The progress of one wave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WaveView {
     /// Its number, from 1.
     pub number: usize,
-    /// How many of its witnesses proved their success; the next wave waits for them.
+    /// Number of its witnesses that proved their success. The next wave waits for them.
     pub proved: usize,
-    /// How many witnesses it has; none in the last.
+    /// Number of its witnesses; zero in the last wave.
     pub witnesses: usize,
-    /// How many nodes are in it.
+    /// Number of its nodes.
     pub nodes: usize,
-    /// How many have the command and have not ended.
+    /// Number of nodes that accepted the command and have not ended.
     pub waiting: usize,
-    /// How many ended well and have not failed since.
+    /// Number of nodes that succeeded and have not failed since.
     pub ok: usize,
-    /// How many failed.
+    /// Number of nodes that failed.
     pub failed: usize,
-    /// How many were not begun, as the job was halted or over its budget.
+    /// Number of nodes that did not begin, as the job was halted or over its error budget.
     pub halted: usize,
-    /// All others: not there, refused, silent.
+    /// Number of all other nodes: offline, refused, or without an answer.
     pub other: usize,
 }
 
-/// What an operator said: as it stands in the stream. The nodes verify it, who looks at it here does not.
+/// An override of an operator, as the stream has it: for display only. The nodes verify its signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OverrideView {
     /// `halt` or `resume`.
     pub what: &'static str,
-    /// When it was signed.
+    /// Time of the signature.
     pub at: Timestamp,
-    /// The ids of keys that it names.
+    /// The key ids in its envelope.
     pub by: Vec<String>,
-    /// Why.
+    /// The reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Reads what nodes failed and what the operators said, and puts it together with the results of the job.
+/// Reads rollout failures, proofs of success and overrides, and combines them with the results of the job.
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
@@ -95,7 +95,7 @@ pub async fn read(
     Ok(RolloutView { go, ..view(command, waves, results, failed, &proved, word) })
 }
 
-/// The witnesses that proved their success, as the nodes of the next wave see it.
+/// Reads the witnesses that proved their success, as the nodes of the next wave see them.
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
@@ -119,7 +119,7 @@ pub async fn proved(
     Ok(witnesses.filter(proves).map(|witness| witness.node.clone()).collect())
 }
 
-/// The highest wave with a go-ahead; 1 without any.
+/// Reads the highest wave with a go-ahead, not verified; 1 without a go-ahead.
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
@@ -132,7 +132,7 @@ pub async fn last_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<
     Ok(wave.unwrap_or(1))
 }
 
-/// What an operator said last of a job, as it stands in the stream.
+/// Reads the last override of a job, as the stream has it: not verified.
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
@@ -240,7 +240,7 @@ mod tests {
             (view.state, view.waves.iter().map(wave).collect::<Vec<_>>())
         };
         assert_eq!(shown(vec![], None), ("running", vec!["2 0 2 0 0 0".into(), "2 1 0 0 0 1".into()]));
-        // It went well, and its health is critical since.
+        // The run succeeded, and the health check failed since.
         let failed = vec![places[1].1.clone()];
         assert_eq!(shown(failed, None), ("over_budget", vec!["2 0 1 1 0 0".into(), "2 1 0 0 0 1".into()]));
         let halt = OverrideView { what: "halt", at: due, by: vec!["ops".into()], reason: None };

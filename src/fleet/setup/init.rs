@@ -1,4 +1,4 @@
-//! The streams of a fleet and the bucket of its bundles.
+//! Creates the streams of a fleet and the bucket of its bundles.
 
 use std::time::Duration;
 
@@ -6,50 +6,51 @@ use crate::transport::{Bus, Ensured, StreamLimits, StreamSpec, TransportError};
 use crate::wire::Subjects;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Longer than any outage after which a node repeats what it may have stored before.
+/// Time for which the server drops repeated messages. Longer than any outage after which a node sends a message again.
 const DEDUPE: Duration = Duration::from_secs(600);
 
-/// Bytes in a stream of a count of stable runs: payload, receipt, headers and what the server adds. Measured by
-/// `tests/it/stable.rs`, and rounded up for longer names.
+/// Size in a stream of a count of stable runs, in bytes: payload, receipt, headers and overhead of the server.
+/// `tests/it/stable.rs` measures the size; rounded up for longer names.
 pub const STABLE_MESSAGE: u64 = 800;
-/// Counts of stable runs of a node in a day, with the `stable_interval` that agents have when nothing else is said.
+/// Counts of stable runs that a node sends in a day, with the default `stable_interval` of agents.
 const STABLE_A_DAY: u64 = 24;
-/// Bytes of what else a node says in a day: two runs that change something, each a summary and two events.
+/// Size of the other events of a node in a day, in bytes: two runs with changes, each a summary and two events.
 const CHANGES_A_DAY: u64 = 2 * 3 * 2048;
-/// Bytes of what becomes of commands on a node in a day: ten, each with an acknowledgement and a result.
+/// Size of the reports of a node in a day, in bytes: ten commands, each with an acknowledgement and a result.
 const COMMANDS_A_DAY: u64 = 10 * (1024 + 3072);
-/// Less holds little more than the results of one job on a few thousand nodes.
+/// Smallest size of a stream in bytes. A smaller stream holds little more than the results of one job on a few thousand
+/// nodes.
 const LEAST: u64 = 64 << 20;
 
-/// How much is kept, on how many servers.
+/// Retention of the streams: time, size and replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Servers of a cluster that have a copy.
+    /// Number of servers of a cluster that have a copy.
     pub replicas: usize,
-    /// How long results of jobs are kept.
+    /// Retention time of results.
     pub jobs: Duration,
-    /// How long events are kept.
+    /// Retention time of events.
     pub events: Duration,
-    /// The most bytes of results; the oldest go first. The server sets them aside.
+    /// Largest size of all results in bytes: the server reserves the space, and removes the oldest results first.
     pub jobs_size: u64,
-    /// The same of events.
+    /// Largest size of all events in bytes, as for results.
     pub events_size: u64,
 }
 
 impl Default for Retention {
-    /// One server; results for a week, events for a month, at most 1 GiB of each.
+    /// Returns one server; results for a week, events for a month, at most 1 GiB of each.
     fn default() -> Self {
         Self { replicas: 1, jobs: 7 * DAY, events: 30 * DAY, jobs_size: 1 << 30, events_size: 1 << 30 }
     }
 }
 
 impl Retention {
-    /// How many bytes the server sets aside for it, on each server that has a copy.
+    /// Returns the number of bytes that each server with a copy reserves.
     pub fn reserved(&self) -> u64 {
         self.jobs_size.saturating_add(self.events_size).saturating_add(self.rollouts_size())
     }
 
-    /// The sizes for so many nodes, with the times that are kept.
+    /// Computes the sizes for a number of nodes, with the same retention times.
     #[must_use]
     pub fn for_nodes(self, nodes: u64) -> Self {
         let size = |kept: Duration, a_day: u64| {
@@ -61,13 +62,13 @@ impl Retention {
         Self { events_size: size(self.events, events_a_day), jobs_size: size(self.jobs, COMMANDS_A_DAY), ..self }
     }
 
-    /// Marks of rollouts are small, and few.
+    /// Returns the size of the stream of rollouts. Rollout marks are small and few.
     fn rollouts_size(&self) -> u64 {
         self.jobs_size / 16
     }
 }
 
-/// What somebody says of it. What is not said stays as it is, or is as by default.
+/// The retention that an operator requests. A missing value stays unchanged, or gets its default in a new stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RetentionRequest {
     /// See [`Retention::replicas`].
@@ -80,12 +81,12 @@ pub struct RetentionRequest {
     pub jobs_size: Option<u64>,
     /// See [`Retention::events_size`].
     pub events_size: Option<u64>,
-    /// The nodes that the sizes which are not said are computed for.
+    /// Number of nodes from which missing sizes are computed.
     pub nodes: Option<u64>,
 }
 
 impl RetentionRequest {
-    /// How much is to be kept, where what is there already says the rest.
+    /// Completes the request with the values of existing streams, then with defaults.
     ///
     /// # Errors
     /// When JetStream is not available.
@@ -116,7 +117,7 @@ impl RetentionRequest {
     }
 }
 
-/// The streams, as they should be.
+/// Returns the specifications of the streams.
 pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
     let spec = |name: &str, subject: String, max_age, max_bytes, max_per_subject| StreamSpec {
         name: subjects.stream(name),
@@ -132,9 +133,9 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
     vec![
         spec("JOBS", subjects.all_jobs().to_string(), Some(retention.jobs), Some(retention.jobs_size), None),
         spec("EVENTS", subjects.events(None).to_string(), Some(retention.events), Some(retention.events_size), None),
-        // One message a node, for as long as the fleet lives: what is offline must still be known.
+        // One message a node, without expiry: the state of an offline node must stay known.
         spec("STATE", subjects.states().to_string(), None, None, Some(1)),
-        // What every node keeps to, told to those that are there as it comes, and asked for by those that were not.
+        // The assignments of every node: published to online nodes at once, and read later by nodes that were offline.
         StreamSpec {
             deny_delete: true,
             republish: Some(subjects.desired_republish()),
@@ -145,7 +146,9 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
     ]
 }
 
-/// One message a version, for ever: a node that was away takes one after the other. What it stores it sends on.
+/// Returns the specification of the stream of trust bundles: one message a version, without expiry.
+///
+/// A node that was offline takes one version after the other. The server republishes each stored version.
 fn trust(subjects: &Subjects, retention: Retention) -> StreamSpec {
     let subject = subjects.trust_versions().to_string();
     StreamSpec {
@@ -161,10 +164,10 @@ fn trust(subjects: &Subjects, retention: Retention) -> StreamSpec {
     }
 }
 
-/// Makes streams and bucket exist; tells `made` of each by name what it came to.
+/// Creates or updates the streams and the bucket, and calls `made` with the name and the result of each.
 ///
 /// # Errors
-/// When JetStream is not available or refuses; what was told before is there.
+/// When JetStream is not available or refuses. The streams that `made` got before exist.
 pub async fn init(
     bus: &Bus,
     subjects: &Subjects,

@@ -1,4 +1,4 @@
-//! Who asks, of which fleet, over which server: `operator.toml` and what the command line says beside it.
+//! The configuration of an operator: fleet, keys and server, from `operator.toml` and the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -11,33 +11,32 @@ use crate::diag::{Diagnostic, chain};
 use crate::model::NodeId;
 use crate::transport::BusSettings;
 
-/// `operator.toml` as it is written.
+/// The file `operator.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperatorFile {
     /// The fleet.
     pub fleet: Option<String>,
-    /// Files of private keys to sign with, beside this file when not absolute; or `ssh-agent:` and the comment, the
-    /// fingerprint or the public key file of a key that the ssh-agent holds.
+    /// Files of private keys to sign with, relative to this file. Or `ssh-agent:NAME` for a key of the ssh-agent: its
+    /// comment, its fingerprint or its public key file.
     #[serde(default)]
     pub keys: Vec<PathBuf>,
-    /// The file with the public keys of nodes, beside this file when not absolute; `known_nodes` when left out.
+    /// The file with the public keys of nodes, relative to this file; `known_nodes` by default.
     pub known_nodes: Option<PathBuf>,
-    /// The signed trust bundle of the fleet, for who looks into what was signed by whom; beside this file when not
-    /// absolute.
+    /// The signed trust bundle of the fleet, to verify the signers of commands; relative to this file.
     pub trust: Option<PathBuf>,
     /// The connection, as in `agent.toml`.
     pub nats: Option<Nats>,
 }
 
-/// What the command line and the environment say.
+/// Settings from the command line and the environment, which override `operator.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CliOverrides {
     /// The fleet.
     pub fleet: Option<String>,
     /// The URL of a server.
     pub server: Option<String>,
-    /// The connection that a context of the NATS CLI says.
+    /// The connection of a context of the NATS CLI.
     pub context: Option<Nats>,
     /// Files of private keys.
     pub keys: Vec<PathBuf>,
@@ -45,31 +44,31 @@ pub struct CliOverrides {
     pub known_nodes: Option<PathBuf>,
 }
 
-/// An operator, ready to ask.
+/// The settings of an operator.
 #[derive(Debug, Clone)]
 pub struct Operator {
     /// The fleet.
     pub fleet: String,
-    /// Private keys to sign with: files, or `ssh-agent:NAME`. For those who only look there may be none.
+    /// Private keys to sign with: files, or `ssh-agent:NAME`. Empty for an operator that only reads.
     pub keys: Vec<PathBuf>,
-    /// The file with the public keys of nodes, when it is said where; it need not be there.
+    /// The file with the public keys of nodes, if configured. The file may be missing.
     pub known_nodes: Option<PathBuf>,
-    /// The signed trust bundle of the fleet, when it is said where.
+    /// The signed trust bundle of the fleet, if configured.
     pub trust: Option<PathBuf>,
-    /// How to reach the bus.
+    /// The connection to the server.
     pub bus: BusSettings,
 }
 
 impl Operator {
-    /// What is given wins over what `written` says: the text of `operator.toml` and where it is, when there is one.
+    /// Combines the settings. `given` overrides `written`: the text and the path of `operator.toml`, if any.
     ///
     /// # Errors
-    /// Everything that is wrong or missing.
+    /// All wrong or missing settings.
     pub fn new(given: CliOverrides, written: Option<(&str, &Path)>) -> Result<Self, Vec<Diagnostic>> {
         let (file, directory) = read(written)?;
         let one = |diagnostic| vec![diagnostic];
         let fleet = given.fleet.or(file.fleet).ok_or_else(|| {
-            one(Diagnostic::new("which fleet is not said").hint("use --fleet NAME, or set `fleet` in operator.toml"))
+            one(Diagnostic::new("no fleet configured").hint("use --fleet NAME, or set `fleet` in operator.toml"))
         })?;
         // A fleet has the form of a node id: both are one token of a subject.
         if fleet.parse::<NodeId>().is_err() {
@@ -85,10 +84,10 @@ impl Operator {
     }
 }
 
-/// What the name of a key that an SSH agent holds begins with.
+/// Prefix of a key that an ssh-agent holds.
 pub const SSH_AGENT: &str = "ssh-agent:";
 
-/// A key of `operator.toml`: a file beside it, or one of an SSH agent, whose public half may be such a file.
+/// Resolves a key of `operator.toml`: a file, or `ssh-agent:` with a public key file or a name.
 fn beside(directory: &Path, key: &Path) -> PathBuf {
     match key.to_str().and_then(|key| key.strip_prefix(SSH_AGENT)) {
         None => directory.join(key),
@@ -101,10 +100,10 @@ fn beside(directory: &Path, key: &Path) -> PathBuf {
     }
 }
 
-/// How to reach the bus, for who asks no fleet. What is given wins over what `written` says, as for [`Operator::new`].
+/// Returns the connection to the server without a fleet. The arguments override `written`, as for [`Operator::new`].
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All wrong settings.
 pub fn connection(
     server: Option<&str>,
     context: Option<&Nats>,
@@ -114,23 +113,23 @@ pub fn connection(
     bus(server, context, file.nats, &directory).map_err(|wrong| vec![wrong])
 }
 
-/// The context of the NATS CLI that `written` names.
+/// Returns the context of the NATS CLI that `written` names.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// When `written` can't be read, or [nats] has `context` and other settings.
 pub fn context(written: Option<(&str, &Path)>) -> Result<Option<String>, Vec<Diagnostic>> {
     let Some(nats) = read(written)?.0.nats else { return Ok(None) };
     if nats.keys_beside_context().next().is_some() {
         let hint = "keep one of the two";
-        return Err(vec![Diagnostic::new("`context` in [nats] excludes everything else there").hint(hint)]);
+        return Err(vec![Diagnostic::new("`context` in [nats] excludes all other settings of [nats]").hint(hint)]);
     }
     Ok(nats.context)
 }
 
-/// The file with the public keys of nodes, as `written` says it, for who asks no fleet.
+/// Returns the path of the file with the public keys of nodes: from `written`, or `known_nodes` in its directory.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All wrong settings.
 pub fn known_nodes(written: Option<(&str, &Path)>) -> Result<Option<PathBuf>, Vec<Diagnostic>> {
     let (file, directory) = read(written)?;
     let beside = || written.is_some().then(|| directory.join("known_nodes"));

@@ -1,48 +1,47 @@
-//! Who may say what on the bus: one definition, from which `deploy/nats/ensign.conf` and
-//! `ensign fleet init --print-permissions` are made.
+//! Permissions of roles on the NATS server, for `deploy/nats/ensign.conf` and `ensign fleet init --print-permissions`.
 //!
-//! Signatures keep nodes from obeying the wrong one. These permissions keep a node that fell into
-//! the wrong hands from speaking for others, and from hearing what is not for it.
+//! Signatures keep nodes from executing forged commands. These permissions keep a compromised node from publishing in the
+//! name of others, and from reading messages of others.
 
 use std::fmt::Write;
 
 use crate::model::NodeId;
 use crate::wire::{Subjects, nats_micro};
 
-/// Who somebody is on the bus.
+/// The role of a user on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// Sends commands, reads everything, makes the streams.
+    /// Sends commands, reads everything, creates the streams.
     Operator,
     /// A node with its groups.
     Node(NodeId, Vec<String>),
-    /// Reads everything, sends nothing.
+    /// Reads everything, publishes nothing.
     Monitor,
 }
 
-/// What a role may do.
+/// The permissions of a role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Permissions {
-    /// Subjects that it may publish on.
+    /// Subjects that it may publish to.
     pub publish: Vec<String>,
     /// Subjects that it may subscribe to.
     pub subscribe: Vec<String>,
-    /// Whether it may answer on the reply subject of what it got.
+    /// True when it may answer on the reply subject of a message that it received.
     pub responses: bool,
 }
 
-/// The first tokens of a node's reply subjects: its own, so that no other node can listen there.
+/// Returns the prefix of the reply subjects of a node: its own, so that no other node can subscribe to them.
 pub fn inbox_prefix(node: &NodeId) -> String {
     format!("_INBOX_{node}")
 }
 
-/// The first tokens of the monitor's reply subjects.
+/// Prefix of the reply subjects of the monitor.
 pub const MONITOR_INBOX: &str = "_INBOX_MONITOR";
 
-/// Questions of the tools of NATS to services: `nats micro ls`, `info`, `stats`.
+/// Discovery requests of the NATS CLI to services: `nats micro ls`, `info`, `stats`.
 const DISCOVERY: &str = "$SRV.>";
 
-/// What a role may do in a fleet.
+/// Returns the permissions of a role in a fleet.
 pub fn permissions(role: &Role, subjects: &Subjects) -> Permissions {
     match role {
         Role::Operator => operator(subjects),
@@ -73,8 +72,10 @@ fn operator(subjects: &Subjects) -> Permissions {
     }
 }
 
-/// Acknowledged publishes need nothing but the subject and the own inbox. Bundles are read without a
-/// consumer, by direct gets of the one stream behind their bucket.
+/// Returns the permissions of a node.
+///
+/// An acknowledged publish needs only the subject and the own inbox. Bundles are read without a consumer, by direct gets of
+/// the stream behind their bucket.
 fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions {
     let inbox = format!("{}.>", inbox_prefix(node));
     let bundles = format!("$JS.API.DIRECT.GET.OBJ_{}", subjects.bucket());
@@ -92,14 +93,14 @@ fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions
             subjects.rollout_successes_of(node).to_string(),
             format!("{bundles}.>"),
             bundles,
-            // Its own state as it is stored: the server's clock is on it.
+            // Its own state as stored, with the time of the server.
             format!("$JS.API.DIRECT.GET.{}.{}", subjects.stream("STATE"), subjects.state(node)),
             inbox.clone(),
         ]
         .into_iter()
         .chain(["TRUST", "DESIRED", "ROLLOUTS"].into_iter().flat_map(read))
         .collect(),
-        // Its own state too: what it did not say itself there is another host under its name.
+        // Its own state too: a state that it did not publish comes from another host with its node id.
         subscribe: commands
             .chain([subjects.state(node).to_string(), subjects.live_trust_versions().to_string(), inbox])
             .chain(nats_micro::subjects(&nats_micro::id(subjects.fleet(), node)))
@@ -132,7 +133,7 @@ fn monitor(subjects: &Subjects) -> Permissions {
     }
 }
 
-/// A user of a server's configuration: who, and what it may do.
+/// A user in the configuration of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// The role.
@@ -141,7 +142,7 @@ pub struct User {
     pub nkey: String,
 }
 
-/// The `authorization` block of a server's configuration with these users.
+/// Returns the `authorization` block of a server configuration with these users.
 pub fn authorization(users: &[User], subjects: &Subjects) -> String {
     let mut text = String::from("authorization {\n  users: [\n");
     for user in users {
@@ -153,17 +154,17 @@ pub fn authorization(users: &[User], subjects: &Subjects) -> String {
 
 fn block(user: &User, subjects: &Subjects) -> String {
     let what = match &user.role {
-        Role::Operator => "an operator: sends commands, reads everything, makes the streams".to_owned(),
-        Role::Node(node, groups) if groups.is_empty() => format!("the node {node}: its own subjects and nothing else"),
-        Role::Node(node, groups) => format!("the node {node} of {}: its own subjects and nothing else", groups.join(", ")),
-        Role::Monitor => format!("monitoring: reads everything, sends nothing; its reply subjects begin with {MONITOR_INBOX}"),
+        Role::Operator => "operator: sends commands, reads everything, creates the streams".to_owned(),
+        Role::Node(node, groups) if groups.is_empty() => format!("node {node}: only its own subjects"),
+        Role::Node(node, groups) => format!("node {node} of {}: only its own subjects", groups.join(", ")),
+        Role::Monitor => format!("monitor: reads everything, publishes nothing; its reply subjects begin with {MONITOR_INBOX}"),
     };
     let permissions = permissions(&user.role, subjects);
     let mut text = format!("    # {what}\n    {{\n      nkey: {}\n      permissions: {{\n", user.nkey);
     list(&mut text, "publish", &permissions.publish);
     list(&mut text, "subscribe", &permissions.subscribe);
     if permissions.responses {
-        text.push_str("        # Answers to a command are a courtesy beside the stream of jobs.\n");
+        text.push_str("        # Answers to the reply subject of a command, beside the reports in the stream of jobs.\n");
         text.push_str("        allow_responses: { max: 8, expires: \"15m\" }\n");
     }
     text.push_str("      }\n    }\n");
@@ -176,7 +177,7 @@ fn list(text: &mut String, name: &str, subjects: &[String]) {
     let _written = write!(text, "        {name}: {{ allow: [\n{}\n        ] }}\n", quoted.join("\n")).is_ok();
 }
 
-/// `deploy/nats/ensign.conf`: a whole server configuration.
+/// Returns `deploy/nats/ensign.conf`: a complete server configuration.
 pub fn sample() -> String {
     let subjects = Subjects::new("prod");
     let node = |name: &str, group: &str, nkey: &str| {
@@ -198,7 +199,7 @@ pub fn sample() -> String {
 const HEAD: &str = "\
 # A NATS server (2.10 or later) for the fleet \"prod\".
 #
-# Every nkey below is an example that nobody has the seed of: put your own in their place.
+# Every nkey below is an example without a known seed: replace it with your own.
 #   ensign key new --nats web1.nk            # writes the seed, prints the public nkey
 # More nodes: ensign fleet init --fleet prod --print-permissions --node db2 --groups db
 # Then, once: ensign fleet init --fleet prod
@@ -206,14 +207,14 @@ const HEAD: &str = "\
 server_name: ensign
 listen: 0.0.0.0:4222
 
-# Without TLS, who listens on the way can read what the fleet does (but can't change what it does).
+# Without TLS, anyone on the network can read the messages of the fleet, but can't change them.
 # tls { cert_file: \"/etc/nats/server.pem\", key_file: \"/etc/nats/server.key\" }
 
 jetstream { store_dir: \"/var/lib/nats\" }
 
 ";
 
-/// Public keys for the sample: made, and their seeds thrown away.
+/// Public keys for the sample. Their seeds were deleted.
 const SAMPLE_KEYS: [&str; 4] = [
     "UDGWWPBV5MEC2RVVVL5J35YSCCYYC4RGTRT2KVHEVE4GJYYDDI6GO2WP",
     "UB667BCEMAEYYQU6FBE5GRUGA52ZPK5K7VWWRRGMCCDMXL4LCZJJNHWB",

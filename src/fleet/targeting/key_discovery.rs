@@ -1,8 +1,7 @@
-//! Nodes that are met only after the states were read: their key is looked up when they first say something, by the rules that
-//! hold for every first sight (`node_keys.rs`), and what they said is judged then.
+//! Keys of nodes that appear after the states were read: looked up at their first message, by the rules of `node_identity.rs`.
 //!
-//! Comes in: messages of nodes whose key is not known (`job/tracker`). Goes out: the same messages, when the key is known or
-//! will not be.
+//! In: messages of nodes without a pinned key (`job/tracker`). Out: the same messages, when the key is pinned or the lookup
+//! has failed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,33 +18,35 @@ use crate::wire::Subjects;
 
 use super::node_identity::NodeKeys;
 
-/// A node says its state when it connects; the answer that it gives right after may be stored before it.
+/// Longest time for the state of a node to appear. A node publishes its state when it connects, but its first answer may be
+/// stored before that state.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks for the same state.
+/// Pause between two lookups of the same state.
 const PAUSE: Duration = Duration::from_millis(250);
-/// As many states are asked for at once.
+/// Most states that are requested at the same time.
 const TOGETHER: usize = 32;
-/// As many messages of strangers are kept; what is over that is judged as it is. A node says three things about a command.
+/// Most messages of unknown nodes that are held. Further messages are verified at once, without a lookup. A node sends three
+/// messages about a command.
 const HELD: usize = 4096;
-/// How long the server may take to answer: a stranger must not keep the others waiting.
+/// Longest wait for the server: an unknown node must not delay the others.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Something that a node said whose key is not known.
+/// A message of a node without a pinned key.
 #[derive(Debug, Clone)]
 pub enum HeldMessage {
-    /// In the JOBS stream.
+    /// A report in the JOBS stream.
     Report(Message),
-    /// To the reply subject, and the one node that was asked there.
+    /// An answer to the reply subject, with the node of that subject.
     Answer(Message, Option<NodeId>),
 }
 
-/// Looks up who they are.
+/// Holds messages of unknown nodes, and looks up the keys of these nodes.
 #[derive(Debug)]
 pub struct KeyDiscovery {
     bus: Bus,
     subjects: Subjects,
     node_keys: Arc<NodeKeys>,
-    /// The time when this was made, on both clocks.
+    /// The start, on both clocks.
     began: (Timestamp, Instant),
     strangers: BTreeMap<NodeId, UnknownNode>,
     held: usize,
@@ -59,15 +60,15 @@ struct UnknownNode {
 }
 
 impl KeyDiscovery {
-    /// Nobody yet; `now` is the time.
+    /// Starts at `now`, without unknown nodes.
     pub fn new(bus: Bus, subjects: Subjects, node_keys: Arc<NodeKeys>, now: Timestamp) -> Self {
         Self { bus, subjects, node_keys, began: (now, Instant::now()), strangers: BTreeMap::new(), held: 0 }
     }
 
-    /// Keeps what a stranger said until it is known who that is.
+    /// Holds a message of an unknown node until its key is looked up.
     ///
     /// # Errors
-    /// When too much is kept already: gives it back.
+    /// Returns the message when too many are held.
     pub fn hold(&mut self, node: NodeId, said: Box<HeldMessage>) -> Result<(), Box<HeldMessage>> {
         if self.held >= HELD {
             return Err(said);
@@ -80,17 +81,17 @@ impl KeyDiscovery {
         Ok(())
     }
 
-    /// True while somebody's word waits to be judged.
+    /// True while messages wait for the keys of their nodes.
     pub fn is_waiting(&self) -> bool {
         !self.strangers.is_empty()
     }
 
-    /// When to look next.
+    /// Returns the time of the next lookup.
     pub fn next(&self) -> Option<Instant> {
         self.strangers.values().map(|stranger| stranger.next).min()
     }
 
-    /// Looks up those whose time it is; gives what those said who are known now, or will not be.
+    /// Looks up the nodes that are due. Returns the messages of nodes whose lookup ended, with or without a key.
     pub async fn meet(&mut self) -> Vec<HeldMessage> {
         let now = Instant::now();
         let due: Vec<NodeId> =
@@ -121,13 +122,13 @@ impl KeyDiscovery {
         judged
     }
 
-    /// Everything that is kept, when nobody waits any more.
+    /// Ends all lookups, and returns all held messages.
     pub fn give_up(&mut self) -> Vec<HeldMessage> {
         self.held = 0;
         std::mem::take(&mut self.strangers).into_values().flat_map(|stranger| stranger.said).collect()
     }
 
-    /// Takes the key of a node from its state; false when it has none yet, or nobody could be asked.
+    /// Looks up a node. False when its state is missing, or the server does not answer in time.
     async fn look_up(&self, node: &NodeId) -> bool {
         let since = SignedDuration::try_from(self.began.1.elapsed()).unwrap_or_default();
         let now = self.began.0.saturating_add(since).unwrap_or(self.began.0);
@@ -135,15 +136,15 @@ impl KeyDiscovery {
     }
 }
 
-/// Takes the key of a node from its latest state, as [`crate::fleet::targeting::states`] does for all of them; false when there is no state,
-/// or it could not be read.
+/// Pins the key of a node from its latest state, as [`crate::fleet::targeting::states`] does for all nodes. False when the
+/// state is missing, or can't be read.
 pub async fn meet(bus: &Bus, subjects: &Subjects, node_keys: &NodeKeys, node: &NodeId, now: Timestamp) -> bool {
     match bus.last_on(&subjects.stream("STATE"), subjects.state(node).as_str()).await {
-        // What comes of it is what the node_keys knows then.
+        // The result of the verification is the pinned key, if any.
         Ok(state) => node_keys.verify_state(&state, now).is_some(),
         Err(TransportError::NotFound(_)) => false,
         Err(error) => {
-            tracing::debug!(%node, error = %chain(&error), "the state of a new node can't be read");
+            tracing::debug!(%node, error = %chain(&error), "cannot read the state of a new node");
             false
         }
     }

@@ -1,4 +1,4 @@
-//! Targets of commands: the nodes, their liveness, and the keys by which they are known.
+//! Targets of commands: the nodes, their liveness, and their pinned keys.
 
 pub mod key_discovery;
 pub mod node_identity;

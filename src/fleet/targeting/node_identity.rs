@@ -1,7 +1,7 @@
-//! Whom the operator believes: messages of nodes, held to the keys that are known of them.
+//! The identity of nodes: verifies the messages of nodes with their pinned keys.
 //!
-//! A key becomes known from the node's own signed state when it is first seen, or because the operator says so. From then
-//! on what is not signed with it is not the node's word: it is shown, and counts for nothing.
+//! A key is pinned from the first signed state of the node, or by the operator. From then on, a message without a receipt by
+//! this key is shown as unverified, and does not count.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -20,100 +20,101 @@ use crate::wire::{NodeState, Subjects, json};
 
 use super::pinned_keys::{self, PinnedKey, PinnedKeys, PinnedKeysError};
 
-/// More than any list of nodes.
+/// Largest `known_nodes` file in bytes: more than any list of nodes needs.
 const MAX_FILE: u64 = 64 << 20;
-/// The most nodes that one command comes to know by themselves. With more at once, none is: whoever may publish can invent
-/// nodes, and the operator says which there are (`ensign fleet node trust`).
+/// Most new nodes whose keys one command pins without the operator. With more at once, no key is pinned.
+///
+/// Any client that may publish can invent nodes. The operator then names the real nodes (`ensign fleet node trust`).
 pub const NEW_AT_ONCE: usize = 256;
-/// The most nodes of a fleet that are known; their list takes some ten megabytes.
+/// Most nodes of a fleet with a pinned key; their list takes some ten megabytes.
 const MOST_KNOWN: usize = 100_000;
 
-/// A list of nodes that can't be used.
+/// Errors of the `known_nodes` file.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeKeysError {
     /// The file can't be read or written.
-    #[error("the list of known nodes can't be used")]
+    #[error("cannot use the list of known nodes")]
     File(#[from] FsError),
-    /// A line of it is wrong.
-    #[error("the list of known nodes, {}, can't be read", path.display())]
+    /// A line of the file is wrong.
+    #[error("cannot read the list of known nodes, {}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Which line.
+        /// The line and its error.
         #[source]
         source: PinnedKeysError,
     },
 }
 
-/// Why a message is not taken for the word of a node.
+/// Errors of verifying a message of a node.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// Nobody said which key the node has.
-    #[error("the key of the node is not known")]
+    /// The key of the node is not pinned.
+    #[error("the key of the node is not pinned")]
     Unknown,
-    /// It is new, among too many that are.
-    #[error("the node is new, as are many others: see `ensign fleet node trust`")]
+    /// The node is new, among too many new nodes.
+    #[error("the key of the new node is not pinned, as too many nodes are new: see `ensign fleet node trust`")]
     New,
-    /// It is signed with a key that the node did not have before.
+    /// The message is signed with another key than the pinned key.
     #[error(
-        "its key has changed: {known} is known, {said} signs. When the host was rebuilt: `ensign fleet node forget {node}`; \
-         else somebody speaks in its name"
+        "its key has changed: {known} is pinned, {said} signed. If the host was rebuilt, run `ensign fleet node forget {node}`; \
+    otherwise another host uses its name"
     )]
     Changed {
         /// The node.
         node: NodeId,
-        /// The fingerprint of the key that is known.
+        /// The fingerprint of the pinned key.
         known: String,
-        /// The fingerprint of the key that signs.
+        /// The fingerprint of the key that signed.
         said: String,
     },
-    /// Its receipt does not hold.
+    /// The receipt of the message is missing or wrong.
     #[error("{0}: forged?")]
     Receipt(#[from] ReceiptError),
-    /// It is not what its subject says.
-    #[error("it can't be read: {0}")]
+    /// The content of the message does not fit its subject.
+    #[error("cannot read the message: {0}")]
     Unreadable(String),
 }
 
-/// A state that is not taken for the node's.
+/// A state that failed verification.
 #[derive(Debug)]
 pub struct UnverifiedState {
-    /// The node whose subject it is on.
+    /// The node in its subject.
     pub node: NodeId,
-    /// What it says, when it can be read.
+    /// Its content, when it can be read.
     pub state: Option<NodeState>,
-    /// Why it is not believed.
+    /// The verification error.
     pub doubt: IdentityError,
-    /// True when a key of the node is known: then there is such a node.
+    /// True when a key of the node is pinned: then the node exists.
     pub known: bool,
 }
 
-/// The nodes of a fleet whose keys are known. Shared by reference.
+/// The pinned keys of the nodes of a fleet. Shared by reference.
 #[derive(Debug)]
 pub struct NodeKeys {
     subjects: Subjects,
     fleet: String,
     known: Mutex<PinnedKeys>,
-    /// What was learned and is not in the file.
+    /// Keys that were pinned and are not yet in the file.
     learned: Mutex<Vec<(NodeId, PinnedKey)>>,
     file: Option<PathBuf>,
-    /// Nodes that the operator named: they are learned, however many others are new.
+    /// Nodes that the operator named: their keys are pinned, for any number of other new nodes.
     named: Mutex<HashSet<NodeId>>,
-    /// How many nodes may still be learned that nobody named.
+    /// Number of unnamed nodes whose keys may still be pinned.
     room: AtomicUsize,
-    /// Too many are new at once.
+    /// True when too many nodes are new at once.
     crowded: AtomicBool,
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Entries are added whole: a panic elsewhere broke none.
+    // Entries are added as a whole: a panic of another thread left none incomplete.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The nodes that a file knows; none when it is not there.
+/// Reads the pinned keys of a file; none when the file is missing.
 ///
 /// # Errors
-/// When it can't be read.
+/// When the file can't be read.
 pub fn read(path: &Path) -> Result<PinnedKeys, NodeKeysError> {
     match fs::read_trusted_text(path, MAX_FILE) {
         Ok(text) => PinnedKeys::parse(&text).map_err(|source| NodeKeysError::Line { path: path.to_owned(), source }),
@@ -122,10 +123,10 @@ pub fn read(path: &Path) -> Result<PinnedKeys, NodeKeysError> {
     }
 }
 
-/// Writes the list anew.
+/// Writes all pinned keys to the file.
 ///
 /// # Errors
-/// When it can't be written.
+/// When the file can't be written.
 pub fn write(path: &Path, known: &PinnedKeys) -> Result<(), NodeKeysError> {
     make_parent(path)?;
     Ok(fs::write_atomic(path, &mut known.text().as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o644 })?)
@@ -139,7 +140,7 @@ fn make_parent(path: &Path) -> Result<(), FsError> {
 }
 
 impl NodeKeys {
-    /// The nodes of a fleet that are known, and the file that learns what is new; without one nothing outlives this.
+    /// Starts with the pinned keys of a fleet. New keys are saved to `file`; without a file they are lost at the end.
     pub fn new(fleet: impl Into<String>, known: PinnedKeys, file: Option<PathBuf>) -> Self {
         let fleet = fleet.into();
         let subjects = Subjects::new(&fleet);
@@ -155,32 +156,32 @@ impl NodeKeys {
         }
     }
 
-    /// The operator named these nodes: their keys are learned from their states.
+    /// Marks nodes that the operator named: their keys are pinned from their states.
     pub fn expect(&self, nodes: &[NodeId]) {
         held(&self.named).extend(nodes.iter().cloned());
     }
 
-    /// Every node whose state is signed is learned from here on, because the operator said so.
+    /// Pins the key of every node with a signed state from now on, as the operator requested.
     pub fn expect_all(&self) {
         self.room.store(MOST_KNOWN, Ordering::Relaxed);
     }
 
-    /// The key that is known of a node.
+    /// Returns the pinned key of a node.
     pub fn key(&self, node: &NodeId) -> Option<PublicKey> {
         held(&self.known).get(&self.fleet, node).map(|known| known.key)
     }
 
-    /// The nodes of the fleet that are known.
+    /// Returns the nodes with a pinned key.
     pub fn names(&self) -> Vec<NodeId> {
         held(&self.known).of(&self.fleet).map(|(node, _)| node.clone()).collect()
     }
 
-    /// How many nodes of the fleet are known.
+    /// Returns the number of nodes with a pinned key.
     pub fn count(&self) -> usize {
         held(&self.known).count(&self.fleet)
     }
 
-    /// Looks whether too many of these states are of new nodes, before any of them is believed.
+    /// Records whether too many of these states come from new nodes, before any of them is verified.
     pub fn survey(&self, states: &[Message]) {
         let known = held(&self.known);
         let node = |message: &Message| message.subject.rsplit('.').next().and_then(|node| node.parse::<NodeId>().ok());
@@ -188,7 +189,7 @@ impl NodeKeys {
         self.crowded.store(new > self.room.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Takes the room that a new node needs; false when there is none.
+    /// Takes a place for the key of a new node; false when none is left.
     fn admits(&self, node: &NodeId) -> bool {
         if self.count() >= MOST_KNOWN {
             return false;
@@ -200,19 +201,19 @@ impl NodeKeys {
         !self.crowded.load(Ordering::Relaxed) && self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Checks that a message is `node`'s.
+    /// Verifies that `node` signed a message.
     ///
     /// # Errors
-    /// Why it is not.
+    /// When the key of the node is not pinned, or the receipt is missing or wrong.
     pub fn verify(&self, node: &NodeId, message: &Message) -> Result<VerifiedReceipt, IdentityError> {
         let known = held(&self.known).get(&self.fleet, node).copied().ok_or(IdentityError::Unknown)?;
         Ok(attested(node, &known.key, message)?)
     }
 
-    /// Checks a state; the key of a node that is seen for the first time is taken from it.
+    /// Verifies a state. Pins the key of a new node from its state.
     ///
     /// # Errors
-    /// Why it is not the node's; `None` when its subject is not that of a state.
+    /// The unverified state with its error; `None` when the subject is no subject of a state.
     pub fn verify_state(&self, message: &Message, now: Timestamp) -> Option<Result<NodeState, UnverifiedState>> {
         let node: NodeId = message.subject.rsplit('.').next()?.parse().ok()?;
         if self.subjects.state(&node).as_str() != message.subject {
@@ -235,7 +236,7 @@ impl NodeKeys {
     }
 
     fn check_state(&self, node: &NodeId, state: &NodeState, message: &Message, now: Timestamp) -> Result<(), IdentityError> {
-        // A key is a point of a curve, which takes some microseconds to find: it is looked at only where it matters.
+        // To decode a key takes some microseconds, as it is a point of a curve: it is decoded only when needed.
         let said = || state.key.as_deref().and_then(|key| key.parse::<PublicKey>().ok());
         let known = held(&self.known).get(&self.fleet, node).copied();
         let Some(known) = known else {
@@ -260,7 +261,7 @@ impl NodeKeys {
             return false;
         }
         let mut known = held(&self.known);
-        // Two threads may have met it at once: the first counts.
+        // Two threads may verify the same new node: the first key counts.
         if known.get(&self.fleet, node).is_none() {
             known.trust(&self.fleet, node, new);
             held(&self.learned).push((node.clone(), new));
@@ -268,10 +269,10 @@ impl NodeKeys {
         true
     }
 
-    /// Writes down what was learned since the last time.
+    /// Saves the keys that were pinned since the last call.
     ///
     /// # Errors
-    /// When it can't be written; then it is learned again by whoever comes next.
+    /// When the file can't be written; then the next command pins the keys again.
     pub fn save(&self) -> Result<(), NodeKeysError> {
         let learned = std::mem::take(&mut *held(&self.learned));
         let Some(path) = self.file.as_deref().filter(|_| !learned.is_empty()) else { return Ok(()) };
@@ -298,7 +299,7 @@ pub(in crate::fleet) mod testing {
 
     pub(in crate::fleet) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-    /// The message with the receipt of a node.
+    /// Adds the receipt of a node to a message.
     pub(in crate::fleet) fn signed(mut message: Message, key: &SigningKey, node: &str, command: Option<&str>) -> Message {
         let statement = ReceiptBody {
             node: node.parse().unwrap(),
@@ -362,7 +363,7 @@ mod tests {
         assert_eq!(verdict(&node_keys, &moved), "web3: its receipt is that of the node web1: forged?");
         assert_eq!(verdict(&node_keys, &Message { subject: "ensign.v1.g.state.web1".into(), ..moved }), "nothing");
         node_keys.save().unwrap();
-        // The next one knows it; what is written by hand without an end of line is not torn.
+        // The next command reads it. A line without a line end, written by hand, stays whole.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.trim_end()).unwrap();
         let next = NodeKeys::new("f", read(&path).unwrap(), Some(path.clone()));
@@ -382,11 +383,11 @@ mod tests {
         node_keys.survey(&crowd);
         assert!(crowd.iter().all(|message| verdict(&node_keys, message).contains("is new, as are many others")));
         assert_eq!(node_keys.count(), 1);
-        // Who was known before speaks as ever, and who is named is learned.
+        // A pinned node is verified as before, and the key of a named node is pinned.
         assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 speaks");
         node_keys.expect(&["x7".parse().unwrap()]);
         assert_eq!(verdict(&node_keys, &crowd[7]), "x7 speaks");
-        // One by one there is no way around it either.
+        // The limit also counts nodes that appear one by one.
         let node_keys = NodeKeys::new("f", PinnedKeys::default(), None);
         crowd.iter().for_each(|message| drop(verdict(&node_keys, message)));
         assert_eq!(node_keys.count(), NEW_AT_ONCE);

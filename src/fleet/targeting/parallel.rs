@@ -2,10 +2,10 @@
 
 use std::thread;
 
-/// Fewest items for which threads pay off: to check one signature takes about a tenth of a millisecond.
+/// Fewest items for which threads pay off: a check of one signature takes about a tenth of a millisecond.
 const MIN_ITEMS: usize = 64;
 
-/// Applies `work` to each item, on several threads when the items are many: to check signatures is pure arithmetic.
+/// Applies `work` to each item, on all processors when the items are many. For work that only computes, as signature checks.
 pub async fn share<T, R>(items: Vec<T>, work: impl Fn(&T) -> R + Send + Sync + 'static) -> Vec<R>
 where
     T: Send + Sync + 'static,
@@ -16,12 +16,12 @@ where
     }
     match tokio::task::spawn_blocking(move || share_here(&items, work)).await {
         Ok(done) => done,
-        // A panic of the work is the program's error, and is one here too.
+        // A panic of the work is a bug, and panics here too.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-/// As [`share`], for a caller that may block.
+/// Applies `work` to each item, on all processors when the items are many, and blocks the calling thread.
 pub fn share_here<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if items.len() < MIN_ITEMS || threads < 2 {

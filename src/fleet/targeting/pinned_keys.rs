@@ -1,7 +1,7 @@
-//! `known_nodes`: the public keys of nodes, as the operator came to know them. Like `known_hosts` of OpenSSH.
+//! The file `known_nodes`: the pinned keys of nodes, as `known_hosts` of OpenSSH.
 //!
-//! A line a node: `fleet node ed25519:... first-seen`; lines that begin with `#` are comments. Of two lines for one node
-//! the first counts: what was learned first is what is held to.
+//! Each line is a node: `fleet node ed25519:... first-seen`. Lines that begin with `#` are comments. Of two lines for one
+//! node the first counts: the first key stays pinned.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,26 +20,25 @@ const HEAD: &str = "# Public keys of nodes, as they were first seen: ensign flee
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} is not `fleet node ed25519:... first-seen`")]
 pub struct PinnedKeysError {
-    /// Which, from 1.
     pub line: usize,
-    /// What is wrong with the key, when it is that.
+    /// The error of the key; `None` for another error of the line.
     #[source]
     pub source: Option<KeyError>,
 }
 
-/// The key of a node.
+/// The pinned key of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PinnedKey {
     /// The key.
     pub key: PublicKey,
-    /// When it was first seen.
+    /// Time at which the key was pinned.
     pub since: Timestamp,
 }
 
-/// The keys of the nodes of several fleets.
+/// The pinned keys of the nodes of several fleets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinnedKeys {
-    /// By fleet and node.
+    /// The keys by fleet and node.
     nodes: BTreeMap<String, BTreeMap<NodeId, PinnedKey>>,
     comments: String,
 }
@@ -48,11 +47,11 @@ impl PinnedKeys {
     /// Reads the text of a file.
     ///
     /// # Errors
-    /// At the first line that can't be read: one that is left out would be learned anew.
+    /// At the first line that can't be read. The key of a skipped line would be pinned again from any new state.
     pub fn parse(text: &str) -> Result<Self, PinnedKeysError> {
         let mut known = Self::default();
         let lines: Vec<(usize, &str)> = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).collect();
-        // A key is a point of a curve, and each takes some microseconds to find: of a large fleet, that is worth sharing.
+        // To decode a key takes some microseconds, as it is a point of a curve: threads pay off for a large fleet.
         let entries =
             share_here(&lines, |(number, line)| if line.starts_with('#') { Ok(None) } else { entry(*number, line).map(Some) });
         for ((_, written), entry) in lines.into_iter().zip(entries) {
@@ -69,7 +68,7 @@ impl PinnedKeys {
         Ok(known)
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn text(&self) -> String {
         let mut text = if self.comments.is_empty() { HEAD.to_owned() } else { self.comments.clone() };
         for (fleet, nodes) in &self.nodes {
@@ -80,27 +79,27 @@ impl PinnedKeys {
         text
     }
 
-    /// What is known of a node.
+    /// Returns the pinned key of a node.
     pub fn get(&self, fleet: &str, node: &NodeId) -> Option<&PinnedKey> {
         self.nodes.get(fleet)?.get(node)
     }
 
-    /// The nodes of a fleet.
+    /// Returns the nodes of a fleet with their keys.
     pub fn of<'a>(&'a self, fleet: &str) -> impl Iterator<Item = (&'a NodeId, &'a PinnedKey)> {
         self.nodes.get(fleet).into_iter().flatten()
     }
 
-    /// How many nodes of a fleet there are.
+    /// Returns the number of nodes of a fleet.
     pub fn count(&self, fleet: &str) -> usize {
         self.nodes.get(fleet).map_or(0, BTreeMap::len)
     }
 
-    /// Holds a node to this key from here on; gives what was known before.
+    /// Pins the key of a node. Returns the previous key.
     pub fn trust(&mut self, fleet: &str, node: &NodeId, known: PinnedKey) -> Option<PinnedKey> {
         self.nodes.entry(fleet.to_owned()).or_default().insert(node.clone(), known)
     }
 
-    /// Forgets a node.
+    /// Removes the key of a node. Returns the removed key.
     pub fn forget(&mut self, fleet: &str, node: &NodeId) -> Option<PinnedKey> {
         let forgotten = self.nodes.get_mut(fleet)?.remove(node);
         self.nodes.retain(|_, nodes| !nodes.is_empty());
@@ -108,7 +107,7 @@ impl PinnedKeys {
     }
 }
 
-/// Reads a line that is no comment: of which fleet and node it is, and what it says.
+/// Reads a line that is no comment: fleet, node and key.
 fn entry(number: usize, written: &str) -> Result<(&str, NodeId, PinnedKey), PinnedKeysError> {
     let wrong = |PinnedKeyLineError(source)| PinnedKeysError { line: number, source };
     let line = PinnedKeyLine::split(written).map_err(wrong)?.ok_or(PinnedKeysError { line: number, source: None })?;
@@ -116,7 +115,7 @@ fn entry(number: usize, written: &str) -> Result<(&str, NodeId, PinnedKey), Pinn
     Ok((line.fleet, node, PinnedKey { key, since }))
 }
 
-/// The line of one node, with its end.
+/// Returns the line of one node, with its line end.
 pub fn line(fleet: &str, node: &NodeId, known: &PinnedKey) -> String {
     format!("{fleet} {node} {} {:.0}\n", known.key, known.since)
 }
@@ -140,7 +139,7 @@ mod tests {
         assert!(all.text().starts_with("# mine\nprod db1 ed25519:"), "{}", all.text());
         let mut again = PinnedKeys::parse(&all.text()).unwrap();
         assert_eq!(again, all);
-        // What was learned later does not count.
+        // A key that was pinned later does not count.
         let later = format!("{}{}", all.text(), line("prod", &web1, &known(9)));
         assert_eq!(PinnedKeys::parse(&later).unwrap().get("prod", &web1), Some(&known(1)));
         assert_eq!(again.trust("prod", &web1, known(4)), Some(known(1)));

@@ -1,4 +1,4 @@
-//! Which nodes a command is for, and which of them are there to answer.
+//! The latest states of nodes, their liveness, and the nodes that must answer a command.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -20,13 +20,13 @@ use super::parallel::share;
 pub struct ExpectedNode {
     /// The node.
     pub node: NodeId,
-    /// Whether it is there.
+    /// Its liveness.
     pub presence: Liveness,
-    /// Why its state is not believed, when it is not.
+    /// The verification error of its state, if any.
     pub doubt: Option<String>,
 }
 
-/// The presence of a node in one word.
+/// The liveness of a node for display and JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodePresence {
@@ -34,7 +34,7 @@ pub enum NodePresence {
     Alive,
     /// Its heartbeats stopped without notice.
     Silent,
-    /// Its agent was stopped in order.
+    /// Its agent was shut down.
     Stopped,
     /// Its state is not signed by its pinned key.
     Unverified,
@@ -44,7 +44,7 @@ pub enum NodePresence {
 }
 
 impl NodePresence {
-    /// The word of tables and of JSON.
+    /// Returns its name in tables and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Alive => "alive",
@@ -55,7 +55,7 @@ impl NodePresence {
         }
     }
 
-    /// The presence by a verified state.
+    /// Returns the liveness by a verified state.
     pub fn new(state: &NodeState, now: Timestamp) -> Self {
         match presence(state, now) {
             Liveness::Alive => Self::Alive,
@@ -65,31 +65,31 @@ impl NodePresence {
     }
 }
 
-/// Whether a node is there, as far as its states say.
+/// The liveness of a node by its latest verified state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It said so in time.
+    /// Online: its last heartbeat arrived in time.
     Alive,
-    /// It was stopped in order, or has said nothing for two of its intervals. The time is that of its last word.
+    /// Offline since its last heartbeat at this time: it was shut down, or sent no heartbeat for two of its intervals.
     Offline(Timestamp),
-    /// Nobody ever heard of it.
+    /// No verified state of the node is known.
     Unknown,
 }
 
-/// The latest states, those that the nodes signed and those that they did not. Derefs to the former.
+/// The latest states of all nodes, verified and unverified. Dereferences to the verified states.
 #[derive(Debug, Default)]
 pub struct NodeStates {
     /// The time at which they were read, by the server's clock. Liveness refers to it.
     pub read_at: Timestamp,
-    /// What is believed, by node.
+    /// The verified states, by node.
     pub believed: BTreeMap<NodeId, NodeState>,
-    /// What is not; it counts for nothing but to be shown. Of nodes that nobody knows, the first few.
+    /// The unverified states, for display only. Of unknown nodes, the first 256.
     pub doubtful: Vec<UnverifiedState>,
-    /// How many states beside these are of nodes that nobody knows, and are not believed.
+    /// Number of further unverified states of unknown nodes.
     pub strangers: usize,
 }
 
-/// The most states of nodes that nobody knows that are kept to be shown.
+/// Most unverified states of unknown nodes that are kept for display.
 const STRANGERS: usize = 256;
 
 impl Deref for NodeStates {
@@ -100,7 +100,7 @@ impl Deref for NodeStates {
     }
 }
 
-/// The latest state of every node, held to what `node_keys` knows of it; what that learns is written down.
+/// Reads the latest state of every node, and verifies each with `node_keys`. Saves newly pinned keys.
 ///
 /// # Errors
 /// When the stream of states can't be read.
@@ -138,13 +138,15 @@ pub async fn states(
     Ok(states)
 }
 
-/// The state, heard when the server stored it at the latest: a node whose clock is ahead is not there for longer than it
-/// speaks. One whose clock is behind stays silent, as an old state that somebody repeats must.
+/// Limits the time of a state to the time at which the server stored it.
+///
+/// A node whose clock is ahead therefore does not stay online for longer than its heartbeats last. A node whose clock is
+/// behind counts as silent, as must an old state that another party published again.
 pub(in crate::fleet) fn by_the_servers_clock(state: NodeState, stored: Option<Timestamp>) -> NodeState {
     NodeState { at: stored.map_or(state.at, |stored| state.at.min(stored)), ..state }
 }
 
-/// Whether the node is there.
+/// Returns the liveness of a node by its state: online until two intervals after its last heartbeat.
 pub fn presence(state: &NodeState, now: Timestamp) -> Liveness {
     let grace = SignedDuration::from_secs(i64::try_from(state.interval.saturating_mul(2)).unwrap_or(i64::MAX));
     let due = state.at.saturating_add(grace).unwrap_or(Timestamp::MAX);
@@ -152,11 +154,11 @@ pub fn presence(state: &NodeState, now: Timestamp) -> Liveness {
 }
 
 impl NodeStates {
-    /// Returns the nodes that must answer a command for `target`. Nodes that its `where` does not select answer that
-    /// themselves.
+    /// Returns the nodes that must answer a command for `target`. Nodes that its filter does not select answer with
+    /// `not_selected`.
     ///
-    /// A known node with an unverified state is expected too: its groups are not certain, and to leave it out would trust
-    /// the unverified state. A node whose key is not pinned is left out.
+    /// A known node with an unverified state must answer too: its groups are not certain. To leave it out would trust the
+    /// unverified state. A node whose key is not pinned is left out.
     pub fn expected(&self, target: &Target) -> Vec<ExpectedNode> {
         match target.selector() {
             None => Vec::new(),

@@ -1,8 +1,8 @@
 //! The state of a command on every node: [`JobTracker`] takes reports and knows the missing nodes.
 //!
-//! The JOBS stream is the truth, as far as the nodes signed it. A report without a receipt by the pinned key of its node is
-//! shown, and counts for nothing. An answer to the reply subject counts only where the stream may not have it: from a node
-//! that did not accept the command. Such an answer is provisional, and a report of the stream replaces it.
+//! Signed reports in the JOBS stream decide. A report without a receipt by the pinned key of its node is shown, and does not
+//! count. An answer to the reply subject counts only from a node that did not accept the command, since the stream may not
+//! have that answer. Such an answer is provisional, and a report of the stream replaces it.
 
 mod outcome;
 mod report_verifier;
@@ -30,7 +30,7 @@ use report_verifier::Verdict;
 pub use outcome::{Grade, NodeResult, Outcome};
 pub use report_verifier::{ReportVerifier, VerifiedReport};
 
-/// Most reports that are verified together: enough for every processor, few enough that a user sees progress.
+/// Most reports that are verified together: enough for all processors, few enough that a user sees progress.
 const TOGETHER: usize = 1024;
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ struct NodeProgress {
     presence: Liveness,
     outcome: Outcome,
     done: Option<CommandResult>,
-    /// The outcome came to the reply subject only, and is provisional.
+    /// True when the outcome is provisional: it came to the reply subject only, or from the liveness monitor.
     hearsay: bool,
-    /// The state of the node is not verified.
+    /// True when the state of the node is not verified.
     unknown: bool,
-    /// The reason why a message in its name is not verified.
+    /// The verification error of a message in its name.
     doubt: Option<String>,
 }
 
@@ -52,15 +52,15 @@ impl NodeProgress {
     }
 }
 
-/// Follows one command until every node has come to its end.
+/// Tracks one command until every node has reached its terminal state.
 #[derive(Debug)]
 pub struct JobTracker {
     verifier: ReportVerifier,
     began: Instant,
     nodes: BTreeMap<NodeId, NodeProgress>,
-    /// Kept with every change: with ten thousand nodes, counting at each of their messages takes longer than the work.
+    /// Updated with every change: with ten thousand nodes, a new count at each message takes longer than the work.
     counts: Counts,
-    /// Looks up nodes that join meanwhile.
+    /// The lookup of keys for nodes that join meanwhile.
     newcomers: Option<KeyDiscovery>,
 }
 
@@ -93,7 +93,7 @@ impl Counts {
 }
 
 impl JobTracker {
-    /// Waits for `expected` to answer the command `id`, whose payload has this digest.
+    /// Tracks the answers of `expected` to the command `id`, whose payload has this digest.
     pub fn new(
         subjects: Subjects,
         node_keys: Arc<NodeKeys>,
@@ -115,22 +115,22 @@ impl JobTracker {
         Self { newcomers: Some(newcomers), ..self }
     }
 
-    /// The command.
+    /// Returns the id of the command.
     pub fn id(&self) -> Uuid {
         self.verifier.id
     }
 
-    /// Who tells what its messages are worth.
+    /// Returns the verifier of its reports.
     pub fn verifier(&self) -> &ReportVerifier {
         &self.verifier
     }
 
-    /// The start of the waiting.
+    /// Returns the time at which the tracking began.
     pub fn began(&self) -> Instant {
         self.began
     }
 
-    /// The count of nodes in a terminal state.
+    /// Returns the count of nodes in a terminal state.
     pub fn progress(&self) -> JobProgress {
         JobProgress { done: self.counts.ended, total: self.nodes.len() }
     }
@@ -145,7 +145,7 @@ impl JobTracker {
         self.is_complete() && !self.newcomers.as_ref().is_some_and(KeyDiscovery::is_waiting)
     }
 
-    /// Online nodes that have not reached their terminal state. The flag is true after an acknowledgement.
+    /// Returns the online nodes that have not reached their terminal state. The flag is true after an acknowledgement.
     pub fn missing(&self) -> impl Iterator<Item = (&NodeId, bool)> {
         let missing = self.nodes.iter().filter(|(_, seen)| !seen.is_gone() && !seen.outcome.is_terminal());
         missing.map(|(node, seen)| (node, seen.outcome != Outcome::Pending))
@@ -218,10 +218,11 @@ impl JobTracker {
         self.take(self.verifier.answer(message, asked))
     }
 
-    /// It is noted, and the node is waited for: what is its own word may still come. Unless the operator does not know
-    /// its key: then nothing that comes will be.
+    /// Records a message that failed verification. The tracker still waits for the node: a verified message may come.
+    ///
+    /// A node without a pinned key ends as unverified, since no message of such a node can be verified.
     fn doubted(&mut self, node: NodeId, why: String) -> Option<JobEvent> {
-        // Whom nobody asked, nobody waits for because of what is not its word.
+        // An unverified message does not make the tracker wait for a node that the command is not for.
         if !self.nodes.contains_key(&node) {
             return Some(JobEvent::Unverified { node, reason: why });
         }
@@ -261,7 +262,7 @@ impl JobTracker {
             if seen.outcome.is_final() && !seen.hearsay {
                 return false;
             }
-            // It lives, whatever its state said.
+            // The node is online, even when its state was too old.
             seen.presence = Liveness::Alive;
             seen.hearsay = false;
             seen.outcome = match status {
@@ -279,7 +280,7 @@ impl JobTracker {
     fn ended(&mut self, node: NodeId, done: CommandResult, hearsay: bool) -> Option<JobEvent> {
         let outcome = Outcome::of(&done);
         let news = self.change(&node, |seen| {
-            // Who was busy, or would not, may have taken the same when it was sent once more.
+            // A node that was busy or refused may have accepted the same command when it was sent again.
             let taken_after_all = seen.outcome.is_not_taken() && !outcome.is_not_taken();
             if seen.outcome.is_final() && (hearsay || !(seen.hearsay || taken_after_all)) {
                 return false;
@@ -304,7 +305,7 @@ impl JobTracker {
         Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), Outcome::Offline(since), None))))
     }
 
-    /// Ends the job: every node with its terminal state.
+    /// Ends the job, and returns every node with its terminal state.
     pub fn finish(self) -> Vec<NodeResult> {
         let results = self.nodes.into_iter().map(|(node, seen)| {
             let outcome = match (seen.outcome, seen.presence) {
@@ -327,10 +328,10 @@ impl NodeProgress {
     }
 }
 
-/// Takes reports until every node is in its terminal state or `deadline` is over, and calls `on_update` for each. A further
-/// call goes on.
+/// Takes reports until every node is in its terminal state or `deadline` has passed. A further call continues.
 ///
-/// `answers` has the inbox, and the node of each reply subject by the number that is its last token.
+/// Calls `on_update` for each event. `answers` has the inbox, and the nodes by the number in the last token of the reply
+/// subject.
 ///
 /// # Errors
 /// When the stream of reports can't be read any more.
@@ -344,16 +345,16 @@ pub async fn gather(
     while !gather.is_done() {
         let look = gather.newcomers.as_ref().and_then(KeyDiscovery::next);
         let (reports, answer) = tokio::select! {
-            // Safe to cancel: a feed loses no message (see `Feed::next`).
+            // Safe to cancel: a stream reader loses no message (see `StreamReader::next`).
             report = feed.next() => match report {
                 Some(report) => (with_those_behind(report?, feed)?, None),
                 None => return Err(TransportError::Disconnected),
             },
-            // Safe to cancel: so does an inbox. When it is closed, this waits for ever and the others go on.
+            // Safe to cancel: an inbox loses no message. On a closed inbox this branch waits for ever, and the others go on.
             answer = next_answer(&mut answers) => (Vec::new(), Some(answer)),
-            // Safe to cancel: a moment in time.
+            // Safe to cancel: a timer.
             () = at(look) => (Vec::new(), None),
-            // Safe to cancel: the same.
+            // Safe to cancel: a timer.
             () = tokio::time::sleep_until(deadline.into()) => return Ok(()),
         };
         let verifier = gather.verifier.clone();
@@ -371,7 +372,7 @@ pub async fn gather(
     Ok(())
 }
 
-/// Waits for a time; for ever when there is none.
+/// Waits until a time; for ever without a time.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
@@ -379,11 +380,11 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// A report, and those that have arrived behind it.
+/// Returns a report together with the reports that have arrived after it.
 fn with_those_behind(first: Message, feed: &mut StreamReader) -> Result<Vec<Message>, TransportError> {
     let mut reports = vec![first];
     while reports.len() < TOGETHER {
-        // Safe to cancel: a feed loses no message.
+        // Safe to cancel: a stream reader loses no message.
         match feed.next().now_or_never() {
             Some(Some(report)) => reports.push(report?),
             Some(None) | None => break,

@@ -1,4 +1,4 @@
-//! The state of a command on a node, in the words of tables and of JSON. [`JobTracker`](super::JobTracker) decides it.
+//! The state of a command on a node, with its names in tables and JSON. [`JobTracker`](super::JobTracker) decides the state.
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -13,7 +13,7 @@ pub enum Outcome {
     Pending,
     /// The node accepted it.
     Accepted,
-    /// The node accepted it, and waits for its turn in this wave or has begun since.
+    /// The node accepted it in this wave, and waits for the wave or runs the command.
     Waiting(u64),
     /// Every resource was in its desired state.
     Stable,
@@ -21,7 +21,7 @@ pub enum Outcome {
     Changed,
     /// A dry run: a resource would be changed.
     WouldChange,
-    /// The `where` of the command does not select it.
+    /// The filter of the command does not select the node.
     NotSelected,
     /// A resource or the run failed.
     Failed,
@@ -31,17 +31,17 @@ pub enum Outcome {
     Busy,
     /// The command expired before it could run.
     Expired,
-    /// The agent died or was stopped while it ran.
+    /// The agent died or was stopped during the run.
     Interrupted,
-    /// The job was halted, or its error budget used up, before it began.
+    /// The job was halted, or its error budget used up, before the run began.
     Halted,
-    /// The node is offline; its last heartbeat was at this time.
+    /// The node is offline, since its last heartbeat at this time.
     Offline(Option<Timestamp>),
     /// The node is online or unknown, and did not answer in time.
     NoAnswer,
-    /// The node accepted the command, but did not end in time.
+    /// The node accepted the command, and sent no result in time.
     Unfinished,
-    /// Messages in its name are not signed by it, and no verified message came.
+    /// Messages in its name failed verification, and no verified message came.
     Unverified,
 }
 
@@ -59,7 +59,7 @@ pub enum Grade {
 }
 
 impl Outcome {
-    /// The word of JSON and of the terminal.
+    /// Returns its name in JSON and on the terminal.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -82,7 +82,7 @@ impl Outcome {
         }
     }
 
-    /// The weight for the exit code.
+    /// Returns its weight for the exit code.
     pub fn grade(&self) -> Grade {
         match self {
             Self::Stable | Self::Changed | Self::WouldChange | Self::NotSelected => Grade::Good,
@@ -92,7 +92,7 @@ impl Outcome {
         }
     }
 
-    /// True for outcomes that a node reports of a command that it did not accept.
+    /// True for the outcomes of a command that a node did not accept.
     pub(super) fn is_not_taken(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Busy | Self::Expired)
     }
@@ -135,7 +135,7 @@ pub struct NodeResult {
     pub node: NodeId,
     /// The state.
     pub outcome: Outcome,
-    /// For `refused`: the code of the reason.
+    /// For `refused`: the rejection code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// For `offline`: the time of its last heartbeat.
@@ -149,7 +149,7 @@ pub struct NodeResult {
     pub done: Option<CommandResult>,
     /// True when the outcome has a receipt by the pinned key of the node.
     pub verified: bool,
-    /// The reason why a message in the name of the node is not verified.
+    /// The verification error of a message in the name of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
 }

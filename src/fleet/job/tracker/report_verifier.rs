@@ -1,6 +1,6 @@
 //! Verification of reports and answers by the receipts of nodes.
 //!
-//! [`ReportVerifier`] works on many messages at a time, on all processors. [`JobTracker`](super::JobTracker) takes its results.
+//! A [`ReportVerifier`] checks many messages at a time, on all processors. [`JobTracker`](super::JobTracker) takes its results.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::outcome::Outcome;
 use crate::fleet::targeting::key_discovery::HeldMessage;
 use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys};
 
-/// The result of a verification. Only [`ReportVerifier`] makes one.
+/// The result of a verification. Only [`ReportVerifier`] creates it.
 #[derive(Debug)]
 pub struct VerifiedReport(pub(super) Verdict);
 

@@ -23,7 +23,7 @@ fn body(name: &str, extra: &serde_json::Value) -> Vec<u8> {
     serde_json::to_vec(&body).unwrap()
 }
 
-/// As the node itself says it; all nodes of these tests have one key.
+/// A message that the node signed. All nodes of these tests have one key.
 fn report(name: &str, stage: ReportStage, extra: &serde_json::Value) -> Message {
     own(unsigned(name, stage, extra), name)
 }
@@ -80,7 +80,7 @@ fn every_node_ends_in_a_named_state() {
     assert!(all.take_report(&report("where", ReportStage::Ack, &json!({"status": "not_selected"}))).is_some());
     assert!(all.take_report(&done("back", "changed")).is_some());
     assert!(all.take_report(&done("joined", "busy")).is_some());
-    // Sent once more to who was busy.
+    // Sent again to the node that was busy.
     assert!(all.take_report(&done("again", "busy")).is_some());
     assert!(all.take_report(&done("again", "changed")).is_some());
     assert!(all.take_report(&done("again", "busy")).is_none());
@@ -182,13 +182,13 @@ fn answers_are_hearsay() {
     let answer = |name: &str, extra: serde_json::Value| own(Message { payload: body(name, &extra), ..Message::default() }, name);
     let refusal = json!({"outcome": "refused", "code": "bad_signature", "id": null});
     let mut two = gather(&[("a", Liveness::Alive), ("b", Liveness::Alive)]);
-    // Only refusals, and only of the node that was asked.
+    // Only rejections, and only of the node on whose subject the command went.
     assert_eq!(two.take_answer(&answer("a", json!({"outcome": "stable"})), None), None);
     assert_eq!(two.take_answer(&answer("a", refusal.clone()), Some(&node("b"))), None);
     assert!(two.take_answer(&answer("a", refusal.clone()), None).is_some());
     assert!(two.take_answer(&answer("b", refusal), Some(&node("b"))).is_some());
     assert!(two.is_complete());
-    // What the stream says counts more.
+    // A report of the stream replaces an answer.
     assert!(two.take_report(&done("a", "changed")).is_some());
     assert_eq!(words(two), "a=changed b=refused");
 }
