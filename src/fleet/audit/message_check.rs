@@ -80,7 +80,7 @@ impl MessageChecker<'_> {
         if let Some(id) = self.command_id(&message.subject) {
             return match self.command(&message) {
                 Ok(given) if given.command.id == id => CheckedMessage::Command(Box::new(given)),
-                Ok(given) => CheckedMessage::NoCommand { id, why: format!("it is the command {}", given.command.id) },
+                Ok(given) => CheckedMessage::NoCommand { id, why: format!("the record holds the command {}", given.command.id) },
                 Err(why) => CheckedMessage::NoCommand { id, why },
             };
         }

@@ -172,8 +172,8 @@ impl All {
             kind: FindingKind::Absent,
             node: Some(node.clone()),
             job: None,
-            what: "the export has no message of this node, not even its state, which never expires; use `ensign fleet node forget` if the node is gone"
-                .to_owned(),
+            what:
+                "the export has no message and no state of this node; if the node is gone: `ensign fleet node forget`".to_owned(),
         }));
         let horizon = opening.horizon();
         for (node, chain) in &mut self.chains {

@@ -134,7 +134,7 @@ impl Explanation {
         }
         match node_keys.verify(&self.node, message) {
             Ok(_) => self.refusals.push(refused),
-            Err(doubt) => self.doubts.push(format!("a refusal: {doubt}")),
+            Err(doubt) => self.doubts.push(format!("a rejection: {doubt}")),
         }
     }
 

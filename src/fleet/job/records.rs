@@ -92,7 +92,7 @@ pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, J
         match JobRecord::read(&message) {
             Ok(record) if subjects.job_command(record.command.id).as_str() == message.subject => records.push(record),
             Ok(record) => {
-                tracing::warn!(subject = message.subject, id = %record.command.id, "ignored the record of another job on this subject");
+                tracing::warn!(subject = message.subject, id = %record.command.id, "ignored a record of another job");
             }
             Err(error) => {
                 tracing::warn!(subject = message.subject, error = %crate::diag::chain(&error), "cannot read the record of a job");

@@ -228,7 +228,7 @@ impl NodeKeys {
         };
         let doubt = match self.check_state(&node, &state, message, now) {
             Ok(()) if state.node == node => return Some(Ok(state)),
-            Ok(()) => IdentityError::Unreadable(format!("it is the state of {}", state.node)),
+            Ok(()) => IdentityError::Unreadable(format!("the state names the node {}", state.node)),
             Err(doubt) => doubt,
         };
         let known = held(&self.known).get(&self.fleet, &node).is_some();
@@ -338,7 +338,7 @@ mod tests {
     fn verdict(node_keys: &NodeKeys, message: &Message) -> String {
         match node_keys.verify_state(message, NOW) {
             None => "nothing".to_owned(),
-            Some(Ok(state)) => format!("{} speaks", state.node),
+            Some(Ok(state)) => format!("{} verified", state.node),
             Some(Err(doubtful)) => format!("{}: {}", doubtful.node, doubtful.doubt),
         }
     }
@@ -348,7 +348,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config/known_nodes");
         let node_keys = NodeKeys::new("f", PinnedKeys::default(), Some(path.clone()));
-        assert_eq!(verdict(&node_keys, &state("web1", 1, Some(1))), "web1 speaks");
+        assert_eq!(verdict(&node_keys, &state("web1", 1, Some(1))), "web1 verified");
         assert!(verdict(&node_keys, &state("web1", 2, Some(2))).starts_with("web1: its key has changed: SHA256:"));
         assert_eq!(
             verdict(&node_keys, &state("web1", 2, Some(1))),
@@ -368,7 +368,7 @@ mod tests {
         std::fs::write(&path, text.trim_end()).unwrap();
         let next = NodeKeys::new("f", read(&path).unwrap(), Some(path.clone()));
         assert!(verdict(&next, &state("web1", 2, Some(2))).contains("has changed"));
-        assert_eq!(verdict(&next, &state("db1", 4, Some(4))), "db1 speaks");
+        assert_eq!(verdict(&next, &state("db1", 4, Some(4))), "db1 verified");
         next.save().unwrap();
         assert_eq!(read(&path).unwrap().of("f").count(), 2);
         std::fs::write(&path, "x\n").unwrap();
@@ -378,15 +378,15 @@ mod tests {
     #[test]
     fn a_crowd_of_new_nodes_is_not_learned() {
         let node_keys = NodeKeys::new("f", PinnedKeys::default(), None);
-        assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 speaks");
+        assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 verified");
         let crowd: Vec<Message> = (0..=NEW_AT_ONCE).map(|n| state(&format!("x{n}"), 2, Some(2))).collect();
         node_keys.survey(&crowd);
         assert!(crowd.iter().all(|message| verdict(&node_keys, message).contains("is new, as are many others")));
         assert_eq!(node_keys.count(), 1);
         // A pinned node is verified as before, and the key of a named node is pinned.
-        assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 speaks");
+        assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 verified");
         node_keys.expect(&["x7".parse().unwrap()]);
-        assert_eq!(verdict(&node_keys, &crowd[7]), "x7 speaks");
+        assert_eq!(verdict(&node_keys, &crowd[7]), "x7 verified");
         // The limit also counts nodes that appear one by one.
         let node_keys = NodeKeys::new("f", PinnedKeys::default(), None);
         crowd.iter().for_each(|message| drop(verdict(&node_keys, message)));
