@@ -47,7 +47,7 @@ impl Handles {
     /// Opens the state of an agent.
     ///
     /// # Errors
-    /// When a part of it cannot be opened, is not trusted, or belongs to another process.
+    /// When a part of the state cannot be opened, is not trusted, or belongs to another process.
     pub(in crate::agent) fn open(options: AgentOptions) -> Result<Self, AgentError> {
         let AgentOptions { settings, facts, environ, search_path, platform, work } = options;
         let host = Host::system(search_path.as_deref());

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// Anything from nothing up to `most`.
+/// Returns a random delay from zero up to `most`.
 pub(super) fn random_delay(most: Duration) -> Duration {
     // Without randomness the middle is as good as anything.
     let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
     most.mul_f64(f64::from(bits) / (f64::from(u32::MAX) + 1.0))
 }
 
-/// The pause before attempt number `attempt` (from 1): up to 1 s, 2 s, 4 s, ... 30 s.
+/// Returns the pause before attempt number `attempt` (from 1): up to 1 s, 2 s, 4 s, ... 30 s.
 pub(super) fn backoff(attempt: u32) -> Duration {
     let bound = 1_u64 << attempt.saturating_sub(1).min(5);
-    // Never nothing: whoever asks has just failed.
+    // Never zero: the caller has just failed.
     Duration::from_millis(50) + random_delay(Duration::from_secs(bound.min(30)))
 }
 

@@ -39,7 +39,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct QueueStats {
     /// Accepted commands, as far as the ledger remembers them.
     pub accepted: usize,
-    /// The ended ones of them.
+    /// The ended ones of the accepted commands.
     pub ended: usize,
     /// Messages that wait for the server.
     pub waiting: u64,
@@ -47,7 +47,7 @@ pub struct QueueStats {
     pub dropped: u64,
 }
 
-/// A running agent. It has nothing of its process: one process may run many.
+/// A running agent. It has no process-wide state: one process may run many agents.
 pub struct Agent {
     handles: Handles,
     bus: Bus,

@@ -348,7 +348,7 @@ fn two_agents_of_one_id_are_noticed() {
         let start = Instant::now();
         loop {
             let state = next().await;
-            if state.boot == own.boot && state.alarms == ["another agent says it is node web1: on host \"clone\""] {
+            if state.boot == own.boot && state.alarms == ["another agent uses the node id web1: on host \"clone\""] {
                 break;
             }
             assert!(start.elapsed() < PATIENCE, "{state:?}");

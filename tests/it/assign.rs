@@ -24,7 +24,7 @@ use crate::support::solo::{Fleet, apply, assign, on_every_server};
 use crate::support::web::{Reply, Web};
 
 const ROUNDS: usize = 100;
-const ALARM: &str = "this node keeps to";
+const ALARM: &str = "this node has serial";
 
 fn first() -> SigningKey {
     SigningKey::from_seed(&[2; 32])
@@ -271,7 +271,7 @@ fn an_assignment_that_the_stream_does_not_have_raises_an_alarm() {
         agent.stop();
         bus.purge(&fleet.subjects.stream("DESIRED"), fleet.subjects.desired("base").as_str()).await.unwrap();
         let _agent = fleet.agent().await;
-        fleet.state("an alarm", |state| alarmed(state, "the stream has nothing of it")).await;
+        fleet.state("an alarm", |state| alarmed(state, "the stream has no message of the channel")).await;
         let shown = as_operator(&fleet, &["channels"]);
         assert!(shown.stdout.contains("base  the stream has nothing of it"), "{}", shown.stdout);
     });

@@ -22,8 +22,8 @@ fn waits(state: &NodeState) -> Option<&str> {
 
 /// Why something waits for a stream.
 fn why_waits<'a>(state: &'a NodeState, what: &str, stream: &str) -> Option<&'a str> {
-    let alarm = format!("{what} wait on this node, as the stream ENSIGN_{FLEET}_{stream} takes nothing: ");
-    state.alarms.iter().find_map(|trouble| trouble.strip_prefix(alarm.as_str()))
+    let alarm = format!("cannot publish {what} to stream ENSIGN_{FLEET}_{stream}: ");
+    state.alarms.iter().find_map(|trouble| trouble.strip_prefix(alarm.as_str())?.strip_suffix("; kept on disk"))
 }
 
 async fn started(fleet: &Fleet) -> (Place, Agent) {
@@ -169,7 +169,7 @@ fn a_full_stream_is_named_and_delays_only_its_own_messages() {
         assert!(state.outbox >= 5 && waits(&state).is_none() && state.open.is_some(), "{state:?}");
         let config = place.path("agent.toml");
         let status = ensign(&["agent", "status", "--config", config.to_str().unwrap()]);
-        assert!(status.stdout.contains("events wait on this node, as the stream ENSIGN_test_EVENTS"), "{}", status.stdout);
+        assert!(status.stdout.contains("cannot publish events to stream ENSIGN_test_EVENTS"), "{}", status.stdout);
 
         // It is no other after a kill; nor when something is sent that goes elsewhere.
         agent.kill();

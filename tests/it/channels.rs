@@ -226,7 +226,7 @@ fn data_of_the_host_is_laid_over_and_remembered() {
     std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
     fleet.spawn("web1");
     fleet.wait_for("repaired with what the data was", || content(&fleet, "web1") == "from the host");
-    fleet.wait_for("the trouble is shown", || state(&fleet, "web1")["alarms"].to_string().contains("what it was before is used"));
+    fleet.wait_for("the trouble is shown", || state(&fleet, "web1")["alarms"].to_string().contains("using the last copy"));
     // So does it when it can't be read, and the place of what is wrong is said.
     std::fs::write(&data, "data: [\n").unwrap();
     let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "60s"]);

@@ -75,12 +75,12 @@ async fn a_clock_in_the_past_is_reported_and_waited_for() {
     let now = Timestamp::now().as_second();
     let Some(node) = Skewed::new(60 - now).await else { return };
     let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.alarms.is_empty()).await;
-    assert!(state.alarms[0].starts_with("the clock of this host is wrong: it says 1970-01-01T00:0"), "{state:?}");
+    assert!(state.alarms[0].starts_with("the clock of this host is wrong: it shows 1970-01-01T00:0"), "{state:?}");
     let done = node.refusal(&node.place.append(&node.fleet, "effect")).await;
     assert_eq!(done.code.as_deref(), Some("not_yet_valid"), "{done:?}");
     assert!(done.message.unwrap().contains("here it is 1970-01-01T00:0"));
     let (presence, alarms) = node.seen().await;
-    assert!(presence == "silent" && alarms.iter().any(|text| text.contains("it says 1970")), "{presence}: {alarms:?}");
+    assert!(presence == "silent" && alarms.iter().any(|text| text.contains("it shows 1970")), "{presence}: {alarms:?}");
     node.clock.off_by(0);
     node.place.until(&node.fleet.bus, "no trouble", is_right).await;
     assert_eq!(node.place.lines("effect"), 0);

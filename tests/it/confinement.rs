@@ -136,8 +136,8 @@ async fn types_that_change_the_whole_system_run_outside_the_confinement() {
 #[tokio::test]
 async fn an_agent_that_requires_confinement_names_what_is_missing() {
     let (fleet, _agent) = fleet("paths = [\"OWN\"]\nconfine = \"required\"").await;
-    fleet.until("the log says what is held", || fleet.log().contains("the kernel holds of the limits: ")).await;
-    assert!(fleet.log().contains("not held by the kernel: attributes"), "{}", fleet.log());
+    fleet.until("the log says what is held", || fleet.log().contains("the kernel enforces these limits: ")).await;
+    assert!(fleet.log().contains("not enforced by the kernel: attributes"), "{}", fleet.log());
     let (outcome, why) = outcome(&fleet, "true").await;
     assert_eq!(outcome, CommandOutcome::Changed, "{why}");
 }
@@ -213,8 +213,8 @@ EOF
     ));
     assert_eq!(node.sh("stat -c '%U:%G %a' /srv/www/index.html; cat /srv/www/index.html"), "daemon:daemon 640\nhello");
     let log = node.sh("journalctl -u ensign-agent --no-pager");
-    assert!(log.contains("the kernel holds of the limits: devices, files, "), "{log}");
+    assert!(log.contains("the kernel enforces these limits: devices, files, "), "{log}");
     // Also where the system is read-only, its runs and those of people take turns.
-    assert!(!log.contains("can't take turns"), "{log}");
+    assert!(!log.contains("runs of this host may overlap"), "{log}");
     assert_eq!(node.sh("stat -c '%a' /run/ensign /run/ensign/run.lock"), "700\n600\n");
 }

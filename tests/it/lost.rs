@@ -37,7 +37,7 @@ async fn a_command_does_not_run_again_after_the_ledger_was_lost() {
     agent.kill();
     remove(&fleet, &["ledger.jsonl"]);
     let agent = fleet.agent().await;
-    let said = "the ledger of accepted commands was lost: commands that were signed before ";
+    let said = "the ledger of accepted commands was lost: commands signed before ";
     let is_said = |state: &ensign::wire::NodeState| state.alarms.iter().any(|text| text.starts_with(said));
     fleet.state("the loss", is_said).await;
     assert_eq!(answer(&fleet, &once).await, (CommandOutcome::Refused, Some("before_ledger".to_owned())));
@@ -67,7 +67,7 @@ async fn a_node_without_its_trust_bundle_refuses_all_commands() {
     fleet.bus.purge(&stream, fleet.subjects.trust(2).as_str()).await.unwrap();
     remove(&fleet, &["trust.json"]);
     let agent = fleet.agent().await;
-    let said = "the trust state was lost: version 2 of the trust bundle was in force, and version 1 is all there is";
+    let said = "the trust state was lost: version 2 of the trust bundle was in force, and only version 1 is left";
     fleet.state("the loss", |state| state.trust == 1 && state.alarms.iter().any(|text| text.starts_with(said))).await;
     let refused = (CommandOutcome::Refused, Some("trust_lost".to_owned()));
     assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);

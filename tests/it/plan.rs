@@ -50,11 +50,11 @@ fn an_approved_plan_is_applied_exactly() {
         assert!(!fleet.path("motd").exists());
 
         // Not what was never planned, was no dry run, or is something else.
-        refused(&result(&fleet, &approving(&motd, Uuid::now_v7())).await, "knows no dry run");
-        refused(&result(&fleet, &approving(&fleet.file("motd", "other\n"), planned.id)).await, "of something else");
+        refused(&result(&fleet, &approving(&motd, Uuid::now_v7())).await, "has no dry run");
+        refused(&result(&fleet, &approving(&fleet.file("motd", "other\n"), planned.id)).await, "of another manifest");
         let other = fleet.file("other", "x");
         result(&fleet, &other).await;
-        refused(&result(&fleet, &approving(&other, other.id)).await, "not a dry run");
+        refused(&result(&fleet, &approving(&other, other.id)).await, "was no dry run");
         assert!(!fleet.path("motd").exists());
 
         // A restart forgets nothing.

@@ -121,7 +121,7 @@ fn a_canary_that_fails_stops_the_rest() {
         let canary = failed[0]["node"].as_str().unwrap();
         for node in halted {
             assert_eq!((&node["outcome"], &node["done"]["code"]), (&json!("halted"), &json!("halted")), "{node}");
-            assert_eq!(node["done"]["message"], format!("the error budget of 0 is spent: {canary} failed first"));
+            assert_eq!(node["done"]["message"], format!("the error budget of 0 is exhausted: {canary} failed first"));
         }
         let standing = fleet.standing(&id);
         assert_eq!((&standing["state"], column(&standing, "failed")), (&json!("over_budget"), vec![1, 0]), "{standing}");
@@ -147,8 +147,8 @@ fn a_halt_holds_waiting_nodes_and_a_resume_lets_them_continue() {
         let id = fleet.roll("good", &["--waves", "1,100%", "--hold", "15s"]);
         fleet.wait_for("the first wave", || fleet.began("good") == 1);
         let halted = fleet.run(&["halt", &id, "--reason", "smoke"]);
-        assert!(halted.code == 0 && halted.stdout.contains("it waits for its turn, and is halted"), "{}", halted.stdout);
-        assert!(halted.stdout.contains("it does not wait here"), "{}", halted.stdout);
+        assert!(halted.code == 0 && halted.stdout.contains("the job waits for its wave, and is halted"), "{}", halted.stdout);
+        assert!(halted.stdout.contains("the job does not wait on this node"), "{}", halted.stdout);
         // A node that is started anew finds the halt.
         let waiting = NODES.iter().find(|node| !fleet.path(node).join("site/good").exists()).unwrap();
         fleet.kill(waiting);
@@ -251,7 +251,7 @@ fn assignments_are_applied_in_waves_too() {
         assert_eq!(bad.code, 1);
         fleet.wait_for("the states", || in_force().iter().filter(|digest| **digest == before).count() == 3);
         fleet.wait_for("the nodes say why", || {
-            fleet.run(&["nodes"]).stdout.contains("was not begun: the error budget of 0 is spent")
+            fleet.run(&["nodes"]).stdout.contains("was not begun: the error budget of 0 is exhausted")
         });
         // What comes next is a rollout of its own.
         let again = assign("good", &in_waves("2s"));

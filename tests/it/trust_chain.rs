@@ -130,7 +130,7 @@ fn a_lost_stream_is_filled_again_from_the_files_beside_the_latest() {
         let roots: Vec<&str> = section.lines().filter(|line| !line.starts_with("bundle")).collect();
         std::fs::write(fleet.path("trust.toml"), roots.join("\n")).unwrap();
         fleet.start("db1", "db");
-        let missing = "db1                  this node obeys version 0 of the trust bundle and can't follow: the stream has version 4, and version 1 is missing";
+        let missing = "db1                  this node uses version 0 of the trust bundle and cannot update: the stream has version 4, and version 1 is missing";
         fleet.wait_for("its alarm is shown", || fleet.run(&["status"]).stdout.contains(missing));
         let repaired = trust(&fleet, &["publish", &sealed]);
         assert_eq!((repaired.code, repaired.stdout.as_str()), (0, "2 of 2 nodes obey version 4\n"), "{}", repaired.stderr);
@@ -145,7 +145,7 @@ fn a_group_that_the_server_does_not_permit_is_an_alarm() {
     for binary in binaries() {
         let mut fleet = fleet::Fleet::new(&binary, &[("web1", "web")]);
         fleet.start("web1", "web\", \"extra\", \"more");
-        let said = "the server does not let this node hear commands for group extra, group more:";
+        let said = "the server denies this node the commands for group extra, group more;";
         fleet.wait_for("the groups are named", || fleet.run(&["status"]).stdout.contains(said));
         // Commands to the others arrive as ever, and the alarm ends with the groups.
         let config = fleet.path("web1/agent.toml");
@@ -153,6 +153,6 @@ fn a_group_that_the_server_does_not_permit_is_an_alarm() {
         std::fs::write(&config, text.replace(", \"extra\", \"more\"", "")).unwrap();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(fleet.pid("web1")).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
-        fleet.wait_for("no alarm", || !fleet.run(&["status"]).stdout.contains("does not let this node hear"));
+        fleet.wait_for("no alarm", || !fleet.run(&["status"]).stdout.contains("denies this node the commands"));
     }
 }

@@ -18,7 +18,7 @@ fn a_copied_machine_is_an_alarm_on_both_and_for_the_operator() {
         assert!(copied.success());
         let one = first.start(&fleet.bus, &mut first.process()).await;
         let two = Agent::start(&mut second.process());
-        let said = "another agent says it is node web1";
+        let said = "another agent uses the node id web1";
         let is_alarmed = |state: &ensign::wire::NodeState| state.alarms.iter().any(|text| text.starts_with(said));
         let state = first.until(&fleet.bus, "an alarm", is_alarmed).await;
         let other = |state: &ensign::wire::NodeState, boot| state.boot != boot;

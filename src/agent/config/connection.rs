@@ -1,13 +1,13 @@
-//! From the settings to a connection.
+//! The connection settings of an agent.
 
 use crate::config::Settings;
 use crate::host::fs::FsError;
 use crate::transport::BusSettings;
 
-/// What the bus needs to know. Inboxes are the node's own, so that the server can keep others from reading them.
+/// Returns the settings of the bus. Inboxes are the node's own, so that the server can keep other users from reading them.
 ///
 /// # Errors
-/// When a file with a secret can't be read.
+/// When a file with a secret cannot be read.
 pub fn bus_settings(settings: &Settings) -> Result<BusSettings, FsError> {
     let node = settings.node.as_str();
     let settings = BusSettings::of(&settings.nats, format!("ensign-agent {node}"))?;

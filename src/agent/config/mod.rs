@@ -1,4 +1,4 @@
-//! Settings of a running agent: the settings in force, reload, limits, connection.
+//! Settings of a running agent: the current settings, reload, limits, connection.
 
 pub mod connection;
 pub(super) mod limits;

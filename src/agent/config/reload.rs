@@ -1,4 +1,4 @@
-//! Reading the configuration again, on SIGHUP: as a whole, or not at all.
+//! Reload of the configuration on SIGHUP: as a whole, or not at all.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::diag::Diagnostic;
 use crate::agent::endpoints::systemd;
 use crate::agent::status::board::AlarmKind;
 
-/// Reads the configuration again, from where it was read first.
+/// Reads the configuration again, from its first source.
 pub type Reread = Arc<dyn Fn() -> Result<Settings, Vec<Diagnostic>> + Send + Sync>;
-/// Sets how much is logged.
+/// Sets the log level and format.
 pub type SetLog = Arc<dyn Fn(&Log) + Send + Sync>;
 
-/// What a reload needs from the edge of the program.
+/// The parts of a reload that only the edge of the program knows.
 #[derive(Clone)]
 pub struct Reload {
     /// Reads the configuration again.
     pub reread: Reread,
-    /// Sets how much is logged.
+    /// Sets the log level and format.
     pub log: SetLog,
 }
 
@@ -38,22 +38,22 @@ pub(in crate::agent) struct ReloadHandles {
     pub(in crate::agent) facts: Arc<FactsCache>,
 }
 
-/// Reads the configuration again. A wrong one changes nothing and is a trouble until a good one comes.
+/// Reads the configuration again. An invalid configuration changes nothing, and raises an alarm until a valid one is read.
 pub(in crate::agent) async fn reload(node: &ReloadHandles, reload: &Reload) {
     systemd::reloading();
     node.counters.reloaded();
     let reread = Arc::clone(&reload.reread);
-    // It reads files: on a thread where a slow disk keeps nobody waiting.
+    // Reading files may block: a thread of its own keeps the other tasks running.
     let read = tokio::task::spawn_blocking(move || reread()).await;
     match read {
         Ok(Ok(settings)) => take(node, settings, reload),
         Ok(Err(wrong)) => {
             for diagnostic in &wrong {
-                tracing::error!("the configuration is wrong, and nothing is changed: {diagnostic}");
+                tracing::error!("the configuration is invalid and was not applied: {diagnostic}");
             }
             node.status.raise(AlarmKind::Config, in_short(&wrong));
         }
-        Err(_) => node.status.raise(AlarmKind::Config, "the configuration could not be read: the program has an error"),
+        Err(_) => node.status.raise(AlarmKind::Config, "cannot read the configuration: the program has an error"),
     }
     systemd::reloaded();
 }
@@ -72,19 +72,19 @@ fn take(node: &ReloadHandles, settings: Settings, reload: &Reload) {
     node.status.change(|standing| standing.pending = pending.iter().map(|key| (*key).to_owned()).collect());
     node.status.clear(AlarmKind::Config);
     match pending.as_slice() {
-        [] => tracing::info!("the configuration was read again"),
-        keys => tracing::warn!("the configuration was read again; what changed in {} needs a restart", keys.join(", ")),
+        [] => tracing::info!("the configuration was reloaded"),
+        keys => tracing::warn!("the configuration was reloaded; changes of {} need a restart", keys.join(", ")),
     }
 }
 
-/// What is wrong, on one line: the first of it with its place and what to do about it.
+/// Returns the problems on one line: the first one with its place and hint, and the number of the others.
 fn in_short(wrong: &[Diagnostic]) -> String {
-    let Some(first) = wrong.first() else { return "the configuration is wrong".to_owned() };
+    let Some(first) = wrong.first() else { return "the configuration is invalid".to_owned() };
     let place = first.place.as_ref().map(|place| format!("{}:{}:{}: ", place.file, place.line, place.column));
     let hint = first.hint.as_ref().map(|hint| format!(" ({hint})"));
     let more = if wrong.len() > 1 { format!(", and {} more", wrong.len() - 1) } else { String::new() };
     let (place, hint) = (place.unwrap_or_default(), hint.unwrap_or_default());
-    format!("the configuration is wrong and was not taken: {place}{}{hint}{more}", first.message)
+    format!("the configuration is invalid and was not applied: {place}{}{hint}{more}", first.message)
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
         let place = Place { file: "agent.toml".into(), line: 6, column: 1, text: "queu = 2".into() };
         let wrong = Diagnostic::new("unknown key `queu`").at(Some(place)).hint("did you mean `queue`?");
         let said = in_short(&[wrong, Diagnostic::new("x")]);
-        let wanted = "the configuration is wrong and was not taken: agent.toml:6:1: unknown key `queu` (did you mean `queue`?), and 1 more";
+        let wanted = "the configuration is invalid and was not applied: agent.toml:6:1: unknown key `queu` (did you mean `queue`?), and 1 more";
         assert_eq!(said, wanted);
     }
 }

@@ -1,7 +1,7 @@
-//! The settings in force: read by every part when it needs them, exchanged as a whole by a reload.
+//! The current settings: every part reads them when it needs them, and a reload replaces them as a whole.
 //!
-//! Whoever reads takes a fresh [`Settings`] and keeps it for one piece of work only, so that a change reaches
-//! everything at its next step and nothing sees half of one.
+//! A reader takes the current [`Settings`] for each piece of work. A change counts from the next piece of work on, and no
+//! reader sees half of a change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::config::Settings;
 
-/// The settings in force. Clones share them.
+/// The current settings. Clones share them.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct SettingsHandle(Arc<watch::Sender<Arc<Settings>>>);
 
@@ -19,17 +19,17 @@ impl SettingsHandle {
         Self(Arc::new(watch::Sender::new(Arc::new(settings))))
     }
 
-    /// The settings as they are now.
+    /// Returns the current settings.
     pub(in crate::agent) fn now(&self) -> Arc<Settings> {
         Arc::clone(&self.0.borrow())
     }
 
-    /// Wakes whoever must act when they change.
+    /// Returns a receiver that changes with the settings.
     pub(in crate::agent) fn watch(&self) -> watch::Receiver<Arc<Settings>> {
         self.0.subscribe()
     }
 
-    /// Puts others in force, except for what only a restart changes: those keys stay as they are, and are named.
+    /// Replaces the settings, except for keys that need a restart. Returns the changed ones of those keys.
     pub(in crate::agent) fn replace(&self, wanted: Settings) -> Vec<&'static str> {
         let now = self.now();
         let differing = restart_only(&now, &wanted);
@@ -48,14 +48,14 @@ impl SettingsHandle {
         differing
     }
 
-    /// The directories of facts, as they are now.
+    /// Returns the directories of facts.
     pub(in crate::agent) fn facts_dirs(&self) -> Vec<PathBuf> {
         self.now().facts_dirs.clone()
     }
 }
 
-/// The keys that differ and can't change while the agent runs: who it is, where its state is, to whom it is connected,
-/// and where trust begins, which is looked at when it starts.
+/// Returns the changed keys that only a restart can apply: identity, state directory, connection, trust anchor.
+/// The agent reads the trust anchor only when it starts.
 fn restart_only(now: &Settings, wanted: &Settings) -> Vec<&'static str> {
     [
         ("fleet", now.fleet != wanted.fleet),
@@ -92,7 +92,7 @@ mod tests {
         let now = live.now();
         assert_eq!((now.fleet.as_str(), now.node.as_str(), now.queue), ("prod", "web1", 3));
         assert_eq!((now.groups.as_slice(), now.state_dir.to_str()), (&["a".to_owned()][..], Some("/s")));
-        // Only the file has changed since: nobody is woken.
+        // Only the file has changed since: no watcher wakes.
         let same = read("fleet = \"other\"\nqueue = 3\ngroups = [\"a\"]");
         assert_eq!(live.replace(same), ["fleet"]);
         assert!(!watcher.has_changed().unwrap());

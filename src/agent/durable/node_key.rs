@@ -1,6 +1,7 @@
-//! The notary: the key of the node, and the receipts that it signs about everything that the node says.
+//! The node key, and the receipts that it signs about every message of the node.
 //!
-//! The key is made at the first start and never leaves the state directory; its public half is in every state.
+//! The agent makes the key at its first start. The key never leaves the state directory; each node state has its public
+//! half.
 
 use std::path::{Path, PathBuf};
 
@@ -21,30 +22,30 @@ pub(in crate::agent) const FILE: &str = "node.key";
 /// The longest file that holds a key.
 const KEY_MAX: u64 = 64 * 1024;
 
-/// The key of the node can't be used.
+/// The node key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeKeyError {
-    /// The file is no key, or one that is encrypted.
-    #[error("the key of the node, {}, can't be used", path.display())]
+    /// The file holds no key, or an encrypted one.
+    #[error("cannot use the node key in {}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: KeyError,
     },
-    /// There is none yet.
-    #[error("the node has no key yet: there is no {}", .0.display())]
+    /// The node has no key yet.
+    #[error("the node has no key yet: {} is missing", .0.display())]
     None(PathBuf),
-    /// It can't be read.
+    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FsError),
-    /// It can't be written.
+    /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] StoreError),
 }
 
-/// Signs what the node says.
+/// Signs receipts for the messages of the node.
 #[derive(Debug)]
 pub(in crate::agent) struct ReceiptSigner {
     node: NodeId,
@@ -53,7 +54,7 @@ pub(in crate::agent) struct ReceiptSigner {
 }
 
 impl ReceiptSigner {
-    /// With the key of the node, which is made when there is none. The caller has the state directory to itself.
+    /// Loads the node key, or makes one when there is none. The caller owns the state directory.
     pub(in crate::agent) fn open(settings: &Settings, boot: Uuid) -> Result<Self, NodeKeyError> {
         let key = match read(&settings.state_dir) {
             Err(NodeKeyError::None(path)) => make(&path, &settings.node)?,
@@ -66,13 +67,13 @@ impl ReceiptSigner {
         self.key.public()
     }
 
-    /// What stands for the SHA-256 of a content that may be a secret.
+    /// Returns a pseudonym for the SHA-256 of a content that may be a secret.
     pub(in crate::agent) fn pseudonymize(&self, sha256: &str) -> String {
         self.key.pseudonymize(sha256)
     }
 
-    /// The receipt of a message: the next link after `head` for one that is kept until it is stored, none for one that
-    /// may get lost.
+    /// Returns the receipt of a message. With `head`, the receipt is the next link of the hash chain.
+    /// Without `head` the receipt is outside of the chain: for a message that may get lost.
     pub(in crate::agent) fn receipt(
         &self,
         subject: &str,
@@ -88,7 +89,7 @@ impl ReceiptSigner {
             prev: head.and_then(|head| head.digest.clone()),
             subject: subject.to_owned(),
             sha256: digest(payload),
-            // Every message carries it, and is kept for weeks.
+            // Every message carries the time, and is kept for weeks.
             at: at.round(jiff::Unit::Millisecond).unwrap_or(at),
             command: command.map(str::to_owned),
         };
@@ -96,10 +97,10 @@ impl ReceiptSigner {
     }
 }
 
-/// The public key of the node with this state directory.
+/// Returns the public key of the node with this state directory.
 ///
 /// # Errors
-/// When it has none yet, or it can't be read.
+/// When the node has no key yet, or its file cannot be read.
 pub fn public_key(state_dir: &Path) -> Result<PublicKey, NodeKeyError> {
     read(state_dir).map(|key| key.public())
 }
@@ -114,13 +115,13 @@ fn read(state_dir: &Path) -> Result<SigningKey, NodeKeyError> {
     SigningKey::from_openssh(&text, None).map_err(|source| NodeKeyError::Key { path, source })
 }
 
-/// Writes a new key: whole and on disk, or not at all. A key that was half written would stop every later start.
+/// Writes a new key: completely and synced, or not at all. Half a key would stop every later start.
 fn make(path: &Path, node: &NodeId) -> Result<SigningKey, NodeKeyError> {
     let failed = |source| NodeKeyError::Key { path: path.to_owned(), source };
     let key = SigningKey::generate().map_err(failed)?;
     let text = key.to_openssh(node.as_str(), None).map_err(failed)?;
     state_dir::write_atomic(path, text.as_bytes())?;
-    tracing::info!(key = %key.public(), fingerprint = key.public().fingerprint(), "made the key of the node");
+    tracing::info!(key = %key.public(), fingerprint = key.public().fingerprint(), "made the node key");
     Ok(key)
 }
 

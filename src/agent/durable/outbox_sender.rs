@@ -1,7 +1,6 @@
-//! The reporter: brings what waits in the outbox to the streams, and forgets it when it is stored there.
+//! The outbox sender: sends the messages of the outbox to the streams, and removes each one that the server has stored.
 //!
-//! Each stream is a lane: its messages go in order, and one that takes nothing holds up only what is for it. All lanes
-//! share one pace, turn by turn.
+//! Each stream is a lane with its messages in order. A blocked lane blocks no other lane. All lanes share one send rate.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,13 +25,13 @@ use crate::wire::receipt;
 use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
 
-/// How many of a lane are on their way at once: enough to hide the way there and back, few enough that a fleet
-/// that comes back together does not bury the server.
+/// Most messages of a lane in flight: enough to hide the round trip.
+/// The bound keeps a fleet that reconnects together from overloading the server.
 const TOGETHER: usize = 16;
-/// How much of a lane is on its way at once, as a bound for memory; a message of 1 MiB, the most that servers take, fits.
+/// Most bytes of a lane in flight, which bounds memory. A message of 1 MiB, the server's default limit, fits.
 const BYTES: u64 = 4 << 20;
 
-/// After a reconnect, the fleet spreads over this time.
+/// The time over which a fleet spreads its messages after a reconnect.
 const SPREAD: Duration = Duration::from_secs(2);
 
 /// The handles of the sender.
@@ -46,14 +45,14 @@ pub(in crate::agent) struct SenderHandles {
     pub(in crate::agent) counters: Arc<Counters>,
 }
 
-/// The running reporter.
+/// The running outbox sender.
 pub(in crate::agent) struct Handle {
     task: JoinHandle<()>,
     last: watch::Sender<bool>,
 }
 
 impl Handle {
-    /// Starts it.
+    /// Starts the sender.
     pub(in crate::agent) fn spawn(handles: &SenderHandles, bus: &Bus) -> Self {
         let (last, ending) = watch::channel(false);
         let pacer = Arc::new(SendPacer::default());
@@ -68,7 +67,7 @@ impl Handle {
         Self { task, last }
     }
 
-    /// Waits until nothing waits any more, or `patience` is over. What is left stays on disk.
+    /// Waits until the outbox is empty, or `patience` is over. Unsent messages stay on disk.
     pub(in crate::agent) async fn ended(mut self, patience: Duration) {
         self.last.send_replace(true);
         if tokio::time::timeout(patience, &mut self.task).await.is_err() {
@@ -77,18 +76,18 @@ impl Handle {
     }
 }
 
-/// How fast the outbox is emptied after a reconnect: a message takes the time that the rate gives it, whatever its lane.
-/// What happens afterwards is sent at once.
+/// The send rate after a reconnect, for all lanes together. Each message takes its share of a second.
+/// Once the outbox is empty, new messages are sent at once.
 #[derive(Debug, Default)]
 struct SendPacer(Mutex<Option<Instant>>);
 
 impl SendPacer {
-    /// How many of a lane go at once: ten steps a second or more.
+    /// Returns the most messages that a lane sends in one go, so that the rate is reached in ten or more steps a second.
     fn together(rate: u32) -> usize {
         ((rate / 10).max(1) as usize).min(TOGETHER)
     }
 
-    /// When so many messages may be sent: after those that were promised their time before.
+    /// Returns the time at which `count` messages may be sent: after those with an earlier promise.
     fn turn(&self, count: usize, rate: u32, now: Instant) -> Instant {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = free.map_or(now, |free| free.max(now));
@@ -105,13 +104,13 @@ struct Task {
     pacer: Arc<SendPacer>,
     ending: watch::Receiver<bool>,
     link: watch::Receiver<Link>,
-    /// The connection over which was sent before.
+    /// The number of the connection over which messages were sent before.
     connects: u64,
-    /// False from a reconnect on, until nothing waits any more.
+    /// False from a reconnect on, until the outbox is empty.
     hurry: bool,
-    /// How often it failed since it went well.
+    /// The failures since the last success.
     attempt: u32,
-    /// What is stored though something before it is not: at most what was on its way together.
+    /// The stored messages behind an unstored one: at most those in flight together.
     ahead: BTreeSet<u64>,
 }
 
@@ -122,7 +121,7 @@ impl Task {
             let most = match (self.attempt, self.hurry) {
                 (0, true) => TOGETHER,
                 (0, false) => SendPacer::together(rate),
-                // What takes nothing is asked with one.
+                // A lane that fails is probed with one message.
                 _ => 1,
             };
             let Some(batch) = self.batch(most).await else { continue };
@@ -146,7 +145,7 @@ impl Task {
                     tokio::time::sleep(jitter::random_delay(SPREAD)).await;
                 }
                 (self.connects, self.hurry) = (now, false);
-                // What was read while there was no connection may be too much, or too old.
+                // The backlog of a time without a connection may be too large, or too old.
                 continue;
             }
             if !self.hurry {
@@ -157,7 +156,7 @@ impl Task {
                     if std::mem::take(&mut self.attempt) > 0 {
                         self.handles.status.clear(topic(self.lane));
                     }
-                    // Told in the stream that what was dropped was for, once that takes something.
+                    // Reported in the stream of the dropped messages, once that stream accepts messages again.
                     if self.lane == StreamQueue::Events {
                         self.handles.publisher.post_dropped();
                     }
@@ -173,7 +172,7 @@ impl Task {
         }
     }
 
-    /// What is to be sent next; nothing, after a pause, when it can't be read.
+    /// Returns the next messages to send; none, after a pause, when the outbox cannot be read.
     async fn batch(&self, most: usize) -> Option<Vec<Queued>> {
         let disk = &self.handles.durable;
         let fresh = match self.lane {
@@ -187,8 +186,8 @@ impl Task {
         self.handles.status.report_storage_error(batch)
     }
 
-    /// Sends together, and forgets what was stored up to the first that was not.
-    /// Of those after it, what was stored is not sent once more.
+    /// Sends messages together. Removes the stored ones up to the first unstored one.
+    /// Stored messages behind that one are not sent again.
     async fn send(&mut self, batch: Vec<Queued>) -> Result<(), TransportError> {
         let sent = batch.into_iter().map(|Queued { seq, message, receipt }| {
             let (is_there, handles, bus) = (self.ahead.contains(&seq), &self.handles, &self.bus);
@@ -215,7 +214,7 @@ impl Task {
                 }
                 Err(_) if failed.is_err() => continue,
                 Ok(()) => {}
-                // It would never pass, and hold up all that come after it.
+                // The server will never accept the message, and the message would block all behind it.
                 Err(error @ TransportError::TooLarge { .. }) => {
                     tracing::error!(error = %chain(&error), "dropped a message");
                     self.handles.durable.refused(seq);
@@ -235,15 +234,15 @@ impl Task {
         failed
     }
 
-    /// What is wrong with a stream, by its name.
+    /// Returns the text of the alarm for a blocked stream.
     fn stuck(&self, error: &TransportError) -> String {
         let what = match self.lane {
-            StreamQueue::Rollouts => "what this node failed in rollouts waits",
-            StreamQueue::Jobs => "results wait",
-            StreamQueue::Events => "events wait",
+            StreamQueue::Rollouts => "rollout failures",
+            StreamQueue::Jobs => "results",
+            StreamQueue::Events => "events",
         };
         let stream = self.handles.identity.subjects.stream(self.lane.stream());
-        format!("{what} on this node, as the stream {stream} takes nothing: {}", chain(error))
+        format!("cannot publish {what} to stream {stream}: {}; kept on disk", chain(error))
     }
 }
 
@@ -267,7 +266,7 @@ mod tests {
         let (pacer, now) = (SendPacer::default(), Instant::now());
         let turns = [(5, 50), (5, 50), (1, 50)].map(|(count, rate)| pacer.turn(count, rate, now) - now);
         assert_eq!(turns.map(|turn| turn.as_millis()), [0, 100, 200]);
-        // Nobody saves up what he did not use.
+        // Unused time does not add up.
         let later = now + Duration::from_secs(9);
         assert_eq!([pacer.turn(1, 1, later), pacer.turn(1, 1, later)], [later, later + Duration::from_secs(1)]);
     }

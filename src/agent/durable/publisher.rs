@@ -26,7 +26,7 @@ use crate::wire::{CommandOutcome, CommandResult};
 /// Longest pause before another attempt to write a result. An attempt costs only this host something.
 pub(in crate::agent) const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
-/// Youngest age, in seconds, at which a command may be older than the memory of the ledger: half of its hour.
+/// Youngest age, in seconds, at which the ledger may have forgotten a command: half of the hour for which it remembers.
 const FORGOTTEN_AFTER: i64 = 1800;
 
 /// Publishes what happens on this node. Clones share the outbox.
@@ -54,8 +54,8 @@ impl Publisher {
         Message { subject, msg_id: id.to_string(), payload, class, command: None }
     }
 
-    /// Writes the result of a command to disk and into the outbox. Returns false when another attempt is needed; see
-    /// [`DurableState::finish`].
+    /// Writes the result of a command to disk and into the outbox. Returns false when another attempt is needed.
+    /// See [`DurableState::finish`].
     pub(in crate::agent) fn finish(&self, result: &CommandResult, posted: &mut bool) -> bool {
         let Some(id) = result.id else { return true };
         let finished = self.durable.finish(id, result, &self.result(id, result, self.result_id(id)), posted);
@@ -135,7 +135,7 @@ impl Publisher {
         let message = if trust.is_before_first() {
             "has the root keys only, and accepts no command yet".to_owned()
         } else {
-            format!("obeys version {} of the trust bundle", trust.version())
+            format!("uses version {} of the trust bundle", trust.version())
         };
         self.post_lifecycle(&LifecycleEvent { message: Some(message), ..messages::lifecycle(&self.identity, "started") });
     }
@@ -145,7 +145,7 @@ impl Publisher {
         self.post_lifecycle(&messages::lifecycle(&self.identity, "stopped"));
     }
 
-    /// Publishes an event in the life of the agent.
+    /// Publishes a lifecycle event of the agent.
     pub(in crate::agent) fn post_lifecycle(&self, event: &LifecycleEvent) {
         self.post(&self.event(EventKind::Lifecycle, event.event_id, messages::json(event), Priority::Result));
     }
@@ -173,7 +173,7 @@ impl Publisher {
         self.post(&Message { msg_id, ..event });
     }
 
-    /// Publishes how many messages were dropped, once the outbox has room for that.
+    /// Publishes the number of dropped messages, once the outbox has room for the message.
     pub(in crate::agent) fn post_dropped(&self) {
         let reported = self.durable.report_dropped(self.identity.now(), |dropped| {
             tracing::warn!(events = dropped.events, results = dropped.results, "messages were dropped");
@@ -197,7 +197,7 @@ impl Publisher {
 
     /// Records an accepted command in the ledger.
     ///
-    /// A command that came by file is published before: an audit needs the signed bytes, and no stream has them.
+    /// A command by file is published first: an audit needs the signed bytes, and no stream has them.
     ///
     /// # Errors
     /// When the ledger cannot be written.

@@ -1,20 +1,20 @@
-//! Runs that find everything as wanted: counted, so that a fleet at rest says little.
+//! Stable runs, which find every resource as wanted: counted instead of published, so that a stable fleet sends little.
 //!
-//! The summary of a run is published when something was changed or failed, and for the first run after that which found
-//! everything as wanted. The runs that follow are counted, and the counts are published every `stable_interval`.
+//! The summary of a run is published when the run changed something or failed. The first stable run after that is published
+//! too. The stable runs that follow are counted, and the counts are published every `stable_interval`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::model::RunOutcome;
 
-/// The runs of all channels that are counted and not published yet.
+/// The counted runs of all channels that are not published yet.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct StableRuns {
-    /// The channels whose last run is known to have found everything as wanted.
+    /// The channels whose last published run was stable.
     quiet: BTreeSet<String>,
     counted: BTreeMap<String, u64>,
-    /// The time of the last message that told of stable runs.
+    /// The time of the last message about stable runs.
     told: Option<Instant>,
 }
 
@@ -25,12 +25,12 @@ pub(in crate::agent) enum Telling {
     Summary(u64),
     /// The counts of all channels.
     Counts(BTreeMap<String, u64>),
-    /// None: the run is counted.
+    /// None: the run is only counted.
     Nothing,
 }
 
 impl StableRuns {
-    /// Takes the end of a run of a channel.
+    /// Counts the end of a run of a channel. Returns the message to publish.
     pub(in crate::agent) fn ended(&mut self, channel: &str, outcome: RunOutcome, interval: Duration, now: Instant) -> Telling {
         let stable = outcome == RunOutcome::Stable;
         let was_quiet = if stable { !self.quiet.insert(channel.to_owned()) } else { self.quiet.remove(channel) };
@@ -48,7 +48,7 @@ impl StableRuns {
         Telling::Counts(std::mem::take(&mut self.counted))
     }
 
-    /// Takes what is counted, for an agent that stops.
+    /// Takes the counts, for an agent that stops.
     pub(in crate::agent) fn take(&mut self) -> Option<BTreeMap<String, u64>> {
         Some(std::mem::take(&mut self.counted)).filter(|counted| !counted.is_empty())
     }
@@ -71,7 +71,7 @@ mod tests {
             (10, "base", Stable, Telling::Nothing),
             (11, "web", Stable, Telling::Nothing),
             (15, "base", Stable, Telling::Nothing),
-            // A change is told at once, with what came before.
+            // A change is published at once, with the count of the runs before.
             (20, "base", Changed, Telling::Summary(2)),
             (25, "base", Stable, Telling::Summary(0)),
             (30, "base", Stable, Telling::Nothing),

@@ -1,6 +1,6 @@
-//! What must survive: the ledger of accepted commands, and the outbox of what the server has not stored yet.
+//! Durable state: the ledger of accepted commands, and the outbox of messages that the server has not stored yet.
 //!
-//! Both belong to `store`; here they are shared. Held only for single operations, never across a wait.
+//! `store` owns both; this module shares them between tasks. A lock is held for single operations, never across a wait.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,11 +29,11 @@ use super::steady_clock::SteadyClock;
 use crate::agent::intake::fair_queue::QueueLimits;
 use crate::agent::options::AgentError;
 
-/// Limit of the commands that the ledger remembers: each for the hour and more that its time may last, at a rate that no fleet
-/// reaches in its work.
+/// Most commands that the ledger remembers, each for at least the hour that a command may be valid.
+/// A fleet in normal use does not reach this rate.
 const ENTRIES: QueueLimits = QueueLimits { all: 1 << 14, each: 1 << 13 };
 
-/// How many channels there may be: each is in every state that the node says.
+/// Most channels: each channel is in every node state.
 const CHANNELS: QueueLimits = QueueLimits { all: 256, each: 128 };
 
 /// The ledger and the outbox of this node.
@@ -43,14 +43,14 @@ pub(in crate::agent) struct DurableState {
     ledger: Mutex<Ledger>,
     clock: Mutex<SteadyClock>,
     started: Instant,
-    /// When the ledger was made, when this process made it.
+    /// The time at which this process made the ledger, if it did.
     made: Option<Instant>,
     outbox: Mutex<Outbox>,
     notary: ReceiptSigner,
     posted: QueueSignals,
 }
 
-/// Tells of each lane of the outbox that something was put into it.
+/// Signals, for each lane of the outbox, that the lane has a new message.
 #[derive(Debug, Default)]
 struct QueueSignals {
     rollouts: Notify,
@@ -69,13 +69,13 @@ impl QueueSignals {
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind it is on disk and was written in whole steps: a panic elsewhere broke none.
+    // The data is on disk, and is written in whole steps: a panic of another thread left nothing half done.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl DurableState {
-    /// With a ledger that was just opened, by which the state directory is this process's alone. The key of the node is
-    /// made when there is none.
+    /// Opens the durable state with a ledger that was just opened: from then on this process owns the state directory.
+    /// Makes the node key when there is none.
     pub(in crate::agent) fn open(
         settings: &Settings,
         OpenedLedger { mut ledger, is_new }: OpenedLedger,
@@ -84,7 +84,7 @@ impl DurableState {
     ) -> Result<Self, AgentError> {
         let failed = |source| AgentError::Store { path: settings.state_dir.clone(), source };
         if ledger.was_truncated() {
-            tracing::warn!("the end of the ledger was cut off: a record that nobody was told of");
+            tracing::warn!("truncated an incomplete last ledger record");
         }
         let started = Instant::now();
         let passed = ledger.floor().or(ledger.origin().map(|birth| birth.at)).unwrap_or(now);
@@ -104,12 +104,12 @@ impl DurableState {
         })
     }
 
-    /// Who signs what the node says.
+    /// Returns the signer of receipts.
     pub(in crate::agent) fn notary(&self) -> &ReceiptSigner {
         &self.notary
     }
 
-    /// Puts a message into the outbox, with its receipt as the next link of the chain.
+    /// Puts a message into the outbox, with its receipt as the next link of the hash chain.
     fn push(&self, outbox: &mut Outbox, message: &Message, now: Timestamp) -> Result<(), StoreError> {
         let seal = |message: &Message, head: &ChainHead| {
             self.notary.receipt(&message.subject, &message.payload, message.command.as_deref(), now, Some(head))
@@ -119,7 +119,7 @@ impl DurableState {
         Ok(())
     }
 
-    /// The time, but never before what this node knows has passed, whatever its clock says.
+    /// Returns the time, but never an earlier one than the node knows to have passed, whatever its clock shows.
     pub(in crate::agent) fn monotonic_now(&self, now: Timestamp) -> Timestamp {
         let believed = held(&self.clock).believe(now, self.started.elapsed());
         let mut ledger = held(&self.ledger);
@@ -128,17 +128,18 @@ impl DurableState {
         if let Some(birth) = ledger.origin()
             && let Some(at) = self.corrected_origin(birth, now)
         {
-            tracing::warn!(from = %birth.at, to = %at, "the clock was set: from then on accepted commands are remembered");
+            tracing::warn!(from = %birth.at, to = %at, "the clock was corrected: the ledger remembers accepted commands since the new time");
             if let Err(error) = ledger.record_origin(LedgerOrigin { at, ..birth }) {
-                tracing::warn!(error = %crate::diag::chain(&error), "it is not written down");
+                tracing::warn!(error = %crate::diag::chain(&error), "cannot write the corrected origin of the ledger");
             }
         }
         now
     }
 
-    /// When the ledger was made by the clock as it is now, where that is something else than what is written down. That of
-    /// a new node which was made in the future, by a clock that then was set back, knows all that was accepted until now.
-    /// One that took the place of another does not: setting the clock back must not let in what the other knew.
+    /// Returns the origin of the ledger by the current clock, when it differs from the recorded one.
+    /// A clock in the future may have stamped a new ledger: corrected, the ledger knows all commands since it was made.
+    /// A ledger that replaced a lost one keeps its origin: setting the clock back must not allow a replay of forgotten
+    /// commands.
     fn corrected_origin(&self, birth: LedgerOrigin, now: Timestamp) -> Option<Timestamp> {
         if birth.at.duration_since(now) > MAX_CLOCK_SKEW {
             return (!birth.lost.ledger).then_some(now);
@@ -147,22 +148,22 @@ impl DurableState {
         now.checked_sub(age).ok().filter(|made| made.duration_since(birth.at) > MAX_CLOCK_SKEW)
     }
 
-    /// What was lost of the state of this node, when it is known to be, and when that was found out.
+    /// Returns the time since which the ledger remembers, and the known losses of state before.
     pub(in crate::agent) fn ledger_origin(&self) -> Option<LedgerOrigin> {
         held(&self.ledger).origin()
     }
 
-    /// A trust bundle is in force at the start: that counts as the latest there was, unless something else is known.
+    /// Records the trust bundle in force at the start. Its version counts as the latest, unless a later one is known.
     pub(in crate::agent) fn start_trust(&self, version: u64) -> Result<(), StoreError> {
         if self.trust() == KnownTrust::Unknown { Ok(()) } else { self.note_trust(version) }
     }
 
-    /// A trust bundle is in force, and on disk.
+    /// Records a trust bundle that is in force and on disk.
     pub(in crate::agent) fn note_trust(&self, version: u64) -> Result<(), StoreError> {
         held(&self.ledger).note_trust(version)
     }
 
-    /// Whether one more command can be remembered, and the channel that it moves.
+    /// Verifies that the ledger has room for one more command, and for its channel.
     pub(in crate::agent) fn find_place(&self, verified: &Verified<Command>) -> Result<(), String> {
         let ledger = held(&self.ledger);
         ENTRIES.find(ledger.signers(), verified.signers()).map_err(|full| full.sentence("commands"))?;
@@ -178,7 +179,7 @@ impl DurableState {
         held(&self.ledger).channels().clone()
     }
 
-    /// Accepted, on disk.
+    /// Records an accepted command, on disk.
     pub(in crate::agent) fn accept(&self, verified: &Verified<Command>, subject: Option<&str>) -> Result<(), StoreError> {
         let command = verified.get();
         held(&self.ledger).accept(&Acceptance {
@@ -193,22 +194,22 @@ impl DurableState {
         })
     }
 
-    /// Its run begins, on disk.
+    /// Records the start of a run, on disk.
     pub(in crate::agent) fn start(&self, id: Uuid) -> Result<(), StoreError> {
         held(&self.ledger).start(id)
     }
 
-    /// How a command ended.
+    /// Returns the result of a command that ended.
     pub(in crate::agent) fn result(&self, id: Uuid) -> Option<CommandResult> {
         held(&self.ledger).result(id).cloned()
     }
 
-    /// The end of a command that is told nobody.
+    /// Records the end of a command without publishing a result.
     pub(in crate::agent) fn close(&self, id: Uuid, done: &CommandResult) -> Result<(), StoreError> {
         held(&self.ledger).done(id, done)
     }
 
-    /// How many commands were accepted, and how many of those have ended.
+    /// Returns the number of accepted commands, and of the ended ones of them.
     pub(in crate::agent) fn counts(&self) -> (usize, usize) {
         held(&self.ledger).counts()
     }
@@ -217,22 +218,22 @@ impl DurableState {
         held(&self.ledger).unfinished()
     }
 
-    /// Verifies that the ledger is where the next start looks for it. What is written elsewhere is no record.
+    /// Verifies that the ledger is where the next start looks for it. A record in another place would be lost.
     pub(in crate::agent) fn verify_path(&self) -> Result<(), StoreError> {
         held(&self.ledger).verify_path()
     }
 
-    /// Whether the disk takes more: what failed once may still fail.
+    /// Verifies that the disk accepts writes again after a failure.
     pub(in crate::agent) fn probe(&self) -> Result<(), StoreError> {
         self.verify_path()?;
         state_dir::probe(&self.state_dir)
     }
 
-    /// The end of a command: its result in the outbox, then in the ledger. When that failed it can be tried again
-    /// with the same `posted` (false at first), which keeps the result from being posted twice.
+    /// Ends a command: puts its result into the outbox, then into the ledger.
+    /// After a failure the caller tries again with the same `posted` (false at first), so that the result is posted once.
     ///
-    /// The reporter can't get at the outbox in between. So after a crash the result is in the ledger, or still in
-    /// the outbox, where [`DurableState::queued_result`] finds it: never nowhere, and never two different ones.
+    /// The sender cannot reach the outbox in between. So after a crash the result is in the ledger or still in the outbox,
+    /// where [`DurableState::queued_result`] finds it. There are never two different results.
     pub(in crate::agent) fn finish(
         &self,
         id: Uuid,
@@ -244,7 +245,7 @@ impl DurableState {
         let pushed = if *posted { Ok(()) } else { self.push(&mut outbox, message, done.at).and_then(|()| outbox.sync()) };
         *posted = pushed.is_ok();
         checkpoint(Checkpoint::ResultPosted);
-        // Even when the outbox takes nothing, the ledger can answer whoever asks again.
+        // Even when the outbox takes nothing, the ledger can answer a repeated command.
         let mut ledger = held(&self.ledger);
         let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.done(id, &without_answer(done)) };
         checkpoint(Checkpoint::ResultRecorded);
@@ -252,25 +253,25 @@ impl DurableState {
         pushed.and(written)
     }
 
-    /// The result with this message id, when it waits in the outbox.
+    /// Returns the result with this message id while it waits in the outbox.
     pub(in crate::agent) fn queued_result(&self, message_id: &str) -> Option<CommandResult> {
         let waiting = held(&self.outbox).peek(StreamQueue::Jobs, usize::MAX, u64::MAX).ok()?;
         let found = waiting.into_iter().find(|queued| queued.message.msg_id == message_id)?;
         serde_json::from_slice(&found.message.payload).ok()
     }
 
-    /// Puts a message into the outbox. It survives this process at once, and a power cut with the end of the next
-    /// command: what a run says reaches the disk together with its result, in one go.
+    /// Puts a message into the outbox. The message survives a crash of this process at once.
+    /// It survives a power cut from the end of the next command on: one sync writes the events of a run with its result.
     pub(in crate::agent) fn post(&self, message: &Message, now: Timestamp) -> Result<(), StoreError> {
         self.push(&mut held(&self.outbox), message, now)
     }
 
-    /// Returns when everything that was put into the outbox survives a power cut.
+    /// Returns when every message of the outbox survives a power cut.
     pub(in crate::agent) fn sync(&self) -> Result<(), StoreError> {
         held(&self.outbox).sync()
     }
 
-    /// Returns when something was put into a lane since the last time.
+    /// Returns when a lane got a message since the last call.
     pub(in crate::agent) async fn posted(&self, lane: StreamQueue) {
         self.posted.of(lane).notified().await;
     }
@@ -281,17 +282,17 @@ impl DurableState {
         held(&self.outbox).expire(now, SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX))
     }
 
-    /// The oldest messages that wait in a lane.
+    /// Returns the oldest waiting messages of a lane.
     pub(in crate::agent) fn batch(&self, lane: StreamQueue, most: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
         held(&self.outbox).peek(lane, most, bytes)
     }
 
-    /// The server will never take this message.
+    /// Drops a message that the server will never accept.
     pub(in crate::agent) fn refused(&self, seq: u64) {
         held(&self.outbox).refused(seq);
     }
 
-    /// Puts what was dropped and not yet told of into words, and those into the outbox.
+    /// Puts a message about dropped and unreported messages into the outbox.
     pub(in crate::agent) fn report_dropped(
         &self,
         now: Timestamp,
@@ -302,17 +303,17 @@ impl DurableState {
         self.push(&mut outbox, &tell(&dropped), now).inspect_err(|_| outbox.put_back(&dropped))
     }
 
-    /// The server has all messages of a lane up to this one.
+    /// Removes the messages of a lane up to this one, which the server has stored.
     pub(in crate::agent) fn stored(&self, lane: StreamQueue, through: u64) -> Result<(), StoreError> {
         held(&self.outbox).ack(lane, through)
     }
 
-    /// Another size for the outbox: the oldest go when it is smaller than what waits.
+    /// Changes the size of the outbox: the oldest messages are dropped when it is smaller than the backlog.
     pub(in crate::agent) fn resize_outbox(&self, max_bytes: u64) -> Result<(), StoreError> {
         held(&self.outbox).resize(max_bytes)
     }
 
-    /// How the outbox stands.
+    /// Returns the state of the outbox.
     pub(in crate::agent) fn outbox_state(&self) -> OutboxState {
         let outbox = held(&self.outbox);
         let (dropped, dropped_results) = outbox.dropped();
@@ -321,24 +322,24 @@ impl DurableState {
     }
 }
 
-/// A result as the ledger keeps it: without the answer to a question, which may be large, is in the stream, and can be asked
-/// again.
+/// Returns a result as the ledger keeps it: without the answer to a query.
+/// An answer may be large, is in the stream, and the query can be repeated.
 fn without_answer(done: &CommandResult) -> Cow<'_, CommandResult> {
     if done.answer.is_none() { Cow::Borrowed(done) } else { Cow::Owned(CommandResult { answer: None, ..done.clone() }) }
 }
 
-/// How the outbox stands.
+/// The state of the outbox.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::agent) struct OutboxState {
-    /// How many messages wait.
+    /// The number of waiting messages.
     pub(in crate::agent) outbox: u64,
-    /// How many messages there were, ever.
+    /// The number of all messages, ever.
     pub(in crate::agent) chain: u64,
-    /// What of them is neither stored nor told to be dropped.
+    /// The links of the hash chain that are neither stored nor reported as dropped.
     pub(in crate::agent) open: Option<OpenLinks>,
-    /// How many had to be dropped.
+    /// The number of dropped messages.
     pub(in crate::agent) dropped: u64,
-    /// How many of them were results.
+    /// The number of results among the dropped messages.
     pub(in crate::agent) dropped_results: u64,
 }
 

@@ -1,8 +1,9 @@
-//! What of the state of a node was lost, found out at its start and said from then on.
+//! Loss of the state of a node: detected at the start, and reported from then on.
 //!
-//! A new node makes its ledger first, then keeps its trust bundle, then makes its key. So a key or anything else without a
-//! ledger means that there was one. What is gone with all the rest can't be known: such a node is a new one, with another
-//! key, which the operators see.
+//! A new node makes its ledger first, then keeps its trust bundle, then makes its key. A key or another file without a
+//! ledger
+//! means that the ledger was lost. A loss of the whole state cannot be detected: such a node is a new node with another key,
+//! which the operators see.
 
 use std::path::Path;
 
@@ -17,31 +18,31 @@ use crate::trust::{KnownTrust, ReplayStore, TrustedBundle};
 use super::node_key;
 use crate::agent::trust::anchor;
 
-/// Duration of the alarm for a loss that can't be undone.
+/// Duration of the alarm about a loss that cannot be undone.
 const SAID: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// A ledger, and whether it was just made.
+/// An opened ledger, and whether it is new.
 pub(in crate::agent) struct OpenedLedger {
     pub(in crate::agent) ledger: Ledger,
     pub(in crate::agent) is_new: bool,
 }
 
-/// Opens the ledger, after which the state directory is this process's alone. A new one says since when it is, and what
-/// was lost before.
+/// Opens the ledger: from then on this process owns the state directory. A new ledger records the time since which it
+/// remembers, and the losses before.
 pub(in crate::agent) fn open_ledger(settings: &Settings, now: Timestamp) -> Result<OpenedLedger, StoreError> {
     let mut ledger = Ledger::open(&settings.state_dir)?;
     let is_new = ledger.is_new();
     if is_new {
         let lost = lost(&settings.state_dir)?;
         if lost.ledger {
-            tracing::error!("the ledger of accepted commands was lost: it is made anew");
+            tracing::error!("the ledger of accepted commands was lost: made a new one");
         }
         ledger.record_origin(LedgerOrigin { at: now, lost })?;
     }
     Ok(OpenedLedger { ledger, is_new })
 }
 
-/// What was lost of a state directory that has no ledger.
+/// Returns the losses of a state directory without a ledger.
 fn lost(dir: &Path) -> Result<LostState, StoreError> {
     let left = fs::list(dir)?;
     let is_there = |name: &str| left.iter().any(|path| path.file_name().is_some_and(|left| left == name));
@@ -50,27 +51,27 @@ fn lost(dir: &Path) -> Result<LostState, StoreError> {
     Ok(LostState { ledger, trust: ledger && !trust })
 }
 
-/// What is to be said about what was lost.
+/// Returns the text of the alarm about lost state.
 pub(in crate::agent) fn alarm(trust: &TrustedBundle, durable: &DurableState, now: Timestamp) -> Option<String> {
     let version = trust.version();
     match durable.trust() {
         KnownTrust::AtLeast(known) if known > version => {
             return Some(format!(
-                "the trust state was lost: version {known} of the trust bundle was in force, and version {version} is all there is; \
-                 no command is accepted before version {known} comes"
+                "the trust state was lost: version {known} of the trust bundle was in force, and only version {version} is left; \
+                 no command is accepted until version {known} arrives"
             ));
         }
         KnownTrust::Unknown => {
             return Some(format!(
                 "the trust state was lost: started again from version {version} of the trust bundle; \
-                 no command is accepted before the stream of trust bundles was read"
+                 no command is accepted until the stream of trust bundles was read"
             ));
         }
         KnownTrust::AtLeast(_) => {}
     }
     let birth = durable.ledger_origin().filter(|birth| birth.lost.ledger && now.duration_since(birth.at) < SAID)?;
     let trust = if birth.lost.trust { " and the trust state were" } else { " was" };
-    Some(format!("the ledger of accepted commands{trust} lost: commands that were signed before {} are refused", birth.at))
+    Some(format!("the ledger of accepted commands{trust} lost: commands signed before {} are rejected", birth.at))
 }
 
 #[cfg(test)]

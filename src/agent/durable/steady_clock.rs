@@ -1,7 +1,7 @@
-//! How far the clock of this host is believed. A clock that jumps ahead for a moment must leave nothing behind: what is
-//! written down by it (what has surely passed, which commands may be forgotten) would count for months.
+//! A guard against clock jumps. A clock that jumps ahead for a moment must have no lasting effect: the times that the node
+//! records (the time that has surely passed, the age of forgotten commands) would count for months.
 //!
-//! Pure: readings of the clock and of a time that only grows come in.
+//! Pure: the inputs are readings of the clock and of a monotonic clock.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::trust::decide::verify::MAX_CLOCK_SKEW;
 
-/// How far ahead of what is believed a clock may be at once.
+/// Largest jump ahead of the trusted time that counts at once.
 const JUMP: SignedDuration = SignedDuration::from_hours(24);
-/// How long a clock must go on from where it jumped to before it is believed.
+/// Shortest time for which a clock must continue after a jump before its time is trusted.
 const LASTING: Duration = Duration::from_secs(3600);
 
-/// A line along which the clock goes: its reading at some time since the start.
+/// A line along which a clock runs: its reading at a time since the start.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     wall: Timestamp,
@@ -22,30 +22,30 @@ struct Line {
 }
 
 impl Line {
-    /// What the clock shows at this time when it goes along the line.
+    /// Returns the reading at this time since the start.
     fn at(self, since_start: Duration) -> Timestamp {
         let gone = SignedDuration::try_from(since_start.saturating_sub(self.since_start)).unwrap_or_default();
         self.wall.saturating_add(gone).unwrap_or(self.wall)
     }
 }
 
-/// The clock as it went since the start of the agent.
+/// The clock since the start of the agent.
 #[derive(Debug)]
 pub(in crate::agent) struct SteadyClock {
-    /// What is believed.
+    /// The trusted time.
     believed: Line,
-    /// What it shows at present.
+    /// The current reading.
     present: Line,
 }
 
 impl SteadyClock {
-    /// At the start of an agent that knows that this much has passed.
+    /// Returns the clock at the start of an agent that knows that `passed` has passed.
     pub(in crate::agent) fn from(passed: Timestamp, wall: Timestamp) -> Self {
         let line = |wall| Line { wall, since_start: Duration::ZERO };
         Self { believed: line(passed), present: line(wall) }
     }
 
-    /// The latest time that is believed to have passed, when the clock shows this.
+    /// Returns the latest time that is trusted to have passed, when the clock shows `wall`.
     pub(in crate::agent) fn believe(&mut self, wall: Timestamp, since_start: Duration) -> Timestamp {
         if wall.duration_since(self.present.at(since_start)).abs() > MAX_CLOCK_SKEW {
             self.present = Line { wall, since_start };
@@ -66,7 +66,7 @@ mod tests {
         let since = |hours: u64| Duration::from_secs(hours * 3600);
         let month = 30 * 24;
         let mut clock = SteadyClock::from(hour(0), hour(0));
-        // Hours since the start, what the clock shows, until when it is believed.
+        // Hours since the start, the reading of the clock, the trusted time.
         for (gone, wall, believed) in [
             (0, 0, 24),
             (1, 1, 25),
@@ -74,11 +74,11 @@ mod tests {
             (3, 3 + month, 27),
             (4, 4, 28),
             (5, 5, 29),
-            // It stays.
+            // The clock continues.
             (6, 6 + month, 30),
             (7, 7 + month, 31 + month),
             (8, 8 + month, 32 + month),
-            // Set back: what has passed has passed.
+            // Set back: the trusted time does not go back.
             (9, 9, 33 + month),
             (10, 10, 34),
         ] {

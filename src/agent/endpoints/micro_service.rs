@@ -1,7 +1,6 @@
 //! Discovery by the tools of NATS: `nats micro ls`, `info` and `stats` see every agent (NATS ADR-32).
 //!
-//! Every agent answers for itself, there is no queue group. A server that does not let a node listen here takes nothing
-//! else from it.
+//! Every agent answers for itself, without a queue group. A server that denies the subscription affects nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::agent::intake::commands::is_inbox;
 use crate::agent::jitter;
 use crate::agent::status::messages;
 
-/// The answers of a fleet to one question are spread over this time.
+/// The time over which a fleet spreads its answers to one request.
 const SPREAD: Duration = Duration::from_millis(100);
 
 /// The handles of the micro service.
@@ -31,18 +30,18 @@ pub(in crate::agent) struct ServiceHandles {
     pub(in crate::agent) counters: Arc<Counters>,
 }
 
-/// Answers for ever.
+/// Answers requests until the agent ends.
 pub(in crate::agent) async fn run(node: ServiceHandles, bus: Bus) {
     let subjects = nats_micro::subjects(&nats_micro::id(&node.settings.now().fleet, &node.settings.now().node));
     let mut inboxes = Vec::new();
     for subject in subjects {
         match bus.subscribe(&subject).await {
             Ok(inbox) => inboxes.push(tokio::spawn(answer(node.clone(), bus.clone(), inbox))),
-            Err(error) => tracing::debug!(error = %crate::diag::chain(&error), "no discovery"),
+            Err(error) => tracing::debug!(error = %crate::diag::chain(&error), "cannot subscribe to the requests of the NATS tools"),
         }
     }
     for inbox in inboxes {
-        // It ends with the connection.
+        // The task ends with the connection.
         let _ended = inbox.await.is_ok();
     }
 }
@@ -88,7 +87,7 @@ fn endpoints(node: &ServiceHandles) -> Vec<Endpoint> {
     subjects.iter().map(|subject| Endpoint::new("command", subject.as_str())).collect()
 }
 
-/// All endpoints are one way in: what is counted is told with the node's own subject.
+/// Returns the counters. All endpoints count together, under the node's own subject.
 fn counted(node: &ServiceHandles) -> EndpointStats {
     let counts = node.counters.now();
     let refused: u64 = counts.refused.values().sum();

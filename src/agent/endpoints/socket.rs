@@ -1,8 +1,8 @@
-//! The socket of the agent in its state directory: how `ensign agent status` and `ensign agent accept` reach it, with or
-//! without a server. Only the agent's own user and root may.
+//! The socket of the agent in its state directory, for `ensign agent status` and `ensign agent accept`, also without a
+//! server. Only the agent's own user and root have access.
 //!
-//! One question a connection, as one line of JSON; the answers are lines of JSON. A command that is handed in here goes
-//! the same way as one from the bus: verified, written down, queued.
+//! A connection carries one request as one line of JSON, and its answers as lines of JSON. A command by this way is
+//! verified, recorded and queued as one from the bus.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,40 +25,40 @@ use crate::agent::intake::incoming::{Answer, LocalCommand};
 use crate::agent::status::messages;
 use crate::agent::status::view::StatusView;
 
-/// The longest question: an envelope that is larger than allowed (which shall be answered, not cut off), in base64.
+/// Longest request, in bytes. An envelope above its limit still fits, in base64: it must get an answer, not be cut off.
 const LONGEST: u64 = 2 * MAX_ENVELOPE as u64;
-/// How long a question may take to come.
+/// Longest time for a request to arrive.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks for the end of a command.
+/// Pause between two checks for the end of a command.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Connections at a time, those that wait for the end of a command included. More wait to be let in.
+/// Most connections at a time, with those that wait for the end of a command. Further ones wait in the backlog.
 const AT_ONCE: usize = 16;
 
-/// What is asked.
+/// A request on the socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub(in crate::agent) enum Ask {
-    /// How the agent stands; answered with an `AgentStatus`.
+    /// Asks for the status of the agent. The answer is an `AgentStatus`.
     Status,
-    /// To take a signed command; answered with an `Ack`, and with a `Done` when it has ended.
+    /// Hands over a signed command. The answers are an `Ack`, and a `Done` when the command has ended.
     Accept {
         /// The envelope, in base64.
         envelope: String,
     },
 }
 
-/// Where the socket of the agent with this state directory is.
+/// Returns the path of the socket of the agent with this state directory.
 pub(in crate::agent) fn path(state_dir: &Path) -> PathBuf {
     state_dir.join("agent.sock")
 }
 
-/// Answers for ever. The state directory must be this process's alone: what is left of another socket is removed.
+/// Serves requests until the agent ends. The caller owns the state directory: a left socket is removed.
 pub(in crate::agent) async fn serve(view: StatusView, durable: Arc<DurableState>, carried: mpsc::Sender<LocalCommand>) {
     let path = path(&view.state_dir());
     let listener = match listen(&path) {
         Ok(listener) => listener,
         Err(why) => {
-            tracing::error!("`ensign agent status` can't reach this agent: {why}");
+            tracing::error!("cannot serve `ensign agent status`: {why}");
             return;
         }
     };
@@ -67,14 +67,14 @@ pub(in crate::agent) async fn serve(view: StatusView, durable: Arc<DurableState>
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // Too many open files: it passes.
+            // Too many open files: the shortage passes.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let (view, durable, carried) = (view.clone(), Arc::clone(&durable), carried.clone());
         tokio::spawn(async move {
             if let Err(error) = attend(&view, &durable, &carried, stream).await {
-                tracing::debug!(%error, "a question was not answered");
+                tracing::debug!(%error, "cannot answer a request on the socket");
             }
             drop(place);
         });
@@ -83,7 +83,7 @@ pub(in crate::agent) async fn serve(view: StatusView, durable: Arc<DurableState>
 
 fn listen(path: &Path) -> Result<UnixListener, String> {
     fs::remove(path).map_err(|error| crate::diag::chain(&error))?;
-    let listener = UnixListener::bind(path).map_err(|error| format!("could not listen on {}: {error}", path.display()))?;
+    let listener = UnixListener::bind(path).map_err(|error| format!("cannot listen on {}: {error}", path.display()))?;
     fs::set_attributes(path, WriteSpec { uid: None, gid: None, mode: 0o600 }).map_err(|error| crate::diag::chain(&error))?;
     Ok(listener)
 }
@@ -96,7 +96,7 @@ async fn attend(
 ) -> std::io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != account::effective_uid() {
-        tracing::warn!(uid = peer, "another user asked on the socket of the agent");
+        tracing::warn!(uid = peer, "another user connected to the socket of the agent");
         return Ok(());
     }
     let (reading, mut writing) = stream.split();
@@ -105,7 +105,7 @@ async fn attend(
     tokio::time::timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
     let ask = match serde_json::from_slice(&line) {
         Ok(ask) => ask,
-        Err(error) => return say_line(&mut writing, &serde_json::json!({"error": format!("not a question: {error}")})).await,
+        Err(error) => return say_line(&mut writing, &serde_json::json!({"error": format!("not a request: {error}")})).await,
     };
     match ask {
         Ask::Status => say_line(&mut writing, &view.status()).await,
@@ -131,7 +131,7 @@ async fn accept(
         return say_line(writing, &serde_json::json!({"error": "the agent is stopping"})).await;
     };
     match answer {
-        Answer::Nothing => say_line(writing, &serde_json::json!({"error": "it asks nothing of this node"})).await,
+        Answer::Nothing => say_line(writing, &serde_json::json!({"error": "the command does not target this node"})).await,
         Answer::Again(done) | Answer::No(done, _) => say_line(writing, &*done).await,
         Answer::Ack(ack) => {
             say_line(writing, &*ack).await?;
@@ -143,7 +143,7 @@ async fn accept(
     }
 }
 
-/// The result of an accepted command, once it has one.
+/// Returns the result of an accepted command, once there is one.
 async fn ended(view: &StatusView, durable: &DurableState, id: Uuid) -> CommandResult {
     let mut standing = view.watch();
     loop {
@@ -151,7 +151,7 @@ async fn ended(view: &StatusView, durable: &DurableState, id: Uuid) -> CommandRe
         if let Some(done) = durable.result(id) {
             return done;
         }
-        // The board changes after every command, when its result is written down; what stands may end otherwise.
+        // The board changes after every command. An assignment may end without such a change.
         let _changed = tokio::time::timeout(AGAIN, standing.changed()).await.is_ok();
     }
 }

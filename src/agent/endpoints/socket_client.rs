@@ -1,4 +1,4 @@
-//! The other end of the socket: asks the agent of this host.
+//! The client of the socket: sends requests to the agent of this host.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,47 +14,47 @@ use crate::wire::{Ack, AgentStatus, CommandResult, report};
 use super::socket;
 use crate::agent::status::messages;
 
-/// How long the agent may take to say how it stands, or whether it takes a command.
+/// Longest time for the answer to a request, or for the acknowledgement of a command.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest answer.
+/// Longest answer, in bytes.
 const LONGEST: u64 = 4 << 20;
 
-/// No answer from the agent.
+/// A request without an answer of the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Nobody listens there.
+    /// No process listens on the socket.
     #[error("no agent runs with its state in {}", .0.display())]
     NotRunning(PathBuf, #[source] io::Error),
-    /// It is another user's.
-    #[error("the agent with its state in {} is another user's", .0.display())]
+    /// The socket belongs to another user.
+    #[error("the agent with its state in {} belongs to another user", .0.display())]
     Denied(PathBuf, #[source] io::Error),
-    /// It ended, or did not answer in time.
+    /// The agent ended, or did not answer in time.
     #[error("the agent did not answer")]
     Silent(#[source] io::Error),
-    /// It said something else.
-    #[error("the agent did not understand: {0}")]
+    /// The agent rejected the request, or the answer is invalid.
+    #[error("the agent rejected the request: {0}")]
     Said(String),
 }
 
-/// How the agent with this state directory stands.
+/// Returns the status of the agent with this state directory.
 ///
 /// # Errors
-/// When none runs, or it does not answer.
+/// When no agent runs, or the agent does not answer.
 pub fn status(state_dir: &Path) -> Result<AgentStatus, SocketError> {
     let mut answers = ask(state_dir, &socket::Ask::Status)?;
     read(&answers.line()?)
 }
 
-/// What the agent says to a command.
+/// The answer of the agent to a command.
 #[derive(Debug)]
 pub enum LocalAnswer {
-    /// It has it; the end comes later.
+    /// The agent accepted the command. The result comes later.
     Acknowledged(Ack),
-    /// It is over: refused, or done before.
+    /// The command ended: rejected, or done before.
     Ended(Box<CommandResult>),
 }
 
-/// The answers to one question.
+/// The answers to one request.
 #[derive(Debug)]
 pub struct Answers(BufReader<UnixStream>);
 
@@ -65,13 +65,13 @@ impl Answers {
         if line.ends_with('\n') {
             return Ok(line);
         }
-        Err(SocketError::Silent(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")))
+        Err(SocketError::Silent(io::Error::new(io::ErrorKind::UnexpectedEof, "the agent closed the connection")))
     }
 
     /// Waits for the end of a command that was acknowledged, however long it takes.
     ///
     /// # Errors
-    /// When the agent ends before.
+    /// When the agent ends first.
     pub fn end(&mut self) -> Result<CommandResult, SocketError> {
         self.0.get_ref().set_read_timeout(None).map_err(SocketError::Silent)?;
         read(&self.line()?)
@@ -81,7 +81,7 @@ impl Answers {
 /// Hands a signed command to the agent with this state directory.
 ///
 /// # Errors
-/// When none runs, or it does not answer.
+/// When no agent runs, or the agent does not answer.
 pub fn accept(state_dir: &Path, envelope: &[u8]) -> Result<(LocalAnswer, Answers), SocketError> {
     let mut answers = ask(state_dir, &socket::Ask::Accept { envelope: STANDARD.encode(envelope) })?;
     let line = answers.line()?;

@@ -1,4 +1,4 @@
-//! What the service manager is told: ready, alive, stopping. Nothing happens without one.
+//! Notifications to the service manager: ready, alive, stopping. Without a service manager nothing happens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use sd_notify::NotifyState;
 use crate::config::Settings;
 use crate::transport::Bus;
 
-/// How long the service manager waits for a server with us. It gives a start 90 seconds by default.
+/// Longest time for which the start waits for a server. The service manager allows a start 90 seconds by default.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// The pause after a connection that was lost at once.
+/// Pause after a connection that was lost at once.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Tells the service manager; without one this does nothing.
+/// Notifies the service manager, if there is one.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "could not tell the service manager");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }
 
-/// Tells that the agent is ready as soon as it takes commands: the server has its subscriptions. A host must boot
-/// without a server as well: after [`CONNECTING`] the agent is ready to wait for one.
+/// Reports the agent as ready once the server has its subscriptions.
+/// A host must boot without a server as well: after [`CONNECTING`] the agent is ready in any case.
 pub(in crate::agent) async fn ready(settings: Arc<Settings>, bus: Bus) {
     let name = format!("node {} of fleet {}", settings.node, settings.fleet);
     let mut listening = std::pin::pin!(listening(&bus));
@@ -29,11 +29,11 @@ pub(in crate::agent) async fn ready(settings: Arc<Settings>, bus: Bus) {
         tell(&[NotifyState::Ready, NotifyState::Status(&format!("{name}, waiting for a NATS server"))]);
         listening.await;
     }
-    // Being told twice is nothing to the service manager.
+    // A second notification does no harm.
     tell(&[NotifyState::Ready, NotifyState::Status(&name)]);
 }
 
-/// Returns when the server has seen everything that was sent to it so far.
+/// Returns when the server has processed everything that was sent to it so far.
 async fn listening(bus: &Bus) {
     let mut link = bus.watch();
     loop {
@@ -45,26 +45,26 @@ async fn listening(bus: &Bus) {
     }
 }
 
-/// The configuration is being read again: `systemctl reload` waits for [`reloaded`].
+/// Reports the begin of a reload: `systemctl reload` waits for [`reloaded`].
 pub(in crate::agent) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        // Without its time the service manager would not take it.
-        Err(error) => tracing::warn!(%error, "could not tell the service manager"),
+        // Without a time the service manager ignores the notification.
+        Err(error) => tracing::warn!(%error, "cannot notify the service manager"),
     }
 }
 
-/// It was read.
+/// Reports the end of a reload.
 pub(in crate::agent) fn reloaded() {
     tell(&[NotifyState::Ready]);
 }
 
-/// The agent is about to end.
+/// Reports that the agent is about to end.
 pub(in crate::agent) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Keeps the watchdog quiet for as long as this runtime gets to it; returns at once without a watchdog.
+/// Notifies the watchdog as long as this runtime makes progress. Returns at once without a watchdog.
 pub(in crate::agent) async fn watchdog() {
     let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return };
     // Twice within the limit, as sd_watchdog_enabled(3) advises.

@@ -1,7 +1,7 @@
-//! Dry runs and their approval: what one would change goes into its result, and so into the ledger; a command that approves
-//! one is run only where a dry run right before it comes to the same.
+//! Noop runs and their approval. The planned changes of a noop run go into its result, and so into the ledger. A command
+//! that approves them runs only if a noop run right before finds the same changes.
 //!
-//! In: the events of a dry run, from `work.rs`. Out: the plan of the result, or why it does not hold any more.
+//! In: the events of a noop run, from `event_sink.rs`. Out: the plan of the result, or the reason why it no longer applies.
 
 use crate::model::TransactionEvent;
 use crate::wire::plan::{PlanBuilder, action_digest};
@@ -10,7 +10,7 @@ use crate::wire::report::PlannedChanges;
 use crate::agent::exec::context::RunContext;
 use crate::agent::exec::job::Job;
 
-/// Collects what a dry run would change.
+/// Collects the changes that a noop run would make.
 pub(in crate::agent) struct PlanRecorder(PlanBuilder);
 
 impl PlanRecorder {
@@ -20,7 +20,7 @@ impl PlanRecorder {
 
     pub(in crate::agent) fn record(&mut self, event: &TransactionEvent) {
         if event.changed || event.refreshed {
-            // Without secrets and content, as everything in an event; the content is there by its digest.
+            // Without secrets and content, as everything in an event. The digest of the content is included.
             self.0.change(&event.label(), &words(event), &event.properties.to_string(), event.diff.as_deref());
         }
     }
@@ -30,10 +30,10 @@ impl PlanRecorder {
     }
 }
 
-/// What would be done, in words: `installed version 1.24`, `updated: content, mode 0600 → 0644`.
+/// Returns a planned change as text: `installed version 1.24`, `updated: content, mode 0600 → 0644`.
 fn words(event: &TransactionEvent) -> String {
     let done = event.noop_message.strip_prefix("Would have ").unwrap_or(&event.noop_message);
-    // The Go system calls a new content of a file that is there "created" too.
+    // The Go system says "created" also for new content of an existing file.
     let updated = done.strip_prefix("created ").filter(|_| event.final_ensure == event.requested_ensure);
     let updated = updated.map(|what| format!("updated {what}"));
     let done = updated.as_deref().unwrap_or(done);
@@ -46,19 +46,19 @@ fn words(event: &TransactionEvent) -> String {
     }
 }
 
-/// The plan that a command approves, when it approves one.
+/// Returns the plan that a command approves, if it approves one.
 ///
 /// # Errors
-/// When this node made no such plan, or made it of something else; in words.
+/// When this node has no such plan, or has a plan of something else.
 pub(in crate::agent) fn approved_plan(node: &RunContext, job: &Job) -> Result<Option<PlannedChanges>, String> {
     let Some(id) = job.command.options.approves else { return Ok(None) };
     let Some(done) = node.durable.result(id) else {
-        return Err(format!("this node knows no dry run {id}: it was not asked, has not answered, or it is too long ago"));
+        return Err(format!("this node has no dry run {id}: the node was not asked, did not answer, or has forgotten it"));
     };
     match done.plan {
-        None => Err(format!("this node has no plan of {id}: it was not a dry run, or could not be planned")),
+        None => Err(format!("this node has no plan of {id}: the command was no dry run, or could not be planned")),
         Some(plan) if plan.action != action_digest(&job.command.action) => {
-            Err(format!("the dry run {id} was of something else than this command asks for"))
+            Err(format!("the dry run {id} was of another manifest or resource than this command"))
         }
         Some(plan) => Ok(Some(plan)),
     }

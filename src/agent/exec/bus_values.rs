@@ -1,5 +1,5 @@
-//! What others say on the bus, as this node takes it: values of buckets, where signed ones are verified and none is older than
-//! one before; registrations, which nodes sign with their own keys. And how this node signs its own.
+//! Verification of values and registrations from the bus. Signed values of buckets are verified, and an older value never
+//! replaces a newer one. Nodes sign registrations with their own keys. This node signs its own registrations here too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,45 +24,45 @@ use crate::wire::receipt::{self, Receipt};
 
 use crate::agent::exec::context::RunContext;
 
-/// The longest file of known nodes: ten thousand and some.
+/// Largest file of pinned keys, in bytes: more than ten thousand nodes.
 const KNOWN_MAX: u64 = 4 << 20;
-/// How long a registration counts that says nothing about that itself.
+/// Validity of a registration that does not name its own.
 const LASTS: SignedDuration = SignedDuration::from_hours(24);
 
-/// What is remembered of signed values.
+/// The newest signed values that this node read.
 #[derive(Debug)]
 pub(in crate::agent) struct Values(Mutex<ValueStore>);
 
 impl Values {
-    /// Opens what is on disk.
+    /// Opens the values on disk.
     pub(in crate::agent) fn open(settings: &Settings) -> Result<Self, StoreError> {
         Ok(Self(Mutex::new(ValueStore::open(&settings.state_dir)?)))
     }
 
     fn held(&self) -> MutexGuard<'_, ValueStore> {
-        // Whole values are put in: a panic elsewhere leaves none half written.
+        // Whole values are stored: a panic of another thread leaves none half written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The door of a node, for one run. A run may be kept from all files of the agent by the kernel: what it needs of them is read
-/// before, and written by the agent's own thread.
+/// The access of one run to the bus. The kernel may keep the run from all files of the agent: the files that it needs are
+/// read before, and the agent's own thread writes.
 pub(in crate::agent) struct VerifiedBus {
     node: Arc<RunContext>,
     runtime: Handle,
-    /// The text of the file of known nodes, where there is one.
+    /// The text of the file of pinned keys, if there is one.
     known: Option<Result<String, String>>,
 }
 
 impl VerifiedBus {
-    /// Opens it; called on the agent's own thread, within its runtime.
+    /// Opens the access. The caller is on the agent's own thread, within its runtime.
     pub(in crate::agent) fn open(node: &Arc<RunContext>) -> Self {
         let path = node.settings.now().registration.known_nodes.clone();
         let known = path.map(|path| fs::read_text(&path, KNOWN_MAX).map_err(|error| chain(&error)));
         Self { node: Arc::clone(node), runtime: Handle::current(), known }
     }
 
-    /// Remembers a value that was taken. Returns when it is on disk.
+    /// Records an accepted value. Returns when the value is on disk.
     fn remember(&self, name: String, newest: NewestSigned) {
         let node = Arc::clone(&self.node);
         let NewestSigned { issued, digest } = newest;
@@ -70,7 +70,7 @@ impl VerifiedBus {
             let noted = node.values.held().note(name, NewestValue { issued, digest });
             node.status.report_storage_error(noted);
         });
-        // It fails when the agent ends, and the run with it.
+        // Fails only when the agent ends, and the run with it.
         let _ended = self.runtime.block_on(noted).is_ok();
     }
 }
@@ -103,13 +103,13 @@ impl Door for VerifiedBus {
         let Some(text) = &self.known else { return Ok((messages, false)) };
         let settings = self.node.settings.now();
         let known = of_fleet(text.as_ref().map_err(Clone::clone)?, &settings.fleet);
-        let known = known.map_err(|why| format!("the file of known nodes: {why}"))?;
+        let known = known.map_err(|why| format!("cannot read the file of known nodes: {why}"))?;
         let now = self.node.identity.now();
         let before = messages.len();
         let kept: Vec<Message> = messages.into_iter().filter(|message| is_signed(message, &known, now)).collect();
         if kept.len() < before {
             let dropped = before - kept.len();
-            tracing::warn!(dropped, "registrations are left out: no node that is known here signed them");
+            tracing::warn!(dropped, "dropped registrations: no known node signed them");
             self.node.counters.unsigned_registrations(dropped);
         }
         Ok((kept, true))
@@ -120,7 +120,7 @@ impl Door for VerifiedBus {
     }
 }
 
-/// The lines of a fleet by node. The first of a node counts.
+/// Returns the pinned keys of a fleet by node. The first line of a node counts.
 fn of_fleet<'a>(text: &'a str, fleet: &str) -> Result<BTreeMap<&'a str, PinnedKeyLine<'a>>, String> {
     let mut known = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -132,7 +132,7 @@ fn of_fleet<'a>(text: &'a str, fleet: &str) -> Result<BTreeMap<&'a str, PinnedKe
     Ok(known)
 }
 
-/// Whether a node that is known signed a registration, and for now.
+/// Returns true when a known node signed a registration that is valid now.
 fn is_signed(message: &Message, known: &BTreeMap<&str, PinnedKeyLine<'_>>, now: Timestamp) -> bool {
     let header = message.header(receipt::HEADER);
     let claimed = header.and_then(|header| Receipt::parse(header).ok()).and_then(|receipt| receipt.read().ok());

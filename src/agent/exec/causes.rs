@@ -1,7 +1,7 @@
-//! The reasons for changes, drift or intention; and the resources that fail, since when.
+//! The reasons for changes, drift or intention, and the failing resources with the time of their first failure.
 //!
-//! A change is corrective when an earlier run of the channel left the resource as wanted with the same properties. Everything
-//! else was asked for: by a command, by a new assignment, by other facts or data.
+//! A change is corrective when an earlier run of the channel converged the resource with the same properties. Every other
+//! change is intentional: by a command, by a new assignment, by other facts or data.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ use crate::wire::report::FailingResource;
 use super::context::RunContext;
 use super::job::{Job, JobKind};
 
-/// The failing resources that a state names: the first ones, as later ones often follow from them.
+/// Most failing resources that a node state names: the first ones, as later failures often follow from them.
 const MOST_FAILING: usize = 5;
-/// The characters of a digest of properties: enough to tell two versions of one resource apart.
+/// Characters of a digest of properties: enough to tell two versions of one resource apart.
 const DIGEST: usize = 16;
 
-/// Tells the reasons of the changes of one run.
+/// Finds the reasons of the changes of one run.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Causes {
     /// The state directory and the channel; none for a command.
@@ -34,7 +34,7 @@ pub(in crate::agent) struct Causes {
     /// The first resources that failed in this run.
     failing: Vec<FailingResource>,
     corrective: u64,
-    /// Nothing is told of the resources: it is a dry run of a command, or a look at health checks.
+    /// True for a noop run of a command or an observation of health checks: neither records anything about resources.
     idle: bool,
 }
 
@@ -53,7 +53,7 @@ impl Causes {
         Self { channel: Some((state_dir, channel.name.clone())), before, ..Self::default() }
     }
 
-    /// Takes an event, and puts the reason of a change into it.
+    /// Records an event, and adds the reason of its change.
     pub(in crate::agent) fn note(&mut self, event: &mut TransactionEvent, at: Timestamp) {
         let label = event.label();
         let mut wanted = String::new();
@@ -89,8 +89,8 @@ impl Causes {
         }
     }
 
-    /// Keeps what was told for the next run and for the state of the node; gives the number of corrective changes. A run that
-    /// did not come to its end says nothing about the resources that it did not reach.
+    /// Stores the records for the next run and for the node state. Returns the number of corrective changes.
+    /// A run that did not finish changes nothing about the resources that it did not reach.
     pub(in crate::agent) fn end(mut self, node: &RunContext, whole: bool) -> u64 {
         if self.idle {
             return self.corrective;
@@ -103,7 +103,7 @@ impl Causes {
             && self.now != self.before
             && let Err(error) = self.now.write(state_dir, channel)
         {
-            tracing::warn!(channel, "drift can't be told from intention after the next start: {}", chain(&error));
+            tracing::warn!(channel, "cannot write the convergence records, so that drift counts as intention after the next start: {}", chain(&error));
         }
         let origin = self.channel.map(|(_, channel)| channel).unwrap_or_default();
         node.status.change(|standing| {
@@ -157,7 +157,7 @@ mod tests {
         let mut second = channel(first.now);
         assert_eq!(cause(&mut second, "/new", "0644", true, false), corrective);
         assert_eq!(cause(&mut second, "/same", "0600", true, false), intentional, "other properties");
-        assert_eq!(cause(&mut second, "/bad", "0644", true, false), intentional, "it never was as wanted");
+        assert_eq!(cause(&mut second, "/bad", "0644", true, false), intentional, "it never converged");
         assert_eq!(second.corrective, 1);
         // A failed repair does not turn drift into intention.
         let mut third = channel(second.now);

@@ -8,7 +8,7 @@ use crate::wire::CommandResult;
 /// The event that a command waits for.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CommandState {
-    /// Waits in the queue for its turn.
+    /// Waits in the queue.
     Queued,
     /// Waits for the second verification: trust, limits and time may have changed while it was queued.
     Rechecking,
@@ -25,13 +25,13 @@ pub(super) enum CommandState {
 /// An event in the life of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CommandEvent {
-    /// The turn of the command came.
+    /// The command is the next in the queue.
     TurnCame,
     /// The second verification allows the command.
     Rechecked,
     /// The ledger has the start.
     StartRecorded,
-    /// The command came to its end: by its run, or because it must not run.
+    /// The command ended: by its run, or because it must not run.
     Ended(Box<CommandResult>),
     /// The result is persisted.
     Persisted,

@@ -1,7 +1,7 @@
-//! The confinement of runs: what of `[limits]` the kernel holds, what it can't, and the two threads of a run.
+//! The confinement of runs: which of `[limits]` the kernel enforces, which not, and the two threads of a run.
 //!
-//! In: the limits, and the directory of a bundle. Out: a thread on which a run is confined, beside the one that it was asked
-//! on, which does what must stay outside: the agent's own state, facts, the bus, and resources that reach the system itself.
+//! In: the limits, and the directory of a bundle. Out: a confined thread for the run. The calling thread does the work that
+//! must stay outside: the agent's own state, facts, the bus, and resources that change the system itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::model::{BusValue, DiscoveryClient, Effect, Registration};
 use crate::resource::{self, ParsedResource};
 use crate::wire::ConfinementState;
 
-/// The confinement that the limits ask for; `bundle` is the directory of the manifest.
+/// Returns the confinement that the limits require. `bundle` is the directory of the manifest.
 pub(in crate::agent) fn of(limits: &Limits, bundle: Option<&Path>) -> Confinement {
     if limits.confine == Confine::Off {
         return Confinement::default();
@@ -36,30 +36,30 @@ pub(in crate::agent) fn of(limits: &Limits, bundle: Option<&Path>) -> Confinemen
     }
 }
 
-/// Something that is held, or is not: its name in states, and what it is about.
+/// A bound that the kernel enforces or not: its name in node states, and its description.
 type Bound = (&'static str, &'static str);
 
 const FILES: Bound =
-    ("files", "files are changed only below `paths`, and read only there, below `read_paths` and where programs are");
-const TRUNCATE: Bound = ("truncate", "a file outside of `paths` is not cut");
-const PROGRAMS: Bound = ("programs", "no program starts, or only where it may be read");
-const NETWORK: Bound = ("network", "no TCP connection is made and no port opened");
-const DEVICES: Bound = ("devices", "no device is steered");
-const SIGNALS: Bound = ("signals", "no process outside of the run gets a signal");
-const SOCKETS: Bound = ("sockets", "no socket of this host is used, as those of systemd or a container engine");
-const ALL: Bound = ("all", "`confine` is off: only the agent's own checks hold");
+    ("files", "a run changes files only below `paths`, and reads only there, below `read_paths` and in the directories of programs");
+const TRUNCATE: Bound = ("truncate", "a run truncates no file outside of `paths`");
+const PROGRAMS: Bound = ("programs", "a run starts no program, or only readable ones");
+const NETWORK: Bound = ("network", "a run makes no TCP connection and opens no port");
+const DEVICES: Bound = ("devices", "a run controls no device");
+const SIGNALS: Bound = ("signals", "a run signals no process outside of itself");
+const SOCKETS: Bound = ("sockets", "a run uses no socket of this host, as those of systemd or a container engine");
+const ALL: Bound = ("all", "`confine` is off: only the agent enforces the limits");
 const ANY_FILE: Bound = ("files", "`paths` is not set: a run changes and reads every file that the agent can");
-const READS: Bound = ("reads", "`read_paths` without `paths`: only the agent's own checks hold reads");
-const COMMANDS: Bound = ("programs", "`exec` without `paths`: a command does whatever the agent's user can");
+const READS: Bound = ("reads", "`read_paths` without `paths`: only the agent limits reads");
+const COMMANDS: Bound = ("programs", "`exec` without `paths`: a command has all rights of the agent's user");
 const ATTRIBUTES: Bound =
-    ("attributes", "modes, owners and times of files, and whether a file is there: Landlock does not know them");
-const ANY_CONNECTION: Bound = ("network", "connections: Landlock knows ports, no hosts; only `fetch_hosts = []` ends them");
-const DATAGRAMS: Bound = ("datagrams", "UDP and raw packets of commands: Landlock knows TCP only");
-const STATE: Bound = ("state", "the agent's state directory: nothing bounds files, or a path of the limits holds it");
-const ANY_SOCKET: Bound = ("sockets", "`unix_sockets`: what a run asks of a local service happens outside");
+    ("attributes", "modes, owners, times and existence of files: Landlock does not restrict them");
+const ANY_CONNECTION: Bound = ("network", "connections: Landlock restricts ports, not hosts; only `fetch_hosts = []` forbids them");
+const DATAGRAMS: Bound = ("datagrams", "UDP and raw packets of commands: Landlock restricts TCP only");
+const STATE: Bound = ("state", "the agent's state directory: files are not limited, or the limits allow a path that contains it");
+const ANY_SOCKET: Bound = ("sockets", "`unix_sockets`: a local service acts for a run without confinement");
 const SYSTEM: Bound = (
     "system",
-    "packages, services, accounts, sysctl and mounts work outside of the confinement: only `types` and the agent's own checks hold them",
+    "packages, services, accounts, sysctl and mounts work outside of the confinement: only `types` and the agent limit them",
 );
 
 fn about(part: Part) -> Bound {
@@ -74,17 +74,17 @@ fn about(part: Part) -> Bound {
     }
 }
 
-/// What a kernel holds of the limits, and what it does not.
+/// The limits that a kernel enforces, and those that it does not.
 pub struct Report {
     kernel: Kernel,
     held: Vec<Bound>,
-    /// What the limits ask for and a newer kernel would hold.
+    /// The limits that only a newer kernel enforces.
     missing: Vec<Bound>,
     unrestricted: Vec<Bound>,
 }
 
 impl Report {
-    /// The report for this kernel.
+    /// Returns the report for this kernel.
     pub fn of(settings: &Settings, kernel: Kernel) -> Self {
         let (limits, confinement) = (&settings.limits, of(&settings.limits, None));
         let (held, missing): (Vec<Part>, Vec<Part>) = confinement.parts().into_iter().partition(|part| kernel.holds(*part));
@@ -110,7 +110,7 @@ impl Report {
         }
     }
 
-    /// The report in a state: names alone.
+    /// Returns the report for a node state: names only.
     pub fn state(&self) -> ConfinementState {
         let names = |bounds: &mut dyn Iterator<Item = &Bound>| {
             let mut names: Vec<String> = bounds.map(|(name, _)| (*name).to_owned()).collect();
@@ -125,18 +125,18 @@ impl Report {
         }
     }
 
-    /// What is held, in words.
+    /// Returns the descriptions of the enforced bounds.
     pub fn held(&self) -> impl Iterator<Item = &'static str> {
         self.held.iter().map(|(_, about)| *about)
     }
 
-    /// What is not, in words.
+    /// Returns the descriptions of the unenforced bounds.
     pub fn unrestricted(&self) -> impl Iterator<Item = String> {
-        let missing = self.missing.iter().map(|(_, about)| format!("this kernel does not hold that {about}"));
+        let missing = self.missing.iter().map(|(_, about)| format!("this kernel does not enforce: {about}"));
         missing.chain(self.unrestricted.iter().map(|(_, about)| (*about).to_owned()))
     }
 
-    /// The version of Landlock, in words.
+    /// Returns the version of Landlock as text.
     pub fn kernel(&self) -> String {
         match self.kernel.landlock {
             0 => "no Landlock: the kernel has none, `lsm=` of its command line leaves it out, or a container hides it".to_owned(),
@@ -145,29 +145,29 @@ impl Report {
     }
 }
 
-/// What the kernel of this host can hold; one that can't be asked holds nothing.
+/// Returns the abilities of the kernel of this host; none when the kernel cannot be asked.
 pub fn kernel() -> Kernel {
     confine::kernel().unwrap_or_else(|error| {
-        tracing::warn!("Landlock can't be asked: {}", chain(&error));
+        tracing::warn!("cannot query Landlock: {}", chain(&error));
         Kernel { landlock: 0 }
     })
 }
 
-/// Logs at the start what the kernel holds.
+/// Logs at the start which limits the kernel enforces.
 ///
 /// # Errors
-/// When it must hold more than it can, with what that is.
+/// When `confine = "required"` and the kernel cannot enforce a limit, with its name.
 pub(in crate::agent) fn begin(settings: &Settings, kernel: Kernel) -> Result<(), String> {
     let report = Report::of(settings, kernel);
-    tracing::info!("the kernel holds of the limits: {} ({})", report.state().held.join(", "), report.kernel());
+    tracing::info!("the kernel enforces these limits: {} ({})", report.state().held.join(", "), report.kernel());
     for (name, about) in &report.unrestricted {
-        tracing::info!("not held by the kernel: {name}: {about}");
+        tracing::info!("not enforced by the kernel: {name}: {about}");
     }
     if report.missing.is_empty() {
         return Ok(());
     }
     let missing: Vec<&str> = report.missing.iter().map(|(name, _)| *name).collect();
-    let missing = format!("the kernel does not hold: {} ({})", missing.join(", "), report.kernel());
+    let missing = format!("the kernel does not enforce: {} ({})", missing.join(", "), report.kernel());
     if settings.limits.confine == Confine::Required {
         return Err(missing);
     }
@@ -175,24 +175,24 @@ pub(in crate::agent) fn begin(settings: &Settings, kernel: Kernel) -> Result<(),
     Ok(())
 }
 
-/// True when some type that works outside may be managed.
+/// Returns true when the limits allow a type that works outside of the confinement.
 fn manages_system(limits: &Limits) -> bool {
     let allowed = |kind: &str| limits.types.as_ref().is_none_or(|types| types.iter().any(|known| known == kind));
     resource::TYPES.iter().any(|kind| kind.reaches_system() && allowed(kind.name()))
 }
 
-/// True when nothing that a run may touch holds the state of the agent.
+/// Returns true when no path that a run may change contains the state of the agent.
 fn state_is_out_of_reach(settings: &Settings) -> bool {
     let Limits { paths: Some(paths), read_paths, .. } = &settings.limits else { return false };
-    // As they are written: this is said with every heartbeat, which must not wait for a disk.
+    // Paths as written: each heartbeat asks, and must not wait for a disk.
     let holds = |path: &String| settings.state_dir.starts_with(path);
     !paths.iter().chain(read_paths.iter().flatten()).any(holds)
 }
 
-/// Has `inside` work on a confined thread of its own, while this thread does what it hands over. Nothing comes of it when it
-/// panics.
+/// Runs `inside` on a confined thread of its own, while this thread does the work that `inside` hands over.
+/// Returns none when `inside` panics.
 ///
-/// The confinement can't be taken back: the thread ends with the run, and is none of a pool.
+/// A thread cannot leave its confinement: the thread ends with the run, and belongs to no pool.
 pub(in crate::agent) fn run<T: Send>(
     confinement: &Confinement,
     inside: impl FnOnce(Result<Confined, ConfineError>, Worker) -> T + Send,
@@ -202,19 +202,19 @@ pub(in crate::agent) fn run<T: Send>(
         let confined = thread::Builder::new().name("run".to_owned());
         let confined = confined.spawn_scoped(scope, move || inside(confinement.apply(), worker));
         for one in work {
-            // Who waits for it hears that it broke.
+            // The receiver of the result sees that the sender was dropped.
             let _broke = catch_unwind(AssertUnwindSafe(one));
         }
         confined.ok()?.join().ok()
     })
 }
 
-/// Decides which resources are managed outside.
+/// Decides which resources are managed outside of the confinement.
 pub(in crate::agent) struct Placement {
     pub(in crate::agent) worker: Worker,
-    /// The directories of `paths` below which the kernel lets the thread of the run change files; everywhere when none.
+    /// The directories of `paths` below which the run's thread may change files; everywhere when none.
     pub(in crate::agent) write: Option<Vec<PathBuf>>,
-    /// True when `paths` is set and `types` is not: then what no path holds was never allowed.
+    /// True when `paths` is set and `types` is not. The limits then never allowed a type without paths.
     pub(in crate::agent) unnamed_types: bool,
 }
 
@@ -224,10 +224,10 @@ impl UnconfinedThread for Placement {
         if effects.reach_system() {
             return true;
         }
-        // What runs programs of its author never gets out, whatever else it does.
+        // A resource that runs programs of its author always stays inside.
         let runs = effects.iter().any(|effect| matches!(effect, Effect::Run { .. }));
         let Some(held) = self.write.as_ref().filter(|_| !runs) else { return false };
-        // A directory of `paths` itself is made and removed in the one above it, where nothing else may be changed.
+        // Creating and removing a directory of `paths` itself changes the directory above, which the kernel protects.
         let removed = decoded.ensure() == "absent";
         let is_held = |path: &Path| held.iter().any(|held| path.starts_with(held) && !(removed && path == held));
         effects.iter().any(|effect| match effect {
@@ -239,7 +239,7 @@ impl UnconfinedThread for Placement {
     fn permit(&self, kind: &str, decoded: &dyn ParsedResource) -> Result<(), String> {
         if self.unnamed_types && decoded.effects().reach_system() {
             return Err(format!(
-                "this node limits paths, which can't hold the type {kind}: its owner allows it by name, in `types` of [limits]"
+                "this node limits paths, and paths cannot limit the type {kind}: allow the type by name in `types` of [limits]"
             ));
         }
         Ok(())
@@ -250,7 +250,7 @@ impl UnconfinedThread for Placement {
     }
 }
 
-/// The bus, asked from outside: what it starts must not be confined.
+/// The bus, used from outside of the confinement: connections and threads of the bus must not be confined.
 pub(in crate::agent) struct ExchangeOutside {
     pub(in crate::agent) inner: Arc<dyn DiscoveryClient>,
     pub(in crate::agent) worker: Worker,

@@ -1,5 +1,5 @@
-//! The records of a run: what is published of its events, remembered of it, and counted into its result. They go into the
-//! state directory of the agent, which the run itself can't reach.
+//! The records of a run: the events that are published, the history, and the counts of the result. The records go into the
+//! state directory of the agent, which the run itself cannot reach.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +20,12 @@ use super::job::{Job, JobKind};
 use super::result::within_size;
 use crate::agent::status::messages;
 
-/// Most failed resources that a result names. The events name all.
+/// Most failed resources that a result names. The stream of events has all of them.
 const FAILURES: usize = 10;
-/// Most characters of each of their errors.
+/// Most characters of each error of a failed resource.
 const ERROR_LENGTH: usize = 500;
 
-/// The records of one run. Clones write the same ones.
+/// The records of one run. Clones share them.
 #[derive(Clone)]
 pub(in crate::agent) struct Record(Arc<Mutex<Records>>);
 
@@ -44,13 +44,13 @@ impl Record {
         })))
     }
 
-    /// Records that the run begins.
+    /// Records the begin of the run.
     pub(in crate::agent) fn begin(&self, node: &RunContext, job: &Job, what: String, manifest: Option<ManifestId>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let history = History::of(node.settings.now().state_dir.join("runs"));
         let digest = manifest.as_ref().and_then(|manifest| manifest.digest.clone());
         let start = RunStart { run_id: job.run, started: node.identity.now(), what, digest };
-        // Dry runs leave nothing in the history.
+        // The history has no noop runs.
         records.recording = Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start);
         records.manifest = manifest;
     }
@@ -65,17 +65,17 @@ impl Record {
         }
     }
 
-    /// Records the end; gives what was heard, and the manifest.
+    /// Records the end of the run. Returns the collected events, and the manifest.
     pub(in crate::agent) fn end(self, end: &RunEnd) -> (RunRecord, Option<ManifestId>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = std::mem::take(&mut records.recording).end(end) {
-            tracing::warn!("the run is not in the history: {}", chain(&error));
+            tracing::warn!("cannot write the run to the history: {}", chain(&error));
         }
         (std::mem::take(&mut records.heard.told), records.manifest.take())
     }
 }
 
-/// The name of a run in the history.
+/// Returns the name of a run in the history.
 pub(in crate::agent) fn name(job: &Job, plan: &Plan) -> String {
     match job.manifest() {
         None => plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default(),
@@ -83,28 +83,28 @@ pub(in crate::agent) fn name(job: &Job, plan: &Plan) -> String {
     }
 }
 
-/// Hears the events of a run as they happen.
+/// Receives the events of a run as they happen.
 pub(in crate::agent) struct RunEventSink {
     node: Arc<RunContext>,
     job: Job,
     pub(in crate::agent) told: RunRecord,
 }
 
-/// The part of the events of a run that its result is made of.
+/// The part of the events of a run that its result needs.
 #[derive(Default)]
 pub(in crate::agent) struct RunRecord {
     pub(in crate::agent) last: Option<TransactionEvent>,
     pub(in crate::agent) failures: BTreeMap<String, String>,
     pub(in crate::agent) health: Option<HealthStatus>,
-    /// For a dry run: what it would change.
+    /// The changes that a noop run would make.
     pub(in crate::agent) changes: Option<PlanRecorder>,
-    /// For a look at health checks: what they found.
+    /// The reports of health checks, for an observation of health checks.
     pub(in crate::agent) checked: Vec<HealthReport>,
-    /// The reasons for what was changed.
+    /// The reasons for the changes.
     pub(in crate::agent) causes: Causes,
 }
 
-/// The beginning of an error, as long as states and results carry it.
+/// Returns the beginning of an error, as long as node states and results carry it.
 pub(in crate::agent) fn shortened(mut error: String) -> String {
     let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
     error.truncate(end);

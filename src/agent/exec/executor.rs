@@ -39,7 +39,7 @@ use super::result::RunResult;
 use super::run;
 use super::simulation::{Work, simulate};
 
-/// Longest time for which a run may go on after the agent was asked to stop. A killed package manager leaves a mess.
+/// Longest time for which a run may go on after a stop of the agent. A killed package manager leaves a mess.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Longest time that a cancelled run may take to end.
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
@@ -75,7 +75,7 @@ impl Handle {
         Self { runs, task }
     }
 
-    /// Waits until the current run has ended, one way or the other.
+    /// Waits until the current run has ended, by itself or cancelled.
     pub(in crate::agent) async fn ended(self) {
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the executor panicked");
@@ -152,7 +152,7 @@ impl Task {
         self.show(None);
     }
 
-    /// Takes a command from the queue to its one end, unless its rollout lets it wait on.
+    /// Takes a command from the queue to its end, unless its rollout makes it wait longer.
     async fn command(&mut self, job: &Job) {
         let began = Instant::now();
         let mut state = CommandState::Queued;
@@ -363,7 +363,7 @@ impl Task {
             let subject = context.identity.subjects.command(&job.command).into_iter().next();
             publisher.post_rejection(&result, subject.as_ref().map_or("", Subject::as_str), Vec::new());
         }
-        // The stream is the truth. The reply only saves the sender a way.
+        // The stream is authoritative. The reply only saves the sender a lookup.
         if let Some(reply) = job.reply() {
             publisher.publish_best_effort(&self.executor.bus, reply, messages::json(&result), Some(job.digest())).await;
         }

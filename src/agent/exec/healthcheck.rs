@@ -1,4 +1,4 @@
-//! The `healthcheck` command: observes the health checks of the assignments in force.
+//! The `healthcheck` command: observes the health checks of the active assignments.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::fetch::ManifestFetcher;
 use super::job::Job;
 use super::result::RunResult;
 
-/// Finds the assignments in force and their manifests.
+/// Finds the active assignments and their manifests.
 pub(in crate::agent) struct HealthChecks {
     pub(in crate::agent) identity: Arc<Identity>,
     pub(in crate::agent) status: Arc<StatusBoard>,
@@ -26,7 +26,7 @@ pub(in crate::agent) struct HealthChecks {
 }
 
 impl HealthChecks {
-    /// Returns the assignments in force, in the order in which they are applied; of one channel when `wanted` names it.
+    /// Returns the active assignments, in the order in which they are applied; of one channel when `wanted` names it.
     pub(super) fn assignments(&self, wanted: &Healthcheck) -> Vec<Arc<Assignment>> {
         let names: Vec<String> =
             self.status.read(|snapshot| snapshot.assignments.iter().map(|state| state.channel.clone()).collect());

@@ -1,8 +1,8 @@
-//! Data from outside: what the owner of this host lays over the data of every manifest. A file, a URL, or a key of a bucket,
-//! as `data` in the configuration names it.
+//! Host data: data of the owner of this host, which overlays the data of every manifest. `data` in the configuration names
+//! a file, a URL, or a key of a bucket.
 //!
-//! Read anew for every run. What could be read is kept as it came, for when it can't be: a server that is away must not
-//! stop what stands.
+//! Each run reads the source anew. A copy of the last valid document is kept for when the source is unreachable: the
+//! assignments must stay applicable without the server.
 
 use std::path::PathBuf;
 
@@ -17,10 +17,10 @@ use crate::yaml::{Document, MAX_BYTES};
 use crate::agent::exec::context::RunContext;
 use crate::agent::status::board::AlarmKind;
 
-/// Lays the data from outside under what the command itself brings.
+/// Overlays the data of the inputs with the host data.
 ///
 /// # Errors
-/// When it is wrong; or can't be had, and never could before.
+/// When the host data is invalid, or when it cannot be read and there is no copy.
 pub(in crate::agent) fn overlay(node: &RunContext, inputs: &mut RunInputs, host: &Host) -> Result<(), Diagnostic> {
     let Some(from) = node.settings.now().data.clone() else {
         node.status.clear(AlarmKind::Data);
@@ -34,14 +34,14 @@ pub(in crate::agent) fn overlay(node: &RunContext, inputs: &mut RunInputs, host:
     }
     let (document, unsigned) = match source::read(&source, host, inputs.exchange.as_deref()) {
         Ok(Given { document, unsigned }) => {
-            // Only what can be resolved is kept.
+            // Only data that can be resolved is kept.
             inputs.resolve(&document, host).map_err(without_line)?;
             keep(node, &document, unsigned);
             node.status.clear(AlarmKind::Data);
             (document, unsigned)
         }
         Err(why) => kept(node, &from).ok_or(without_line(why.clone())).inspect(|_| {
-            node.status.raise(AlarmKind::Data, format!("the data can't be had, and what it was before is used: {why}"));
+            node.status.raise(AlarmKind::Data, format!("cannot read the host data: {why}; using the last copy"));
         })?,
     };
     let (resolved, rules) = inputs.resolve(&document, host).map_err(without_line)?;
@@ -52,7 +52,7 @@ pub(in crate::agent) fn overlay(node: &RunContext, inputs: &mut RunInputs, host:
     Ok(())
 }
 
-/// The data is the owner's: an error that goes to who sent a command does not show it.
+/// Removes the line of text from an error: the sender of a command must not see the data of the owner.
 fn without_line(mut diagnostic: Diagnostic) -> Diagnostic {
     if let Some(place) = &mut diagnostic.place {
         place.text.clear();
@@ -60,20 +60,20 @@ fn without_line(mut diagnostic: Diagnostic) -> Diagnostic {
     diagnostic
 }
 
-/// Behind the name of kept data that a key has signed.
+/// The suffix of the name of kept data that a key has signed.
 const SIGNED: &str = " (signed)";
-/// The beginning of the name of data from the bus.
+/// The prefix of the name of data from the bus.
 const BUS: &str = "kv://";
 
 fn place(node: &RunContext) -> PathBuf {
     node.settings.now().state_dir.join("data.yaml")
 }
 
-/// The document under the name of where it is from, so that data of another source is never taken for it.
+/// Keeps a document with the name of its source, so that the copy never counts for another source.
 fn keep(node: &RunContext, document: &Document, unsigned: bool) {
     let mark = if unsigned || !document.file().starts_with(BUS) { "" } else { SIGNED };
     let text = format!("# {}{mark}\n{}", document.file(), document.text());
-    // Most runs read what is kept already.
+    // Most runs read the data that is kept already.
     if fs::read_text(&place(node), MAX_BYTES as u64).is_ok_and(|kept| kept == text) {
         return;
     }
@@ -85,7 +85,7 @@ fn kept(node: &RunContext, from: &str) -> Option<(Document, bool)> {
     let text = match fs::read_text(&place(node), MAX_BYTES as u64) {
         Ok(text) => text,
         Err(error) => {
-            tracing::debug!(error = %chain(&error), "no data is kept");
+            tracing::debug!(error = %chain(&error), "no copy of the host data");
             return None;
         }
     };

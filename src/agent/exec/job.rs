@@ -10,7 +10,7 @@ use crate::wire::command::{Action, Apply, Command};
 /// The kinds of jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) enum JobKind {
-    /// A command that runs once. With the subject on which its sender waits, if any.
+    /// A command that runs once. With the reply subject of its sender, if any.
     Command {
         /// The reply subject.
         reply: Option<String>,

@@ -1,4 +1,5 @@
-//! Commands that an agent before this one left running: ended before this one says that they were interrupted.
+//! Orphaned runs: processes that an earlier agent left running. This agent ends them before it reports their commands as
+//! interrupted.
 
 use std::sync::Arc;
 
@@ -10,24 +11,25 @@ use crate::host::{Journal, Orphans, orphans};
 /// The journal, below the state directory.
 const FILE: &str = "commands";
 
-/// The journal of this agent, and what was found in that of the agent before.
+/// The journal of this agent, and the report about the journal of the earlier agent.
 pub(in crate::agent) struct OrphanedRuns {
-    /// What this agent runs.
+    /// The commands that this agent runs.
     pub(in crate::agent) journal: Arc<Journal>,
-    /// What is to be told of the earlier agent.
+    /// The report about the processes of the earlier agent.
     pub(in crate::agent) report: Option<String>,
 }
 
 impl OrphanedRuns {
-    /// Ends what is left, and begins a journal. The state directory is this process's alone by now, so that an earlier
-    /// agent is dead.
+    /// Ends the processes that are left, and begins a journal. The caller owns the state directory, so that the earlier
+    /// agent
+    /// is dead.
     pub(in crate::agent) fn end(settings: &Settings) -> Result<Self, FsError> {
         let path = settings.state_dir.join(FILE);
         let report = match orphans::end(&path) {
             Ok(orphans) => tell(&orphans),
             Err(error) => {
                 let error = FsError::io("read", &path, error);
-                let what = format!("could not find out what an earlier run left running: {}", chain(&error));
+                let what = format!("cannot find the processes that an earlier run left: {}", chain(&error));
                 tracing::error!("{what}");
                 Some(what)
             }

@@ -1,5 +1,4 @@
-//! Queries: commands that only ask this node for something. They are answered beside the queue of commands, also during a
-//! run.
+//! Queries: commands that change nothing. They are answered beside the queue of commands, also during a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use crate::wire::command::{Action, Facts, GoAhead, JobRef};
 use super::job::Job;
 use super::result::RunResult;
 
-/// Most waiting queries. Each is answered within a moment: more is a loop of a program, which gets `busy`.
+/// Most waiting queries. Each takes a moment: a longer queue comes from a program in a loop, which gets `busy`.
 pub(in crate::agent) const MAX_WAITING: QueueLimits = QueueLimits { all: 32, each: 16 };
 /// Longest time for gathering facts: a file system that hangs must not hold up all queries.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -87,7 +86,7 @@ impl Queries {
     async fn next(&self, jobs: &mut JobReceiver) -> (Box<Job>, RunResult) {
         let job = jobs.next().await;
         let result = tokio::time::timeout(TIMEOUT, self.answer(&job.command.action)).await;
-        (job, result.unwrap_or_else(|_| RunResult::failed(format!("it took longer than {TIMEOUT:?}"))))
+        (job, result.unwrap_or_else(|_| RunResult::failed(format!("the query took longer than {TIMEOUT:?}"))))
     }
 
     /// Answers a command that needs no run.
@@ -99,7 +98,7 @@ impl Queries {
                 Err(error) => RunResult::failed(format!("cannot write the state as JSON: {error}")),
             },
             Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. }) => {
-                // The intake takes overrides. One that comes here was taken by an agent that died before its end.
+                // The intake handles overrides. This one was accepted by an agent that died before the end of the override.
                 RunResult::failed(format!("the agent was restarted: the stream of rollouts decides about {job}"))
             }
             other => RunResult::failed(format!("the action {} does not belong in the queue of commands", other.name())),
@@ -116,7 +115,7 @@ impl Queries {
             return RunResult::failed("gathering the facts panicked: the program has an error");
         };
         match (&wanted.query, found) {
-            // A fact that only other hosts have is an answer too.
+            // A fact that only other hosts have is an answer, too.
             (Some(query), None) => RunResult::plain(CommandOutcome::Stable, format!("no fact of this host is at {query}")),
             (_, found) => within_size(found.unwrap_or_default()),
         }
@@ -126,7 +125,7 @@ impl Queries {
 fn within_size(answer: Value) -> RunResult {
     match answer.to_string().len() {
         size if size > MAX_ANSWER => {
-            RunResult::failed(format!("the answer has {size} bytes, and at most {MAX_ANSWER} travel: ask for less"))
+            RunResult::failed(format!("the answer has {size} bytes, and the limit is {MAX_ANSWER}: ask for less"))
         }
         _ => RunResult::answered(answer),
     }

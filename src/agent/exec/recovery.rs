@@ -1,7 +1,7 @@
 //! Recovery after a crash: every command that an earlier agent accepted gets its one end.
 //!
-//! Started and not ended → `interrupted`: a repetition may do harm. `orphaned_runs.rs` has killed what it left running.
-//! Accepted and not started → verified again, and run, or rejected, or `expired`.
+//! Started and not ended → `interrupted`: a repetition may do harm. `orphaned_runs.rs` has ended its processes.
+//! Accepted and not started → verified again, and then run, rejected or `expired`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Recovery<'_> {
     pub(in crate::agent) fn recover(&self) -> Recovered {
         let mut found = Recovered::default();
         for left in self.durable.unfinished() {
-            // The command may have ended, and only the ledger not have the end.
+            // The command may have ended without its end in the ledger.
             if let Some(result) = self.durable.queued_result(&self.publisher.result_id(left.id)) {
                 found.ended.push(RecoveredEnd { result, posted: true });
             } else if left.started {
@@ -72,7 +72,7 @@ impl Recovery<'_> {
     fn interrupted(&self, left: &UnfinishedCommand) -> RecoveredEnd {
         tracing::warn!(id = %left.id, "was interrupted");
         let mut result = messages::result(self.identity, Some(left.id), &left.digest, CommandOutcome::Interrupted);
-        let what = "the agent ended while it ran".to_owned();
+        let what = "the agent ended during the run".to_owned();
         result.message = Some(self.orphans.iter().fold(what, |what, report| format!("{what}; {report}")));
         self.rollouts.results.publish_failure_of_envelope(&left.envelope, &result);
         RecoveredEnd { result, posted: false }
@@ -93,15 +93,15 @@ impl Recovery<'_> {
         if self.desired_state.mark_result_pending(verified.get()) {
             return Some(None);
         }
-        let why = (RejectionCode::StaleSerial, "a later assignment of its channel came before it was run".to_owned());
+        let why = (RejectionCode::StaleSerial, "a later assignment of the channel arrived before the run".to_owned());
         Some(Some(self.not_run(left, why)))
     }
 
     fn reverify(&self, left: &UnfinishedCommand, found: &mut Recovered) {
         match self.verifier.verify(|verifier| verifier.reverify_queued(&left.envelope)) {
-            // The executor checks its time, as that of every command that waits.
+            // The executor checks the time of the command, as for every waiting command.
             Ok(verified) => {
-                tracing::info!(id = %left.id, "taken up again");
+                tracing::info!(id = %left.id, "requeued");
                 found.jobs.push_back(Job::command(Arc::new(verified), None));
             }
             Err(rejection) => {
@@ -113,7 +113,7 @@ impl Recovery<'_> {
     }
 
     /// Returns the commands whose health gates an earlier agent left pending, with their results. Completes the gates
-    /// that make no sense any more. The reconciler completes those of assignments.
+    /// that are obsolete. The reconciler completes those of assignments.
     pub(in crate::agent) fn pending_health_gates(&self, recovered: &Recovered) -> Vec<(Job, CommandResult)> {
         let mut jobs = Vec::new();
         for (id, envelope) in self.rollouts.health_gates.pending() {
@@ -157,6 +157,6 @@ enum PendingGate {
     Command(Box<(Job, CommandResult)>),
     /// The gate of an assignment.
     Assignment,
-    /// The gate makes no sense any more.
+    /// The gate is obsolete.
     Obsolete,
 }

@@ -1,4 +1,4 @@
-//! The result of a run: one form from its end to the message that travels.
+//! The result of a run: one form from the end of the run to the message to its sender.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::wire::{CommandOutcome, CommandResult};
 
 use super::job::Job;
 
-/// Largest event, in bytes, that a result carries. The stream of events has it too.
+/// Largest event, in bytes, that a result carries. The stream of events has the whole event.
 const MAX_EVENT: usize = 128 * 1024;
 
-/// The result of a run, from its end to the result of its command.
+/// The result of a run, from which the result of its command is made.
 pub(in crate::agent) struct RunResult {
     pub(in crate::agent) outcome: CommandOutcome,
     pub(in crate::agent) why: Option<String>,
@@ -27,11 +27,11 @@ pub(in crate::agent) struct RunResult {
     pub(in crate::agent) failures: BTreeMap<String, String>,
     pub(in crate::agent) plan: Option<PlannedChanges>,
     pub(in crate::agent) answer: Option<Value>,
-    /// For a look at health checks: what they found, still without the channel.
+    /// The reports of an observation of health checks, still without the channel.
     pub(in crate::agent) checked: Vec<HealthReport>,
-    /// Whether the manifest could be planned: what came after that is about the host.
+    /// True when the manifest could be planned: later failures are about the host, not about the manifest.
     pub(in crate::agent) planned: bool,
-    /// The worst health check; nothing when there was none.
+    /// The worst health status; none without health checks.
     pub(in crate::agent) health: Option<HealthStatus>,
 }
 
@@ -52,62 +52,62 @@ impl RunResult {
         }
     }
 
-    /// It ended, and this is to be said about it.
+    /// Returns a result with an outcome and its reason.
     pub(in crate::agent) fn plain(outcome: CommandOutcome, why: impl Into<String>) -> Self {
         Self::of(outcome, Some(why.into()))
     }
 
-    /// True when the agent was stopped meanwhile.
+    /// Returns true when the agent stopped during the run.
     pub(in crate::agent) fn is_interrupted(&self) -> bool {
         self.outcome == CommandOutcome::Interrupted
     }
 
-    /// Why it ended so, for people.
+    /// Returns the reason of the outcome, for people.
     pub(in crate::agent) fn why(&self) -> &str {
         self.why.as_deref().unwrap_or_default()
     }
 
-    /// The summary of the run.
+    /// Returns the summary of the run.
     pub(in crate::agent) fn apply(&self) -> Option<&ApplyState> {
         self.apply.as_ref()
     }
 
-    /// It was asked something, and this is the answer.
+    /// Returns the result of a query with its answer.
     pub(in crate::agent) fn answered(answer: Value) -> Self {
         Self { answer: Some(answer), ..Self::of(CommandOutcome::Stable, None) }
     }
 
-    /// The same, with words for people.
+    /// Returns the result with another reason.
     pub(in crate::agent) fn saying(self, why: impl Into<String>) -> Self {
         Self { why: Some(why.into()), ..self }
     }
 
-    /// The same, with this end.
+    /// Returns the result with another outcome.
     pub(in crate::agent) fn ending(self, outcome: CommandOutcome) -> Self {
         Self { outcome, ..self }
     }
 
-    /// True when something failed or would not be done.
+    /// Returns true when the run failed or was refused.
     pub(in crate::agent) fn is_failed(&self) -> bool {
         matches!(self.outcome, CommandOutcome::Failed | CommandOutcome::Refused)
     }
 
-    /// It could not be done.
+    /// Returns the result of a failed run.
     pub(in crate::agent) fn failed(why: impl Into<String>) -> Self {
         Self::plain(CommandOutcome::Failed, why)
     }
 
-    /// The agent was stopped meanwhile.
+    /// Returns the result of a run that a stop of the agent ended.
     pub(in crate::agent) fn interrupted() -> Self {
         Self::plain(CommandOutcome::Interrupted, "the agent was stopped")
     }
 
-    /// The node would not do it.
+    /// Returns the result of a command that the node refuses.
     pub(in crate::agent) fn refused(code: RejectionCode, why: impl Into<String>) -> Self {
         Self { code: Some(code), ..Self::plain(CommandOutcome::Refused, why) }
     }
 
-    /// The result as it is sent. For an `apply`, it carries the summary instead of the event.
+    /// Returns the result as a message. The result of an `apply` carries the summary instead of the event.
     pub(in crate::agent) fn into_command_result(self, identity: &Identity, job: &Job) -> CommandResult {
         let event = self.event.filter(|_| matches!(job.command.action, Action::Ensure(_)));
         let (rule, signers) = messages::allowed_by(&job.command);

@@ -1,6 +1,6 @@
-//! Work that is only played: how a simulated node ends a command, after some time, without touching a host.
+//! Simulation of runs: a simulated node ends a command after some time, without changes on a host.
 //!
-//! In: what a [`Simulate`] says about a command. Out: the same events, summary and result that a run of the engine leaves.
+//! In: the answer of a [`Simulate`] to a command. Out: the same events, summary and result as from a run of the engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,32 +17,32 @@ use super::result::RunResult;
 use super::summary::{publish_state, summary};
 use crate::wire::CommandOutcome;
 
-/// What runs the commands of an agent.
+/// The way in which an agent runs commands.
 #[derive(Clone, Default)]
 pub enum Work {
     /// The engine, on this host.
     #[default]
     Engine,
-    /// Nothing runs: this says how commands end. For simulators, which need ten thousand nodes and have one host.
+    /// A simulation. For simulators, which run ten thousand nodes on one host.
     Simulation(Arc<dyn Simulate>),
 }
 
-/// Says how commands end.
+/// Decides the ends of commands.
 pub trait Simulate: Send + Sync {
-    /// What would happen if `node` ran `command`.
+    /// Returns the run of `command` on `node`.
     fn simulate(&self, node: &NodeId, command: &Command) -> SimulatedRun;
 }
 
-/// A run that did not take place.
+/// A simulated run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulatedRun {
-    /// How long it takes; past the time limit of the command it is ended, as a real one is.
+    /// The duration. A run ends at the time limit of its command, as a real run does.
     pub takes: Duration,
-    /// What happens to each resource, in order. How the run ends follows from them.
+    /// The events of its resources, in order. The outcome follows from them.
     pub events: Vec<TransactionEvent>,
 }
 
-/// Plays a command until done or `until`.
+/// Simulates a command until its end or `until`.
 pub(in crate::agent) async fn simulate(
     node: Arc<RunContext>,
     job: Job,
@@ -54,7 +54,7 @@ pub(in crate::agent) async fn simulate(
     let end = Instant::now() + takes;
     tokio::time::sleep_until(end.min(until).into()).await;
     if end > until {
-        return RunResult::failed(format!("it took longer than {}, and was ended", job.command.options.timeout));
+        return RunResult::failed(format!("the run took longer than {} and was stopped", job.command.options.timeout));
     }
     let mut heard = RunEventSink::new(&node, &job);
     let mut tally = SummaryBuilder::default();

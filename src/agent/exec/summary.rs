@@ -39,7 +39,7 @@ pub(in crate::agent) fn summary(
     }
 }
 
-/// A look at the health alone is published when it is not well.
+/// Publishes the summary of an observation of health checks when the health is not well.
 pub(in crate::agent) fn publish_health(node: &RunContext, job: &Job, state: &ApplyState, health: Option<HealthStatus>) {
     if health.is_some_and(|health| health != HealthStatus::Ok) {
         let event = node.publisher.event(EventKind::Health, state.event_id, messages::json(state), Priority::Result);
@@ -47,9 +47,9 @@ pub(in crate::agent) fn publish_health(node: &RunContext, job: &Job, state: &App
     }
 }
 
-/// Publishes the summary of a run; of one more run of a channel that found everything as wanted only now and then.
+/// Publishes the summary of a run. Further stable runs of a channel are only counted.
 pub(in crate::agent) fn publish_state(node: &RunContext, job: &Job, mut state: ApplyState) {
-    // What would be is not what is: a dry run leaves the last result in its place.
+    // A noop run changes nothing: the last result stays in its place.
     if !state.noop {
         node.status.change(|standing| standing.last_run = Some(state.clone()));
     }
@@ -57,7 +57,7 @@ pub(in crate::agent) fn publish_state(node: &RunContext, job: &Job, mut state: A
     if let Some(channel) = job.command.channel.as_ref().filter(|_| is_assigned) {
         let settings = node.settings.now();
         let interval = if settings.events == Publish::All { Duration::ZERO } else { settings.stable_interval.get() };
-        // The first run of an assignment is what its command came to.
+        // The first run of an assignment is the result of its command.
         let interval = if job.run == job.id() { Duration::ZERO } else { interval };
         let telling = node.publisher.count_run(&channel.name, state.outcome, interval);
         match telling {

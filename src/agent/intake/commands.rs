@@ -44,7 +44,7 @@ use super::subscriptions::Subscriptions;
 /// Messages between the subscriptions and the task that verifies them. Verification takes far less than a millisecond:
 /// more is a burst. Behind it, each subscription has a backlog of its own.
 const MAX_INBOUND: usize = 64;
-/// Commands by file that wait for verification. People are slow, and a waiting one is told.
+/// Commands by file that wait for verification. People are slow, and a waiting command gets an answer.
 const MAX_LOCAL: usize = 4;
 
 /// The queue of commands has room for the share of this many keys: as many would have to be stolen to fill the queue.
@@ -167,13 +167,13 @@ enum QueuePlace<'a> {
 impl Task {
     async fn run(mut self) {
         loop {
-            // Cancel-safe: a watch keeps its last value, and `recv` takes nothing that it does not give.
+            // Cancel-safe: a watch keeps its last value, and `recv` takes nothing that it does not return.
             let incoming = tokio::select! {
                 biased;
                 _ = self.stop.changed() => return,
                 changed = self.settings.changed() => {
                     if changed.is_ok() && let Err(error) = self.subscriptions.follow(&self.handles.identity, &self.handles.settings.now(), &self.bus).await {
-                        tracing::error!(error = %chain(&error), "the groups of this node are not listened to");
+                        tracing::error!(error = %chain(&error), "cannot subscribe to the subjects of this node's groups");
                     }
                     continue;
                 }
@@ -189,10 +189,10 @@ impl Task {
         }
     }
 
-    /// A message of the bus.
+    /// Handles a message of the bus.
     async fn take(&mut self, message: Message) {
         let reply = message.reply.as_deref().filter(|reply| is_inbox(reply));
-        // Who follows the stream has no use for what is there anyway; of a fleet, that is much.
+        // A reader of the stream has no use for acknowledgements of stored assignments. In a fleet those are many.
         let wanted = reply.filter(|_| message.header(report::ANSWER) != Some(report::NOT_TAKEN));
         let answer = match self.decide(&message, wanted) {
             Decision::Answer(answer) => answer,
@@ -208,7 +208,7 @@ impl Task {
         self.answer(&answer, &message.subject, reply).await;
     }
 
-    /// What somebody local here by hand: treated as what comes over the bus, and answered to who brought it as well.
+    /// Handles a command by file as a message of the bus, and also answers its sender.
     async fn take_local(&mut self, local: LocalCommand) {
         let message = Message { payload: local.envelope.clone(), ..Message::default() };
         let (answer, local) = match self.decide(&message, None) {
@@ -224,11 +224,11 @@ impl Task {
             }
         };
         self.answer(&answer, "", None).await;
-        // It fails when whoever asked has gone: the stream has the answer.
+        // Fails when the sender has gone: the stream has the answer.
         let _gone = local.answer.send(answer);
     }
 
-    /// Everything that must not be torn apart; nothing in here waits for the network.
+    /// Decides about a message in one step. Nothing in here waits for the network.
     fn decide(&mut self, message: &Message, reply: Option<&str>) -> Decision {
         let began = Instant::now();
         let answer = self.classify(message, reply);
@@ -240,7 +240,7 @@ impl Task {
         let subject = subject_of(message);
         let (opened, expression) = self.open(message, subject);
         match (opened, expression) {
-            // Everything else was right with it.
+            // All other checks of the command passed.
             (Err(Rejection { digest, id, keyids, .. }), Some(expression)) => {
                 let why = "too many commands wait for the facts of this node".to_owned();
                 let busy =
@@ -269,7 +269,7 @@ impl Task {
                 self.acknowledge(&verified, AckStatus::NotSelected)
             }
             Ok(OpenedMessage::Elsewhere(verified)) => self.accept_assignment(&Arc::new(verified), subject, false),
-            // The streams say the same again and again: who asks for a result asks otherwise.
+            // The streams repeat assignments all the time. An operator asks for a result in another way.
             Ok(OpenedMessage::Seen { id, .. }) if self.is_desired(message) => {
                 self.restore_assignment(id, &message.payload);
                 Answer::Nothing
@@ -292,8 +292,8 @@ impl Task {
         }
     }
 
-    /// Verifies a message, for as much as forged ones may cost at present.
-    /// With the expression that must be evaluated first, where there is one.
+    /// Verifies a message within the signature budget that forged messages leave.
+    /// Returns also the filter that must be evaluated first, if there is one.
     fn open(&mut self, message: &Message, subject: Option<&str>) -> (Result<OpenedMessage, Rejection>, Option<String>) {
         if let Some(refusal) = self.forged.known(&message.payload, self.handles.verifier.trust.current().digest()) {
             return (Err(refusal.clone()), None);
@@ -313,7 +313,7 @@ impl Task {
         matches!(self.handles.identity.subjects.route(&message.subject), Some((_, Route::Desired(_))))
     }
 
-    /// Whether this refusal was not said before: what is wrong in the stream is found there at every look.
+    /// Returns true when this rejection is new: each sync reads the same invalid message of the stream again.
     fn is_news(&mut self, message: &Message, refusal: &Rejection) -> bool {
         let Some((_, Route::Desired(channel))) = self.handles.identity.subjects.route(&message.subject) else { return true };
         if self.rejected.len() >= MAX_REJECTED_CHANNELS {
@@ -323,24 +323,24 @@ impl Task {
         self.rejected.insert(channel, said.clone()) != Some(said)
     }
 
-    /// Takes what was accepted and is not here any more: its file was removed, or is an older one.
+    /// Restores an accepted assignment that this node lost: its file was removed, or is an older one.
     fn restore_assignment(&self, id: Uuid, envelope: &[u8]) {
         let node = &self.handles;
         if node.desired_state.has(id) {
             return;
         }
-        // What the host does not allow any more stays out.
+        // An assignment that the host no longer allows stays out.
         let Ok(verified) = node.verifier.verify(|verifier| verifier.reverify_assignment(envelope)) else { return };
         let state = verified.get().channel_state();
         if verified.get().action.is_desired_state()
             && state.is_some_and(|(name, state)| node.durable.channels().get(name) == Some(&state))
         {
-            tracing::warn!(%id, "stands again: it was accepted, and was not here any more");
+            tracing::warn!(%id, "restored an accepted assignment that was missing");
             node.status.report_storage_error(node.desired_state.accept(&Arc::new(verified), false));
         }
     }
 
-    /// Takes what stands from here on: on disk first, then known, then acknowledged. `here`: this node was asked.
+    /// Accepts an assignment: on disk first, then in memory, then acknowledged. `here`: the assignment is for this node.
     fn accept_assignment(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, here: bool) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let no = |outcome, code, why: String| {
@@ -359,14 +359,14 @@ impl Task {
             return no(CommandOutcome::Refused, RejectionCode::Storage, why);
         }
         checkpoint(Checkpoint::IntakeRecorded);
-        // From here on it is accepted, and in force: a file that can't be written now is written later, or by the next
-        // start from the ledger, which has it until its end is written down.
+        // From here on the assignment is accepted and active. A file that cannot be written now is written later, or by the
+        // next start from the ledger, which has the assignment until its end is recorded.
         let kept = self.handles.status.report_storage_error(self.handles.desired_state.accept(verified, here)).is_some();
         if kept && !here {
             self.handles.status.report_storage_error(self.handles.publisher.close_unselected(verified.get(), &digest));
         }
         checkpoint(Checkpoint::IntakeQueued);
-        tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), here, "stands");
+        tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), here, "accepted an assignment");
         if self.handles.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Divergence)) {
             self.handles.desired_state.request_sync();
         }
@@ -412,9 +412,9 @@ impl Task {
         self.acknowledge(verified, AckStatus::Accepted)
     }
 
-    /// Shows on the board how many commands wait, also while one runs for long.
+    /// Shows on the board how many commands wait, also during a long run.
     fn shows_queue(&self) {
-        // Counted under the lock of the board: the supervisor counts too.
+        // Counted under the lock of the board: the executor counts too.
         self.handles.status.change(|standing| standing.queued = self.queues.work.len() as u64);
     }
 
@@ -431,8 +431,8 @@ impl Task {
         Answer::Ack(Box::new(Ack { rule, signers, wave, ..ack }))
     }
 
-    /// A place for one more command, or why there is none. Intake alone gives places away, and it takes one command at a
-    /// time: a place that was found is there until the command is in it.
+    /// Finds a place for one more command. Returns the reason when there is none.
+    /// Only the intake fills the queues, one command at a time, so that a found place stays free.
     fn place(&self, verified: &Verified<Command>) -> Result<QueuePlace<'_>, (CommandOutcome, RejectionCode, String)> {
         let (command, signers) = (verified.get(), verified.signers());
         let busy = |why: String| (CommandOutcome::Busy, RejectionCode::Busy, why);
@@ -443,7 +443,7 @@ impl Task {
             return found.map(|()| QueuePlace::RolloutQueue).map_err(|full| busy(full.sentence("commands in waves")));
         }
         let (queue, places, what) = if queries::is_query(&command.action) {
-            (&self.queues.queries, queries::MAX_WAITING, "questions")
+            (&self.queues.queries, queries::MAX_WAITING, "queries")
         } else {
             let each = self.handles.settings.now().queue;
             (&self.queues.work, QueueLimits { all: each.saturating_mul(KEYS).min(MAX_QUEUE), each }, "commands")
@@ -454,20 +454,21 @@ impl Task {
         queue.find_place(places, signers).map(|()| QueuePlace::Queue(queue)).map_err(|full| busy(full.sentence(what)))
     }
 
-    /// A word on a job in waves needs no run, nor a place in the queue: it counts at once, and that is its end.
+    /// Accepts a `halt` or `resume`: it counts at once, without a run or a place in the queue, and ends at once.
     fn accept_override(&self, verified: &Verified<Command>, subject: Option<&str>) -> Answer {
-        // It counts also when it can't be written down, or its key has its share of what is: a node that asks later asks the stream of rollouts again.
+        // An override counts even when it cannot be recorded, or when its key has used up its share of the record. A
+        // later start reads the stream of rollouts again.
         let done = self.apply_override(verified);
         if self.handles.durable.find_place(verified).is_ok()
             && self.handles.status.report_storage_error(self.handles.publisher.record_accepted(verified, subject)).is_some()
         {
-            // What can't be written now ends with the next start of the agent.
+            // A result that cannot be written now is written at the next start of the agent.
             let _written = self.handles.publisher.finish(&done, &mut false);
         }
         Answer::Again(Box::new(done))
     }
 
-    /// Applies a live `halt` or `resume`. Returns its result, in words about this node.
+    /// Applies a `halt` or `resume`. Returns its result, which names the effect on this node.
     fn apply_override(&self, verified: &Verified<Command>) -> CommandResult {
         let (handles, command) = (&self.handles, verified.get());
         let result = |outcome| messages::result(&handles.identity, Some(command.id), verified.digest(), outcome);
@@ -475,13 +476,13 @@ impl Task {
         let (Action::Halt(wanted) | Action::Resume(wanted)) = &command.action else { return result(CommandOutcome::Failed) };
         let halts = matches!(command.action, Action::Halt(_));
         let (outcome, message) = match (is_newer, handles.rollouts.queue.holds(wanted.job)) {
-            (false, _) => (CommandOutcome::Stable, "a later `halt` or `resume` of this job counts"),
-            (true, true) if halts => (CommandOutcome::Changed, "it waits for its turn, and is halted"),
-            (true, true) => (CommandOutcome::Changed, "it waits for its turn, and goes on"),
+            (false, _) => (CommandOutcome::Stable, "a later `halt` or `resume` of this job is active"),
+            (true, true) if halts => (CommandOutcome::Changed, "the job waits for its wave, and is halted"),
+            (true, true) => (CommandOutcome::Changed, "the job waits for its wave, and is resumed"),
             (true, false) if handles.status.read(|snapshot| snapshot.running) == Some(wanted.job) => {
-                (CommandOutcome::Stable, "it runs, and ends as any other")
+                (CommandOutcome::Stable, "the job is running, and will not be stopped")
             }
-            (true, false) => (CommandOutcome::Stable, "it does not wait here"),
+            (true, false) => (CommandOutcome::Stable, "the job does not wait on this node"),
         };
         CommandResult { message: Some(message.to_owned()), ..result(outcome) }
     }
@@ -496,8 +497,8 @@ impl Task {
             Answer::Again(done) => (messages::json(done), done.digest.as_str(), None),
             Answer::No(done, keyids) => {
                 self.handles.counters.command_rejected(done);
-                tracing::warn!(id = ?done.id, code = done.code.as_deref(), why = done.message.as_deref(), subject, "refused");
-                // Anybody who can publish can make refusals: they must not fill the disk.
+                tracing::warn!(id = ?done.id, code = done.code.as_deref(), why = done.message.as_deref(), subject, "rejected a command");
+                // Any user that can publish can cause rejections: they must not fill the disk.
                 if self.rejections.take() {
                     self.handles.publisher.post_rejection(done, subject, keyids.clone());
                     self.handles.publisher.post_result_of_rejected(done);
@@ -509,19 +510,19 @@ impl Task {
             self.handles.publisher.publish_best_effort(&self.bus, reply, payload.clone(), Some(command)).await;
         }
         if let Some(job) = job {
-            // Not kept for later: the result says as much, and comes for certain.
+            // Not kept in the outbox: the result has the same facts, and is kept.
             self.handles.publisher.publish_best_effort(&self.bus, job.as_str(), payload, Some(command)).await;
             checkpoint(Checkpoint::IntakeAnswered);
         }
     }
 }
 
-/// The subject that a message came on; none for one that was local here by hand.
+/// Returns the subject of a message; none for a command by file.
 fn subject_of(message: &Message) -> Option<&str> {
     Some(message.subject.as_str()).filter(|subject| !subject.is_empty())
 }
 
-/// Only inboxes are answered: a reply subject is not signed, and must not make a node speak elsewhere.
+/// Returns true for an inbox. A reply subject is not signed: a node must not publish on any other subject because of one.
 pub(in crate::agent) fn is_inbox(reply: &str) -> bool {
     reply.starts_with("_INBOX") && !reply.contains(['*', '>', ' '])
 }

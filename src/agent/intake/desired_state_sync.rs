@@ -1,8 +1,7 @@
-//! Catching up: asks the stream of desired state for the latest of every channel, on every connection and from time to time.
+//! Sync of the desired state: reads the last message of every channel, on every connection and from time to time.
 //!
-//! What the server passes on as it comes may get lost on the way; what is stored does not. Read by direct gets: no node
-//! has a consumer. What is found goes the way of everything that comes in, through `intake.rs`; where it is something else
-//! than this node keeps to, that is an alarm (`divergence.rs`).
+//! A live message may get lost, a stored one does not. The sync uses direct gets: no node has a consumer. Each message goes
+//! through the intake as a live one. A difference from the assignments of this node raises an alarm (`divergence.rs`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,19 +20,19 @@ use super::divergence::{self, ChannelHead};
 use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
 
-/// The shortest time between two looks while the connection lasts; the longest is three times that.
+/// Shortest time between two syncs while the connection lasts; the longest is three times that.
 const LEAST: Duration = Duration::from_secs(300);
-/// After a connection was made, a fleet looks within this time.
+/// The time over which a fleet spreads its syncs after a connection.
 const SPREAD: Duration = Duration::from_secs(2);
 
-/// A difference counts when it is still there after this: what was just stored may be on its way.
+/// Shortest time for which a difference must last before it counts: a stored message may still be on its way.
 const CONFIRM: Duration = Duration::from_secs(5);
-/// The shortest time between two looks that messages cause: a publisher can send any number.
+/// Shortest time between two syncs that messages cause: a publisher can send any number.
 const DOUBTED: Duration = Duration::from_secs(10);
-/// The shortest time between two looks while something differs; the longest is twice that.
+/// Shortest time between two syncs while there is a difference; the longest is twice that.
 const ALARMED: Duration = Duration::from_secs(60);
 
-/// The handles of the comparison.
+/// The handles of the sync.
 #[derive(Clone)]
 pub(in crate::agent) struct SyncHandles {
     pub(in crate::agent) identity: Arc<Identity>,
@@ -43,11 +42,11 @@ pub(in crate::agent) struct SyncHandles {
     pub(in crate::agent) desired_state: Arc<DesiredState>,
 }
 
-/// Looks until `stop`.
+/// Syncs until `stop`.
 pub(in crate::agent) async fn run(node: SyncHandles, bus: Bus, hall: mpsc::Sender<Message>, mut stop: watch::Receiver<bool>) {
     let (mut link, mut settings) = (bus.watch(), node.settings.watch());
     let mut attempt = 0;
-    // Since when something differs.
+    // The time since which there is a difference.
     let mut differs: Option<Instant> = None;
     loop {
         let looked = Instant::now();
@@ -58,17 +57,18 @@ pub(in crate::agent) async fn run(node: SyncHandles, bus: Bus, hall: mpsc::Sende
             }
             Err(error) => {
                 attempt += 1;
-                tracing::debug!(error = %chain(&error), "the channels could not be asked for");
+                tracing::debug!(error = %chain(&error), "cannot read the channels of the stream of desired state");
                 jitter::backoff(attempt)
             }
         };
-        // Cancel-safe: watches keep their last value, a notification that is not waited for is kept, and a sleep that is
-        // dropped is only a look that comes earlier.
+        // Cancel-safe: watches keep their last value, an unconsumed notification is kept, and a dropped sleep only
+        // makes the next
+        // sync earlier.
         let reconnected = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
             _ = link.changed() => true,
-            // Another group, another channel: what was not for this node may be now.
+            // A changed group or channel: assignments for other nodes may now be for this one.
             _ = settings.changed() => false,
             () = sync_requested(&node, looked) => false,
             () = tokio::time::sleep(pause) => false,
@@ -79,13 +79,13 @@ pub(in crate::agent) async fn run(node: SyncHandles, bus: Bus, hall: mpsc::Sende
     }
 }
 
-/// Returns when a message gave reason to look, and the last look is long enough ago.
+/// Returns when a message gave reason for a sync, and the last sync is long enough ago.
 async fn sync_requested(node: &SyncHandles, looked: Instant) {
     tokio::time::sleep_until((looked + DOUBTED).into()).await;
     node.desired_state.sync_requested().await;
 }
 
-/// Compares what is kept to with what the stream has; gives the pause until the next look.
+/// Compares the assignments of this node with the stream. Returns the pause until the next sync.
 fn compare(node: &SyncHandles, found: &divergence::Found, differs: &mut Option<Instant>) -> Duration {
     let settings = node.settings.now();
     let held = node.desired_state.in_order(&settings).into_iter();
@@ -114,7 +114,7 @@ async fn look(
         return Err(TransportError::Disconnected);
     }
     link.mark_unchanged();
-    // Nobody is obeyed yet: everything would be refused. The first bundle gives reason to look.
+    // Without a trust bundle every message would be rejected. The first bundle requests a sync.
     if node.trust.current().is_before_first() {
         return Ok(divergence::Found::new());
     }
@@ -124,7 +124,7 @@ async fn look(
     while let Some(message) = bus.stored_after(&stream, filter.as_str(), after).await? {
         after = message.seq.unwrap_or(u64::MAX);
         divergence::note(&mut found, &message, &node.identity.subjects);
-        // The intake is gone only when the agent stops.
+        // The intake ends only when the agent stops.
         if hall.send(message).await.is_err() {
             break;
         }

@@ -1,8 +1,8 @@
-//! Finds where this node keeps to something else than the stream of desired state has.
+//! Divergence: the assignments of this node differ from the stream of desired state.
 //!
-//! A serial with two contents, an assignment that the stream lost, and an old message in the place of a newer one leave
-//! nodes with different states, and none of them has an error to show. So each node compares what it keeps to with what it
-//! read, and raises an alarm. Nothing else is done about it: only a signature changes what a node keeps to.
+//! A serial with two contents, a lost assignment, or an old message in the place of a newer one: each leaves nodes with
+//! different states, and no node has an error to show. So each node compares its assignments with the stream, and raises an
+//! alarm. Only a signed command changes an assignment.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::wire::{Action, Command, Envelope, Subjects, Target, json};
 
 use crate::agent::reconcile::desired_state::Assignment;
 
-/// A command of a channel, as far as it decides what is kept to.
+/// The latest command of a channel, reduced to the parts that are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::agent) struct ChannelHead {
     at: (u64, u64),
@@ -37,12 +37,12 @@ impl ChannelHead {
         })
     }
 
-    /// What this node keeps to.
+    /// Returns the command of an assignment of this node.
     pub(in crate::agent) fn held(statement: &Assignment) -> Option<Self> {
         Self::of(&statement.command, statement.command.digest(), statement.command.signers().to_vec())
     }
 
-    /// What the stream has of a channel; none when it can't be read. Its signature is not checked: it decides nothing.
+    /// Returns the command of a message of the stream; none for an unreadable one. The signature is not verified.
     pub(in crate::agent) fn stored(message: &Message, name: &str) -> Option<Self> {
         let envelope = Envelope::parse(&message.payload).ok()?;
         let command: Command = json::read(&envelope.payload).ok()?;
@@ -57,18 +57,18 @@ impl ChannelHead {
     }
 }
 
-/// What a look at the stream found: of each channel its last message.
+/// The last message of each channel in the stream.
 pub(in crate::agent) type Found = BTreeMap<String, Option<ChannelHead>>;
 
-/// Notes a message of the stream.
+/// Records a message of the stream.
 pub(in crate::agent) fn note(found: &mut Found, message: &Message, subjects: &Subjects) {
     if let Some(name) = message.subject.strip_prefix(subjects.desired("").as_str()) {
         found.insert(name.to_owned(), ChannelHead::stored(message, name));
     }
 }
 
-/// Every difference in words; none when there is none.
-/// `is_meant` says of an audience that this node is in it.
+/// Returns the text of the alarm about all differences, if there is one.
+/// `is_meant` tells whether a target includes this node.
 pub(in crate::agent) fn alarm(
     held: &BTreeMap<String, ChannelHead>,
     found: &Found,
@@ -81,24 +81,24 @@ pub(in crate::agent) fn alarm(
     Some(differences.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
 }
 
-/// How what is held differs from what the stream has, if it does.
+/// Returns the difference between the assignment of this node and the stream, if there is one.
 fn difference(held: &ChannelHead, stored: Option<&Option<ChannelHead>>, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
-    let keeps = format!("this node keeps to {}", held.shown());
+    let keeps = format!("this node has {}", held.shown());
     let stored = match stored {
-        // A channel that has ended is the same as none.
+        // A withdrawn channel equals a missing one.
         None if held.withdraws => return None,
-        None => return Some(format!("{keeps}, and the stream has nothing of it")),
-        Some(None) => return Some(format!("{keeps}, and what the stream has can't be read")),
+        None => return Some(format!("{keeps}, and the stream has no message of the channel")),
+        Some(None) => return Some(format!("{keeps}, and the message of the stream is unreadable")),
         Some(Some(stored)) if stored.digest == held.digest => return None,
         Some(Some(stored)) => stored,
     };
     if stored.at > held.at && !is_meant(&stored.to) {
-        // It is for others. Whether this node ends what it kept to for that is for the rule that allows it.
+        // The newer command is for other nodes. The rule that allows it decides whether this assignment ends.
         return None;
     }
     let has = stored.shown();
     Some(if stored.at > held.at {
-        format!("{keeps}, and did not take {has}")
+        format!("{keeps}, and did not accept {has}")
     } else {
         format!("{keeps}, and the stream has {has}")
     })
@@ -128,10 +128,10 @@ mod tests {
             (side(5, "aa"), Some(&Some(side(5, "aa"))), None),
             (side(5, "aa"), Some(&Some(side(5, "bb"))), Some("the stream has serial 5")),
             (side(5, "aa"), Some(&Some(side(4, "bb"))), Some("the stream has serial 4")),
-            (side(5, "aa"), Some(&Some(side(6, "bb"))), Some("did not take serial 6")),
+            (side(5, "aa"), Some(&Some(side(6, "bb"))), Some("did not accept serial 6")),
             (side(5, "aa"), Some(&Some(for_others)), None),
-            (side(5, "aa"), Some(&None), Some("can't be read")),
-            (side(5, "aa"), gone, Some("nothing of it")),
+            (side(5, "aa"), Some(&None), Some("is unreadable")),
+            (side(5, "aa"), gone, Some("no message")),
             (ended.clone(), gone, None),
             (ended, Some(&Some(side(4, "bb"))), Some("the stream has serial 4")),
         ] {

@@ -1,5 +1,5 @@
-//! Bounded places that commands wait in, shared out between the keys that signed them, and a queue that serves the keys in
-//! turn: the holder of one key can't keep the commands of another one out, nor delay them by more than the current run.
+//! A bounded and fair queue of commands. The keys that signed commands share its places, and each key is served in turn.
+//! The owner of one key cannot keep commands of another key out, nor delay them by more than the current run.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,35 +8,35 @@ use tokio::sync::Notify;
 
 use crate::agent::exec::job::Job;
 
-/// How many lanes are remembered as served: more than there are operators at work at one time.
+/// Most lanes whose last service is remembered: more than operators work at one time.
 const REMEMBERED: usize = 256;
 
-/// How many places there are.
+/// The numbers of places.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::agent) struct QueueLimits {
-    /// For all keys together.
+    /// The places for all keys together.
     pub(in crate::agent) all: usize,
-    /// For one key.
+    /// The places for one key.
     pub(in crate::agent) each: usize,
 }
 
-/// A place that is not to be had.
+/// A missing place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum QueueFull {
-    /// All of them are taken, so many.
+    /// All places are taken, so many.
     All(usize),
-    /// Those for this key are taken, so many.
+    /// The places of this key are taken, so many.
     Share(usize),
 }
 
 impl QueueLimits {
-    /// Finds a place for what `signers` signed, beside what waits already: `waiting` has the signers of each.
+    /// Finds a place for a command of `signers`. `waiting` has the signers of each waiting command.
     ///
-    /// A key gets at most half of the places that the others leave. What several keys signed takes the place of the one
-    /// that has room.
+    /// A key gets at most half of the places that the other keys leave. A command of several keys needs room for one of
+    /// them.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no place.
     pub(in crate::agent) fn find<'a>(
         self,
         waiting: impl Iterator<Item = &'a [String]>,
@@ -62,7 +62,7 @@ impl QueueLimits {
 }
 
 impl QueueFull {
-    /// The message for the sender; `what` names what waits, as `commands`.
+    /// Returns the message for the sender. `what` names the waiting items, as `commands`.
     pub(in crate::agent) fn sentence(self, what: &str) -> String {
         match self {
             Self::All(waiting) => format!("{waiting} {what} wait already"),
@@ -71,7 +71,7 @@ impl QueueFull {
     }
 }
 
-/// The jobs of one set of signers, in the order in which they came.
+/// The jobs of one set of signers, in order of arrival.
 struct SignerLane {
     name: String,
     jobs: VecDeque<Box<Job>>,
@@ -80,38 +80,38 @@ struct SignerLane {
 #[derive(Default)]
 struct SignerLanes {
     lanes: Vec<SignerLane>,
-    /// When each lane was served last, as a number that grows: also of those that are empty now.
+    /// The last service of each lane, as a growing number; empty lanes stay listed.
     served: HashMap<String, u64>,
     turn: u64,
     closed: bool,
 }
 
-/// The end of a queue that jobs are put into.
+/// The sending end of a queue.
 #[derive(Default)]
 pub(in crate::agent) struct FairQueue {
     lanes: Mutex<SignerLanes>,
     added: Notify,
 }
 
-/// The end of a queue that jobs are taken from; the queue is closed when this is dropped.
+/// The receiving end of a queue. Dropping it closes the queue.
 pub(in crate::agent) struct JobReceiver(Arc<FairQueue>);
 
 impl FairQueue {
-    /// A queue with both its ends. It holds what it is given: who puts something in asks [`Self::find_place`] before.
+    /// Returns both ends of a queue. The queue itself has no limit: a sender asks [`Self::find_place`] before.
     pub(in crate::agent) fn open() -> (Arc<Self>, JobReceiver) {
         let queue = Arc::new(Self::default());
         (Arc::clone(&queue), JobReceiver(queue))
     }
 
     fn held(&self) -> MutexGuard<'_, SignerLanes> {
-        // Whole jobs are put in and taken out: a panic elsewhere leaves none half written.
+        // Whole jobs are added and removed: a panic of another thread leaves none half written.
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds a place for one more job of these signers.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no place.
     pub(in crate::agent) fn find_place(&self, places: QueueLimits, signers: &[String]) -> Result<(), QueueFull> {
         let lanes = self.held();
         places.find(lanes.lanes.iter().flat_map(|lane| &lane.jobs).map(|job| job.command.signers()), signers)
@@ -123,12 +123,12 @@ impl FairQueue {
         self.added.notify_one();
     }
 
-    /// How many jobs wait.
+    /// Returns the number of waiting jobs.
     pub(in crate::agent) fn len(&self) -> usize {
         self.held().lanes.iter().map(|lane| lane.jobs.len()).sum()
     }
 
-    /// True when the queue is closed.
+    /// Returns true when the queue is closed.
     pub(in crate::agent) fn is_closed(&self) -> bool {
         self.held().closed
     }
@@ -143,10 +143,10 @@ impl SignerLanes {
         }
     }
 
-    /// The next job of the lane that has waited longest for its turn.
+    /// Removes the next job: of the lane that was served longest ago.
     fn pop(&mut self) -> Option<Box<Job>> {
         let served = |lane: &SignerLane| self.served.get(&lane.name).copied().unwrap_or_default();
-        // The first of several: they are in the order in which they came.
+        // The first one of equals: lanes are in order of arrival.
         let index = self.lanes.iter().enumerate().min_by_key(|(_, lane)| served(lane)).map(|(index, _)| index)?;
         let lane = self.lanes.get_mut(index)?;
         let job = lane.jobs.pop_front();
@@ -163,7 +163,7 @@ impl SignerLanes {
 }
 
 impl JobReceiver {
-    /// The next job. Cancel-safe: it takes nothing that it does not give.
+    /// Returns the next job. Cancel-safe: a dropped call removes no job.
     pub(in crate::agent) async fn next(&mut self) -> Box<Job> {
         loop {
             if let Some(job) = self.0.held().pop() {
@@ -188,7 +188,7 @@ mod tests {
         list.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// What waits after everybody has asked for as many places as there are, in this order.
+    /// Returns the waiting jobs after these signers asked for more places than there are, in this order.
     fn filled(places: QueueLimits, asking: &[&[&str]]) -> Vec<Vec<String>> {
         let mut waiting: Vec<Vec<String>> = Vec::new();
         for signers in asking.iter().map(|list| names(list)) {
@@ -205,7 +205,7 @@ mod tests {
         let count = |waiting: &[Vec<String>], name: &str| waiting.iter().filter(|held| held[0] == name).count();
         let waiting = filled(places, &[&["a"], &["b"], &["c"], &["a"]]);
         assert_eq!(["a", "b", "c"].map(|name| count(&waiting, name)), [32, 16, 8]);
-        // What two keys signed counts for both, and gets in as long as one of them has room.
+        // A command of two keys counts for both, and gets a place as long as one of them has room.
         let waiting = filled(places, &[&["a"], &["a", "b"], &["c"]]);
         assert_eq!(waiting.len(), 32 + 16 + 8);
         assert_eq!(places.find(waiting.iter().map(Vec::as_slice), &names(&["a"])), Err(QueueFull::Share(48)));

@@ -1,7 +1,7 @@
-//! Evaluation of the `where` of commands, away from the agent's own thread.
+//! Evaluation of the filters (`where`) of commands on a background thread.
 //!
-//! The intake hands over what it has verified but for that, and gets it back once the answer is known. Then it verifies all
-//! of it again, so that nothing is taken on what was true before.
+//! The intake hands over a command whose other checks passed, and gets it back with the evaluated filter. Then the intake
+//! verifies the whole command again, as its checks may have changed meanwhile.
 
 use std::sync::Arc;
 
@@ -10,27 +10,26 @@ use tokio::sync::mpsc;
 use super::incoming::Incoming;
 use crate::agent::status::facts_cache::FactsCache;
 
-/// Commands that wait for an answer. Each takes at most about a second, so that the last waits a few seconds; what is
-/// more is told `busy`.
+/// Most waiting commands. Each takes about a second at most, so that the last one waits a few seconds. Further commands
+/// get `busy`.
 const WAITING: usize = 8;
 
-/// A command whose `where` is evaluated.
+/// A command whose filter is evaluated.
 pub(in crate::agent) struct FilterRequest {
-    /// Its `where`.
+    /// The filter.
     pub(in crate::agent) expression: String,
-    /// The command as it came.
+    /// The command as received.
     pub(in crate::agent) incoming: Incoming,
 }
 
-/// Starts the task that evaluates, one after the other: it takes what was asked, and gives back what was evaluated. It ends
-/// with the intake.
+/// Starts the task that evaluates filters, one after the other. The task ends with the intake.
 pub(in crate::agent) fn spawn(facts: Arc<FactsCache>) -> (mpsc::Sender<FilterRequest>, mpsc::Receiver<Incoming>) {
     let (asked, mut questions) = mpsc::channel::<FilterRequest>(WAITING);
-    // One: the next is evaluated while the intake verifies this one.
+    // One place: the task evaluates the next filter while the intake verifies this command.
     let (back, evaluated) = mpsc::channel(1);
     tokio::spawn(async move {
         while let Some(FilterRequest { expression, incoming }) = questions.recv().await {
-            // An answer that cannot be had is an answer too, and kept as one.
+            // A failed evaluation is an answer too, and is cached as one.
             let _kept = facts.evaluate_in_background(&expression).await;
             if back.send(incoming).await.is_err() {
                 return;

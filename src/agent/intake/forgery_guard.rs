@@ -1,6 +1,6 @@
-//! The allowance for forged messages: a sender who may publish to a node can send any number of them, and each costs signatures to
-//! refuse. Within the allowance all that `trust` would try is tried; beyond it, one wrong signature ends the work for a
-//! message, so that those which name their keys are taken as promptly as ever.
+//! A limit on the cost of forged messages. A user that may publish to a node can send any number of them, and each costs
+//! signature checks. Within the limit the node tries every key. Beyond it, the first wrong signature ends the check of a
+//! message, so that messages that name their keys are accepted without delay.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use crate::trust::{Rejection, SignatureBudget};
 
-/// How many signatures may be computed in vain at once: a third of a second of work.
+/// Most signature checks on forged messages at once: a third of a second of work.
 const MOST: u32 = 4096;
-/// How many more each second: a fiftieth of the time.
+/// Further signature checks for each second: a fiftieth of the time.
 const EACH_SECOND: u32 = 200;
-/// How many messages are remembered as forged: those that are repeated again and again, not all.
+/// Most forged messages that are remembered, for those that a sender repeats.
 const REMEMBERED: usize = 64;
 
-/// What forged messages cost of late.
+/// The recent cost of forged messages.
 pub(in crate::agent) struct ForgeryGuard {
-    /// The key of this process: a sender can't make two messages with one hash.
+    /// The hash key of this process: no sender can make two messages with one hash.
     hasher: RandomState,
     known: VecDeque<(u64, Rejection)>,
-    /// The trust bundle by which they were forged.
+    /// The trust bundle under which the messages are forged.
     trust: String,
     left: u32,
     since: Instant,
@@ -34,7 +34,7 @@ impl Default for ForgeryGuard {
 }
 
 impl ForgeryGuard {
-    /// The refusal of a message that came before, byte for byte, under the same trust bundle.
+    /// Returns the rejection of a message that came before, byte for byte, under the same trust bundle.
     pub(in crate::agent) fn known(&mut self, message: &[u8], trust: &str) -> Option<&Rejection> {
         if self.trust != trust {
             self.known.clear();
@@ -44,7 +44,7 @@ impl ForgeryGuard {
         self.known.iter().find(|(known, _)| *known == hash).map(|(_, refusal)| refusal)
     }
 
-    /// The work that the next message may cost.
+    /// Returns the signature budget of the next message.
     pub(in crate::agent) fn effort(&mut self) -> SignatureBudget {
         let gained = u64::from(EACH_SECOND) * u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX) / 1000;
         if gained > 0 {
@@ -54,10 +54,10 @@ impl ForgeryGuard {
         if self.left > 0 { SignatureBudget::default() } else { SignatureBudget::under_pressure() }
     }
 
-    /// A message was refused as forged after so many signatures.
+    /// Records a message that was rejected as forged after `spent` signature checks.
     pub(in crate::agent) fn note(&mut self, message: &[u8], refusal: &Rejection, spent: usize) {
         self.left = self.left.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
-        // One that was not looked at in full may be good another time.
+        // A message that was not checked completely may be valid at another time.
         if refusal.code == crate::trust::RejectionCode::Busy {
             return;
         }

@@ -21,7 +21,7 @@ pub(in crate::agent) enum Answer {
     Again(Box<CommandResult>),
     /// A rejection, or a busy node. With the ids of the keys that signed.
     No(Box<CommandResult>, Vec<String>),
-    /// Nothing: no sender waits.
+    /// None: no sender waits.
     Nothing,
 }
 

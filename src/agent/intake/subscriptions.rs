@@ -9,7 +9,7 @@ use crate::agent::identity::Identity;
 use crate::config::Settings;
 use crate::transport::{Bus, Inbox, Message, TransportError};
 
-/// The subscriptions to the subjects of this node, its groups and all.
+/// The subscriptions to the subjects of this node, its groups and all nodes.
 pub(super) struct Subscriptions {
     inbound: mpsc::Sender<Message>,
     open: BTreeMap<String, JoinHandle<()>>,
@@ -24,7 +24,7 @@ impl Subscriptions {
     /// loses no command.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When a subscription fails.
     pub(super) async fn follow(&mut self, identity: &Identity, settings: &Settings, bus: &Bus) -> Result<(), TransportError> {
         let wanted: BTreeSet<String> =
             identity.subjects.work_subscriptions(&settings.node, &settings.groups).iter().map(ToString::to_string).collect();

@@ -27,7 +27,7 @@ impl Assignment {
         Arc::new(Self { command })
     }
 
-    /// Returns what is assigned; `None` for a withdrawal.
+    /// Returns the assignment of the command; `None` for a withdrawal.
     pub(in crate::agent) fn assign(&self) -> Option<&Assign> {
         match &self.command.action {
             Action::Assign(assign) => Some(assign),
@@ -43,11 +43,11 @@ pub(in crate::agent) struct Channel {
     pub(in crate::agent) latest: Arc<Assignment>,
     /// The last assignment that could be applied: the latest one or an earlier one.
     pub(in crate::agent) good: Option<Arc<Assignment>>,
-    /// Whether the sender of the latest assignment still waits for its result.
+    /// True when the sender of the latest assignment still waits for its result.
     pub(in crate::agent) result_pending: bool,
     /// The event that the channel waits for.
     pub(in crate::agent) state: ChannelState,
-    /// Whether the file of the channel could not be written yet.
+    /// True when the file of the channel could not be written yet.
     pub(super) unsaved: bool,
     /// The last run.
     pub(in crate::agent) last_run: LastRun,
@@ -80,14 +80,14 @@ impl Channel {
         self.latest.command.channel.as_ref().map(|channel| channel.name.clone()).unwrap_or_default()
     }
 
-    /// Returns the last good assignment, where it is an earlier one than the latest.
+    /// Returns the last good assignment, if it is an earlier one than the latest.
     pub(super) fn earlier_good(&self) -> Option<&Arc<Assignment>> {
         self.good.as_ref().filter(|good| good.command.id != self.latest.command.id)
     }
 
     /// Returns the next times of an assignment.
     ///
-    /// They are this node's own: nodes that got an assignment together do not run it together.
+    /// The times are this node's own: nodes that got an assignment together do not run it together.
     pub(super) fn timers(&self, assign: &Assign, settings: &Settings, now: Timestamp) -> Timers {
         let slot = |interval: Duration| self.slot(interval, settings, now);
         Timers { run_at: slot(assign.interval.get()), health_at: assign.health_interval.map(|interval| slot(interval.get())) }

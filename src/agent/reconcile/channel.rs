@@ -12,9 +12,9 @@ use crate::model::HealthStatus;
 
 /// Pause before another attempt at an assignment that cannot be applied.
 const RETRY: Duration = Duration::from_secs(30);
-/// Pause before the rollout gate is asked again while it is closed: `halt` and `resume` arrive within this time.
+/// Pause before the next question to a closed rollout gate: `halt` and `resume` arrive within this time.
 const GATE_POLL: Duration = Duration::from_secs(30);
-/// Pause before the rollout gate of a stopped rollout is asked again, in case that its state changes.
+/// Pause before the next question to the gate of a stopped rollout, in case its state changes.
 const STOPPED_POLL: Duration = Duration::from_secs(3600);
 
 /// The work that a channel can be due for.
@@ -45,7 +45,7 @@ pub(in crate::agent) enum ChannelState {
         /// The time of the first run.
         run_at: Instant,
     },
-    /// Waits for the answer to whether the filter (`where`) of the assignment selects this node.
+    /// Waits for the evaluation of the filter (`where`) of the assignment.
     AwaitingFilter {
         /// The work to do when the filter selects the node.
         work: Work,
@@ -63,7 +63,7 @@ pub(in crate::agent) enum ChannelState {
         ask_at: Instant,
         /// The next work of the last good assignment, if there is one.
         good: Option<Timers>,
-        /// The reason for the alarm, if the wait is worth one.
+        /// The reason for the alarm, if the wait deserves one.
         why: Option<String>,
     },
     /// Waits for the end of a run of the latest assignment.
@@ -117,13 +117,13 @@ pub(in crate::agent) enum ChannelState {
 pub(in crate::agent) enum Event {
     /// The time of this work has come.
     Due(Work),
-    /// The filter selects this node, or not; or cannot be evaluated.
+    /// The filter selects this node, or not, or cannot be evaluated.
     FilterEvaluated(Result<bool, String>),
     /// The rollout gate answered.
     GateAnswered(RolloutTurn),
     /// A run of the latest assignment, or of the last good one, ended.
     RunEnded(RunEnd),
-    /// The health checks were observed; `None` when there are none.
+    /// The health checks were observed; `None` without health checks.
     HealthChecked(Option<HealthStatus>),
     /// The agent stops: the work ended early, and the next start does it again.
     Interrupted,
@@ -132,13 +132,13 @@ pub(in crate::agent) enum Event {
 /// The end of a run, as far as the channel depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) enum RunEnd {
-    /// The manifest was planned and run, whatever its resources came to. With the worst health check, if there was one.
+    /// The manifest was planned and run, with any outcome of its resources. Has the worst health check, if there was one.
     Planned(Option<HealthStatus>),
     /// The manifest could not be fetched or planned, for this reason.
     NotPlanned(String),
 }
 
-/// An action that a step asks for, in this order.
+/// An action that a step asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) enum Effect {
     /// Evaluate the filter. Ends in [`Event::FilterEvaluated`].
@@ -166,7 +166,7 @@ pub(in crate::agent) enum Effect {
 /// The result of an assignment, for its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) enum Report {
-    /// Nothing was to be done.
+    /// The assignment needed no run.
     Stable,
     /// The filter did not select this node.
     NotSelected,
@@ -181,21 +181,21 @@ pub(in crate::agent) enum Report {
 /// The facts about a channel that a step depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) struct ChannelView {
-    /// Whether the latest assignment is for this node.
+    /// True when the latest assignment is for this node.
     pub(in crate::agent) is_here: bool,
-    /// Whether the latest assignment has a filter.
+    /// True when the latest assignment has a filter.
     pub(in crate::agent) has_filter: bool,
-    /// Whether the latest assignment comes in waves.
+    /// True when the latest assignment comes in waves.
     pub(in crate::agent) has_waves: bool,
-    /// Whether the sender of the latest assignment still waits for its result.
+    /// True when the sender of the latest assignment still waits for its result.
     pub(in crate::agent) result_pending: bool,
     /// The next times of the latest assignment after a run or a health check at this moment.
     pub(in crate::agent) next: Timers,
-    /// The same for the last good assignment, where it is an earlier one.
+    /// The same times of the last good assignment, if it is an earlier one.
     pub(in crate::agent) good_next: Option<Timers>,
     /// The time between two questions to the rollout gate of this assignment.
     pub(in crate::agent) gate_interval: Duration,
-    /// Whether the time of the health gate comes without health checks to observe.
+    /// True when the health gate is due without health checks to observe.
     pub(in crate::agent) is_gate_only: bool,
 }
 
@@ -215,7 +215,7 @@ impl Step {
 }
 
 impl ChannelState {
-    /// The next work and its time; `None` while the channel waits for something else than time.
+    /// Returns the next work and its time; `None` while the channel does not wait for time.
     ///
     /// `gate_at` is the time of the health gate of the rollout, while the gate is pending.
     pub(in crate::agent) fn due(&self, gate_at: Option<Instant>) -> Option<(Instant, Work)> {
@@ -242,12 +242,12 @@ impl ChannelState {
         }
     }
 
-    /// Whether the filter selects this node, as far as it was evaluated.
+    /// Returns true when the filter selects this node, as far as it was evaluated.
     pub(in crate::agent) fn is_selected(&self) -> bool {
         !matches!(self.at_rest(), Self::NotSelected(_))
     }
 
-    /// The reason why the latest assignment is not in force, for the alarm.
+    /// Returns the reason for the alarm, while the latest assignment is not in force.
     pub(in crate::agent) fn alarm(&self) -> Option<&str> {
         match self.at_rest() {
             Self::Degraded { why, .. } | Self::Undecided { why, .. } | Self::Stopped { why, .. } => Some(why),
@@ -256,7 +256,7 @@ impl ChannelState {
         }
     }
 
-    /// The state that waits for time: this one, or the one that work in progress came from.
+    /// Returns the state that waits for time: this one, or the one that work in progress came from.
     fn at_rest(&self) -> &Self {
         match self {
             Self::AwaitingFilter { resume, .. }
@@ -275,7 +275,7 @@ impl ChannelState {
         }
     }
 
-    /// The same state, with the times after work that just ended.
+    /// Returns the same state, with the times after work that just ended.
     fn after(self, work: Work, view: &ChannelView, now: Instant, is_critical: bool) -> Self {
         let moved = |timers: Timers, next: Timers| match work {
             Work::HealthCheck if is_critical => Timers { run_at: now, health_at: next.health_at },
@@ -302,7 +302,7 @@ fn earlier(one: Option<(Instant, Work)>, other: Option<(Instant, Work)>) -> Opti
     }
 }
 
-/// The next state of a channel after an event, and the effects to carry out.
+/// Returns the next state of a channel after an event, and the effects to carry out.
 ///
 /// An event that the state does not wait for changes nothing.
 pub(in crate::agent) fn step(state: ChannelState, event: Event, view: &ChannelView, now: Instant) -> Step {
@@ -364,7 +364,7 @@ pub(in crate::agent) fn step(state: ChannelState, event: Event, view: &ChannelVi
 fn begin(state: ChannelState, work: Work, view: &ChannelView, now: Instant) -> Step {
     let resume = Box::new(state);
     match work {
-        // The filter of the latest assignment says nothing about the last good one.
+        // The filter of the latest assignment does not apply to the last good one.
         Work::LastGood => Step::to(ChannelState::AwaitingLastGoodRun { resume }, [Effect::RunLastGood]),
         _ if view.has_filter => Step::to(ChannelState::AwaitingFilter { work, resume }, [Effect::EvaluateFilter]),
         work => selected(*resume, work, view, now),

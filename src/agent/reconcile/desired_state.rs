@@ -62,10 +62,10 @@ impl DesiredState {
         &self.blobs
     }
 
-    /// Accepts the latest assignment of a channel, which the ledger has. `result_pending` when its sender waits.
+    /// Accepts the latest assignment of a channel, which the ledger has. `result_pending`: its sender waits for the result.
     ///
     /// # Errors
-    /// When its file cannot be written. The assignment counts all the same, and [`Self::save`] writes the file later.
+    /// When its file cannot be written. The assignment is accepted all the same, and [`Self::save`] writes the file later.
     pub(in crate::agent) fn accept(&self, verified: &Arc<Verified<Command>>, result_pending: bool) -> Result<(), StoreError> {
         let Some(name) = verified.channel.as_ref().map(|channel| channel.name.clone()) else { return Ok(()) };
         let latest = Assignment::of(Arc::clone(verified));
@@ -102,8 +102,7 @@ impl DesiredState {
         lock(&self.channels).values().any(|channel| channel.latest.command.id == id)
     }
 
-    /// Marks the result of an assignment as pending: it was accepted before a restart, and has no end. Returns false when
-    /// a later assignment took its place.
+    /// Marks the result of an assignment as pending after a restart. Returns false when a later assignment took its place.
     pub(in crate::agent) fn mark_result_pending(&self, command: &Command) -> bool {
         let mut channels = lock(&self.channels);
         let latest = channels.values_mut().find(|channel| channel.latest.command.id == command.id);
@@ -118,12 +117,12 @@ impl DesiredState {
         self.changed.notified().await;
     }
 
-    /// Asks for a comparison with the stream: a message disagrees with the assignments here, or may end such a difference.
+    /// Requests a sync with the stream: a message disagrees with the assignments here, or may end such a difference.
     pub(in crate::agent) fn request_sync(&self) {
         self.sync_requested.notify_one();
     }
 
-    /// Returns when a comparison was asked for since the last call.
+    /// Returns when a sync was requested since the last call.
     pub(in crate::agent) async fn sync_requested(&self) {
         self.sync_requested.notified().await;
     }
@@ -150,7 +149,7 @@ impl DesiredState {
         for (name, channel) in self.in_order(settings) {
             let is_absent = channel.state == ChannelState::Absent;
             let due = match channel.is_here(settings) {
-                // Another group or another list of channels: the assignment came or went.
+                // A group or the list of channels changed: the assignment applies now, or no longer.
                 is_here if is_here == is_absent => Some((now, Work::Latest)),
                 false if channel.result_pending => Some((now, Work::Latest)),
                 _ => channel.state.due(gate_at(&channel.latest)).map(|(at, work)| (at.max(now), work)),

@@ -1,4 +1,4 @@
-//! The reconciler: keeps the node in its desired state. It waits until a channel is due, steps its state machine
+//! The reconciler: keeps the node in its desired state. The task waits until a channel is due, steps its state machine
 //! (`channel.rs`), and carries out the effects.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ use crate::wire::{CommandOutcome, CommandResult};
 use super::channel::{ChannelView, Effect, Event, Report, RunEnd, Step, Timers, Work, step};
 use super::desired_state::{Assignment, Channel, DesiredState};
 
-/// Time between two questions to the rollout gate of a command without a plan. It has no gate: any value fits.
+/// Time between two questions to the rollout gate for a command without waves. No gate is asked: any value fits.
 const NO_GATE: Duration = Duration::ZERO;
 
 /// The handles of the reconciler.
@@ -51,7 +51,7 @@ pub(in crate::agent) struct Reconciler {
     pub(in crate::agent) bus: Bus,
 }
 
-/// Starts the reconciler. It asks the executor for one run at a time, and ends with `stop`.
+/// Starts the reconciler. The task asks the executor for one run at a time, and ends with `stop`.
 pub(in crate::agent) fn spawn(
     reconciler: Reconciler,
     runs: mpsc::Sender<Box<ReconcileRun>>,
@@ -180,8 +180,9 @@ impl Task {
                     None => std::future::pending().await,
                 }
             };
-            // Cancel-safe, all of them: watches keep their last value, a notification its permit, and a dropped sleep is
-            // made anew from the same moment.
+            // Cancel-safe: watches keep their last value, a notification keeps its permit, and a dropped sleep is made
+            // anew from
+            // the same time.
             let is_due = tokio::select! {
                 biased;
                 _ = self.stop.wait_for(|stop| *stop) => return,
@@ -234,7 +235,7 @@ impl Task {
             Effect::AskGate => return Some(Event::GateAnswered(self.ask_gate(name, &channel).await)),
             Effect::RunLatest => {
                 self.rollouts.remove(name);
-                // The first run has the id of the command: it is what the command came to.
+                // The first run has the id of the command: the run's result is the result of the command.
                 let run = if channel.result_pending { latest.command.id } else { self.new_id() };
                 let job = Job::reconcile(&latest.command, run);
                 let ended = self.perform(latest, job.clone()).await;
@@ -307,7 +308,7 @@ impl Task {
 
     /// Asks the rollout gate whether the latest assignment may begin.
     ///
-    /// A run that began once goes on. An assignment that did not begin before it expired never begins: until then the
+    /// A run that began once may go on. An assignment that did not begin before it expired never begins: until then the
     /// ledger knows its end.
     async fn ask_gate(&mut self, name: &str, channel: &Channel) -> RolloutTurn {
         let command = &channel.latest.command;
@@ -318,7 +319,7 @@ impl Task {
             Some(_) => RolloutTurn::Begin,
             None if channel.good.as_ref().is_some_and(|good| good.command.id == command.id) => RolloutTurn::Begin,
             None if self.reconciler.identity.now() > command.expires => {
-                RolloutTurn::Over(format!("it could begin until {}", command.expires))
+                RolloutTurn::Over(format!("the assignment expired at {}", command.expires))
             }
             None => {
                 let (id, progress) = self.rollouts.entry(name.to_owned()).or_default();

@@ -1,9 +1,9 @@
-//! What stands when the agent starts: of each channel what the ledger says was accepted last.
+//! Restore of the desired state at the start: for each channel the command that the ledger accepted last.
 //!
-//! The ledger is written first and the file of the channel after it, so a file may be one behind: then it is written anew
-//! from what the ledger has. It can't be ahead, nor further behind, unless somebody restored or removed one of the two. A
-//! file that is ahead is told to the ledger, as else an older serial could come again; one that is behind is not in force,
-//! and `catch_up.rs` asks for what is.
+//! The ledger is written before the file of the channel. So a file may be one command behind, and is then written again from
+//! the ledger. Another difference means that a user restored or removed one of the two. A newer file is recorded in the
+//! ledger, so that no older serial can return. An older file is not in force, and `desired_state_sync.rs` fetches the
+//! latest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::assignment::{Assignment, Channel, record};
 use crate::agent::durable::state::DurableState;
 use crate::agent::jitter;
 
-/// After a start, assignments are first applied within this time: hosts that were switched on together spread.
+/// The time over which hosts that start together spread their first runs.
 const AFTER_START: Duration = Duration::from_secs(5);
 
-/// What the ledger has of commands without an end: of each channel the one that was accepted last.
+/// Returns the assignments in the ledger without an end: of each channel the latest accepted one.
 fn to_redo<R>(
     durable: &DurableState,
     accepted: &BTreeMap<String, ChannelPosition>,
@@ -38,10 +38,10 @@ where
     named.collect()
 }
 
-/// The channels as they stand.
+/// Returns the channels at the start.
 ///
 /// # Errors
-/// When what must be written can't be.
+/// When a file or the ledger cannot be written.
 pub(super) fn channels<R>(
     store: &DesiredStateStore,
     mut found: BTreeMap<String, ChannelRecord>,
@@ -65,7 +65,7 @@ where
             let good = good.filter(|_| latest.assign().is_some());
             if file.is_none_or(|kept| kept.latest != latest.command.envelope()) {
                 store.write(&name, &record(&latest, good.as_deref()))?;
-                tracing::info!(channel = name, id = %latest.command.id, "stands: it was accepted when the agent ended");
+                tracing::info!(channel = name, id = %latest.command.id, "restored the assignment from the ledger");
             }
             channels.insert(name, Channel::new(latest, good, false, due));
             continue;
@@ -76,11 +76,11 @@ where
                 Some(state) if accepted.get(&name).is_some_and(|last| order(last) > order(&state)) => {
                     tracing::error!(
                         channel = name,
-                        "its file is older than the ledger: it is not kept to until the latest is here"
+                        "the file of the channel is older than the ledger: the channel is inactive until the latest assignment arrives"
                     );
                 }
                 Some(state) if accepted.get(&name).is_none_or(|last| order(last) < order(&state)) => {
-                    tracing::error!(channel = name, "its file is newer than the ledger, which is told");
+                    tracing::error!(channel = name, "the file of the channel is newer than the ledger: recorded in the ledger");
                     durable.accept(&verified, None)?;
                     channels.insert(name, Channel::new(Assignment::of(Arc::new(verified)), good, false, due));
                 }
@@ -89,11 +89,11 @@ where
                 }
             },
             (Err(refusal), Some(good)) => {
-                tracing::error!(channel = name, why = refusal.message, "the latest of the channel is not kept to any more");
+                tracing::error!(channel = name, why = refusal.message, "the latest assignment is rejected now: the last good one stays active");
                 channels.insert(name, Channel::new(Arc::clone(&good), Some(good), false, due));
             }
             (Err(refusal), None) => {
-                tracing::error!(channel = name, why = refusal.message, "the channel is not kept to any more");
+                tracing::error!(channel = name, why = refusal.message, "the assignment is rejected now: the channel is inactive");
             }
         }
     }

@@ -3,8 +3,9 @@
 //! The gate opens when the previous wave succeeded, no operator halts the job, and the error budget is not exhausted. It
 //! reads the stream of rollouts by direct gets, without a consumer. The operator's process is not needed.
 //!
-//! Time begins nothing: a wave begins by successes of the previous one, which its witnesses signed with the keys that the
-//! command names. An unreadable stream keeps the gate closed. A witness that stays silent for longer than its wave may
+//! Time alone begins no wave. A wave begins after successes of the previous one, which the witnesses signed with the
+//! keys that
+//! the command names. An unreadable stream keeps the gate closed. A witness that stays silent for longer than its wave may
 //! take has failed. That time is measured while the stream can be read and the job is not halted, by a monotonic clock.
 
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ use super::overrides::Overrides;
 
 /// Most failed nodes that a message names.
 const MAX_NAMED: usize = 3;
-/// Longest time between two looks that counts as watching: after a longer gap the node did not watch meanwhile.
+/// Longest time between two looks that counts as watching. After a longer gap the node did not watch meanwhile.
 const MAX_GAP: Duration = Duration::from_secs(60);
 
 /// The answer of the gate.
@@ -39,7 +40,7 @@ pub(in crate::agent) enum RolloutTurn {
     Begin,
     /// This node waits, for this reason. Ask again after [`poll_interval`].
     Wait(String),
-    /// The job is halted, by these signers and for this reason. [`Overrides::watch`] tells of a change.
+    /// The job is halted, by these signers and for this reason. [`Overrides::watch`] reports a change.
     Halted(String),
     /// The stream of rollouts cannot be read, for this reason. Ask again after a pause.
     Unknown(String),
@@ -150,8 +151,8 @@ impl RolloutProgress {
         Ok(turn)
     }
 
-    /// Reads which witnesses of the previous wave succeeded: up to the first that did not yet, or all of them once they
-    /// are late.
+    /// Reads which witnesses of the previous wave succeeded: up to the first without a success, or all of them once they are
+    /// late.
     async fn read_successes(
         &mut self,
         command: &Verified<Command>,
@@ -180,8 +181,8 @@ impl RolloutProgress {
         Ok(())
     }
 
-    /// Evaluates the previous wave. It failed as soon as it cannot succeed any more. It ended when every witness answered
-    /// or is late.
+    /// Evaluates the previous wave. The wave failed as soon as too few witnesses can succeed. It ended when every witness
+    /// answered or is late.
     fn evaluate_wave(&self, waves: &RolloutPlan, wave: usize, before: &Wave, late: bool) -> RolloutTurn {
         let names = || before.witnesses.iter().map(|witness| &witness.node);
         let silent: Vec<&str> =
@@ -202,7 +203,7 @@ impl RolloutProgress {
         }
         if (self.failed.len() + silent.len()) as u64 > waves.max_failed.max(before.witnesses.len() as u64 - before.min_ok) {
             return RolloutTurn::Over(format!(
-                "the error budget of {} is spent: {} stayed silent",
+                "the error budget of {} is exhausted: {} stayed silent",
                 waves.max_failed,
                 few(&silent)
             ));
@@ -257,7 +258,8 @@ impl RolloutProgress {
         Ok(self.budget_exhausted(plan))
     }
 
-    /// Returns true when a failure of this node counts. A node that the command does not name has no say. Only the nodes
+    /// Returns true when a failure of this node counts. A failure of a node outside of the target does not count. Only
+    /// the nodes
     /// themselves know the members of a group.
     fn counts(&self, command: &Command, name: &NodeId) -> bool {
         let is_target = match command.to.selector() {
@@ -270,7 +272,7 @@ impl RolloutProgress {
     fn budget_exhausted(&self, plan: &RolloutPlan) -> Option<String> {
         let max = plan.max_failed;
         let names: Vec<&str> = self.failed.iter().map(NodeId::as_str).collect();
-        (self.failed.len() as u64 > max).then(|| format!("the error budget of {max} is spent: {} failed first", few(&names)))
+        (self.failed.len() as u64 > max).then(|| format!("the error budget of {max} is exhausted: {} failed first", few(&names)))
     }
 }
 
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(rollout.budget_exhausted(&waves), None);
         assert!(!rollout.counts(&command, &name("a")) && rollout.counts(&command, &name("b")), "each node counts once");
         rollout.failed.push(name("b"));
-        assert_eq!(rollout.budget_exhausted(&waves).unwrap(), "the error budget of 1 is spent: a, b failed first");
+        assert_eq!(rollout.budget_exhausted(&waves).unwrap(), "the error budget of 1 is exhausted: a, b failed first");
         command.to = Target::nodes(vec![name("a")]);
         assert!(!RolloutProgress::default().counts(&command, &name("b")), "it was not asked");
     }
@@ -329,7 +331,7 @@ mod tests {
             (&["a"], &[], 2, 0, true, "1 of the 2 nodes of wave 1 that must succeed did, and b stayed silent"),
             (&["a"], &[], 1, 1, false, waits),
             (&["a"], &[], 1, 1, true, ""),
-            (&["a"], &["c"], 1, 1, true, "the error budget of 1 is spent: b stayed silent"),
+            (&["a"], &["c"], 1, 1, true, "the error budget of 1 is exhausted: b stayed silent"),
             // A failure within the budget is no success.
             (&["a"], &["b"], 1, 1, false, ""),
             (&[], &["a", "b"], 1, 2, false, "0 of the 1 nodes of wave 1 that must succeed did"),

@@ -82,7 +82,7 @@ impl HealthGates {
         checkpoint(Checkpoint::LookOwed);
     }
 
-    /// Completes a gate whose result is in the outbox, or that makes no sense any more.
+    /// Completes a gate whose result is in the outbox, or that is obsolete.
     pub(in crate::agent) fn complete(&self, id: Uuid) {
         if lock(&self.pending).remove(&id).is_some() {
             // The result reaches the disk first, also before a power cut. The next agent repeats a gate that stays here.

@@ -80,7 +80,7 @@ impl RolloutState {
         Self { overrides, gate, health_gates, queue: Arc::default(), results }
     }
 
-    /// Schedules the health gate of a command that ended well, if the rollout wants one.
+    /// Schedules the health gate of a successful command, if the rollout wants one.
     ///
     /// Called before the result is persisted: after a crash in between, no result reports a success.
     pub(in crate::agent) fn schedule_health_gate(&self, command: &Verified<Command>, result: &CommandResult) {

@@ -1,6 +1,6 @@
-//! The operators' `halt` and `resume` of jobs, as far as this node read them, also before its start.
+//! The operators' `halt` and `resume` of jobs, as far as this node knows them, also from before its start.
 //!
-//! A newer override always counts, in whatever order they arrive.
+//! The newer override counts, in whatever order they arrive.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ impl Override {
         Some((job, Self { issued: command.issued, id: command.id, halted, by, reason: command.reason.clone() }))
     }
 
-    /// Returns true when this override counts over `other`. Ids have a time too, and decide between two of one moment.
+    /// Returns true when this override counts over `other`: by time, then by id, which has a time too.
     fn is_after(&self, other: &Self) -> bool {
         (self.issued, self.id) > (other.issued, other.id)
     }
@@ -61,7 +61,7 @@ impl Overrides {
     /// Writes the overrides to disk.
     ///
     /// # Errors
-    /// When the disk takes nothing: the overrides count all the same.
+    /// When the disk cannot be written. The overrides count all the same.
     pub(super) fn persist(&self) -> Result<(), StoreError> {
         self.store.write(&lock(&self.latest))?;
         checkpoint(Checkpoint::WordKept);
@@ -102,7 +102,7 @@ impl Overrides {
         lock(&self.latest).get(&job).filter(|latest| latest.halted).map(Override::sentence)
     }
 
-    /// Wakes the waiting commands: another condition of their turn has changed.
+    /// Wakes the waiting commands, because another condition of their turn has changed.
     pub(in crate::agent) fn wake(&self) {
         self.changed.send_replace(());
     }

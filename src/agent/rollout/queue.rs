@@ -1,7 +1,7 @@
 //! The rollout queue: commands in waves, from their acceptance until their turn.
 //!
-//! A command in here takes no place in the queue of the executor, so that other commands run meanwhile. The ledger has
-//! everything that must survive: this is only memory.
+//! A command in here takes no place in the queue of the executor, so that other commands run meanwhile. The queue is only
+//! memory: the ledger has everything that must survive.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ use super::gate::{RolloutProgress, RolloutTurn, poll_interval};
 /// Most waiting commands: more rollouts at a time than an operator can follow, and few enough for memory
 /// (64 envelopes of at most 64 KiB). As many more that are halted take no place.
 const LIMITS: QueueLimits = QueueLimits { all: 64, each: 32 };
-/// Longest pause before a halted command asks again, and before the clock is read again.
+/// Longest pause before a halted command asks the gate again, and before the clock is read again.
 const POLL: Duration = Duration::from_secs(30);
 /// Nodes that reconnect together spread over this time.
 const SPREAD: Duration = Duration::from_secs(1);
@@ -166,7 +166,7 @@ impl RolloutScheduler {
         }
     }
 
-    /// Returns soon after a reconnect; never while there is a connection.
+    /// Returns soon after a reconnect. Never returns while there is a connection.
     async fn reconnected(&self) {
         let mut link = self.bus.watch();
         if self.bus.is_connected() || link.wait_for(|link| link.connected).await.is_err() {
@@ -188,13 +188,14 @@ impl RolloutScheduler {
             RolloutTurn::Halted(halted) => return self.halted(job, format!("{halted}; not resumed by {at}")),
             RolloutTurn::Unknown(why) => format!("cannot ask until {at} whether the command may begin: {why}"),
             RolloutTurn::Wait(why) => return self.halted(job, format!("{why}, until {at}")),
-            _ => format!("the command could begin until {at}"),
+            _ => format!("the command expired at {at}"),
         };
         self.not_run(job, CommandOutcome::Expired, (RejectionCode::Expired, why))
     }
 
-    /// Decides about a command that the queue of the executor returns. After a long wait behind another run, the gate is
-    /// asked once more.
+    /// Decides about a command that the queue of the executor returns. After a long wait behind another run, the gate
+    /// is asked
+    /// again.
     pub(in crate::agent) async fn decide(&self, job: &Job) -> QueueDecision {
         if job.command.options.waves.is_none() || matches!(job.kind, JobKind::HealthCheck) {
             return QueueDecision::Begin;
@@ -216,7 +217,7 @@ impl RolloutScheduler {
 
     /// Completes the health gate of a command after its hold, if the rollout wants one.
     ///
-    /// An agent that dies meanwhile does so after its next start: the gate is on disk.
+    /// When the agent ends before, the next start completes the gate: the gate is on disk.
     pub(in crate::agent) fn complete_later(&self, job: &Job, result: &CommandResult) {
         let is_witness = self.rollouts.results.is_witness(&job.command);
         if self.rollouts.health_gates.is_wanted(&job.command, result, is_witness) {

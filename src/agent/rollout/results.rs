@@ -61,7 +61,7 @@ impl RolloutResults {
         let rejected = |code: RejectionCode| result.code.as_deref() == Some(code.as_str());
         let counts = match result.outcome {
             CommandOutcome::Failed | CommandOutcome::Interrupted => true,
-            // The limits of the host would have rejected the command from the beginning.
+            // A command outside of the limits of the host would have been rejected from the beginning.
             CommandOutcome::Refused => {
                 rejected(RejectionCode::BadArtifact) || rejected(RejectionCode::Storage) || rejected(RejectionCode::PlanChanged)
             }

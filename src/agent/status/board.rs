@@ -16,23 +16,23 @@ use crate::wire::report::{AssignmentStatus, ChannelPosition, FailingResource};
 pub(in crate::agent) enum AlarmKind {
     /// The state directory cannot be written.
     Disk,
-    /// Something of the state was lost.
+    /// A part of the state was lost.
     State,
-    /// Results are not stored by the server.
+    /// The server does not store results.
     Reports,
-    /// Events are not stored by the server.
+    /// The server does not store events.
     Events,
-    /// That this node failed a rollout is not stored by the server.
+    /// The server does not store the failure of this node in a rollout.
     Rollouts,
     /// The connection lost messages.
     Connection,
-    /// The trust bundle is over its time, or will soon be.
+    /// The trust bundle has expired, or will soon expire.
     Trust,
     /// The next trust bundle cannot be fetched, or is rejected.
     Succession,
     /// The clock is wrong.
     Clock,
-    /// The clock and the server's are far apart.
+    /// The clocks of this host and of the server differ too much.
     ServerClock,
     /// Another agent uses the id of this node.
     Identity,
@@ -40,7 +40,7 @@ pub(in crate::agent) enum AlarmKind {
     Channels,
     /// The stream of desired state differs from the assignments of this node.
     Divergence,
-    /// The server does not let this node listen for commands to it or to its groups.
+    /// The server denies this node the subscription to its commands, or to those of its groups.
     Permissions,
     /// The data of the host cannot be read.
     Data,
@@ -133,7 +133,7 @@ impl StatusBoard {
         }
     }
 
-    /// Raises the alarm, or clears it without a text.
+    /// Raises an alarm with a text. Clears the alarm without a text.
     pub(in crate::agent) fn set(&self, kind: AlarmKind, text: Option<String>) {
         match text {
             Some(text) => self.raise(kind, text),
@@ -141,7 +141,7 @@ impl StatusBoard {
         }
     }
 
-    /// Raises the alarm when the disk does not take durable state.
+    /// Raises the alarm of the disk when durable state cannot be written.
     ///
     /// The heartbeat clears the alarm: a small record may still fit where the next one does not.
     pub(in crate::agent) fn report_storage_error<T>(&self, written: Result<T, StoreError>) -> Option<T> {

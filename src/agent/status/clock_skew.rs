@@ -1,8 +1,8 @@
-//! The clock of this host against the server's. What decides about the time of commands is the host's own clock, so one
-//! that is wrong refuses everything, or takes what is over: better told before.
+//! Clock skew: the difference between the clocks of this host and of the server. The host's own clock decides about the time
+//! of commands. A wrong clock rejects every command, or accepts expired ones, so that the skew is an alarm.
 //!
-//! The server writes the time on what it stores. The last state of this node is there with the time at which this host
-//! said it, so the two can be compared without anybody asking for the time.
+//! The server stores each message with its own time. The last state of this node in the stream has both times: the time of
+//! the host at its publication, and the time of the server. No message asks for the time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::wire::NodeState;
 use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
 
-/// How far apart they may be: half of what commands allow for. The way of a message counts into it.
+/// Largest skew without an alarm: half of the skew that commands allow for. The way of a message counts into it.
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(15);
-/// Between two looks, and some more.
+/// Shortest pause between two checks.
 const EVERY: Duration = Duration::from_secs(600);
-/// After a look that said that the clock is wrong: somebody is about to repair it.
+/// Pause after a check that found a wrong clock: an operator may be repairing it.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Looks from time to time, for ever. A server that does not let the node read its own state takes nothing else from it.
+/// Checks from time to time, until the agent ends. A server that denies reading the own state affects nothing else.
 pub(in crate::agent) async fn run(identity: Arc<Identity>, status: Arc<StatusBoard>, bus: Bus) {
     let mut link = bus.watch();
     let (stream, subject) = (identity.subjects.stream("STATE"), identity.subjects.state(&identity.node));
@@ -45,9 +45,9 @@ pub(in crate::agent) async fn run(identity: Arc<Identity>, status: Arc<StatusBoa
     }
 }
 
-/// What the last state of this agent says about the clock; none when it can't be had.
+/// Returns the result of comparing the last state of this agent; none without a usable state.
 async fn last(identity: &Identity, bus: &Bus, stream: &str, subject: &str) -> Option<Option<String>> {
-    // Said a moment ago, at the connection: it may not be stored yet, or be that of an agent before this one.
+    // The last state was published a moment ago: it may not be stored yet, or may come from an earlier agent.
     for attempt in 1..=5 {
         tokio::time::sleep(Duration::from_millis(500) + jitter::backoff(attempt)).await;
         match bus.last_on(stream, subject).await {
@@ -57,7 +57,7 @@ async fn last(identity: &Identity, bus: &Bus, stream: &str, subject: &str) -> Op
             },
             Ok(_) => {}
             Err(error) => {
-                tracing::debug!(error = %crate::diag::chain(&error), "the clock is not compared with the server's");
+                tracing::debug!(error = %crate::diag::chain(&error), "cannot compare the clock with the server's");
                 return None;
             }
         }
@@ -65,14 +65,14 @@ async fn last(identity: &Identity, bus: &Bus, stream: &str, subject: &str) -> Op
     None
 }
 
-/// What is wrong when a message that this host made at `said` was stored at `stored`.
+/// Returns the text of the alarm for a message that this host made at `said` and the server stored at `stored`.
 fn compare(said: Timestamp, stored: Timestamp) -> Option<String> {
     let ahead = said.duration_since(stored);
     if ahead.abs() < MAX_SKEW {
         return None;
     }
     let direction = if ahead.is_negative() { "behind" } else { "ahead of" };
-    // Rounded, so that it is the same trouble at the next look.
+    // Rounded, so that the next check finds the same text.
     let seconds = ahead.abs().as_secs();
     let apart = match seconds {
         0..120 => format!("{} s", seconds / 5 * 5),

@@ -1,4 +1,4 @@
-//! What is counted from the start of the agent on, for those who watch it. Nothing depends on it.
+//! Counters since the start of the agent, for monitoring. Nothing depends on them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::wire::CommandResult;
 use crate::wire::agent_status::AgentCounters;
 
-/// The longest text of a refusal that is kept.
+/// Most characters of the last rejection that is kept.
 const REFUSAL: usize = 300;
 
 /// The counters, shared by reference.
@@ -15,7 +15,7 @@ pub(in crate::agent) struct Counters(Mutex<AgentCounters>);
 
 impl Counters {
     fn held(&self) -> MutexGuard<'_, AgentCounters> {
-        // Numbers: a panic elsewhere leaves them as good as they were.
+        // Numbers only: a panic of another thread leaves them valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -35,7 +35,7 @@ impl Counters {
         self.held().not_selected += 1;
     }
 
-    /// A command was not taken. The codes are ours and few, whoever sends.
+    /// Counts a rejected command by its rejection code. The codes are a fixed set, whatever a sender sends.
     pub(in crate::agent) fn command_rejected(&self, done: &CommandResult) {
         let code = done.code.clone().unwrap_or_default();
         let mut text = format!("{code}: {}", done.message.as_deref().unwrap_or_default());
@@ -46,26 +46,26 @@ impl Counters {
         *counts.refused.entry(code).or_default() += 1;
     }
 
-    /// So many registrations were left out that no known node signed.
+    /// Counts registrations that were dropped because no known node signed them.
     pub(in crate::agent) fn unsigned_registrations(&self, dropped: usize) {
         *self.held().refused.entry("unsigned_registration".to_owned()).or_default() += dropped as u64;
     }
 
-    /// Looking at a message took this long.
+    /// Records the time that the verification of a message took.
     pub(in crate::agent) fn verified_in(&self, took: Duration) {
         self.held().intake_seconds += took.as_secs_f64();
     }
 
-    /// An accepted command ended.
+    /// Counts an accepted command that ended.
     pub(in crate::agent) fn command_ended(&self, done: &CommandResult, took: Duration) {
-        // The name of the state, as messages have it.
+        // The name of the outcome, as messages have it.
         let state = serde_json::to_value(done.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
         let mut counts = self.held();
         *counts.ended.entry(state.unwrap_or_default()).or_default() += 1;
         counts.run_seconds += took.as_secs_f64();
     }
 
-    /// The server stored a message: its kind is the last word of its subject.
+    /// Counts a message that the server stored. The last token of its subject is its kind.
     pub(in crate::agent) fn published(&self, subject: &str) {
         let kind = subject.rsplit('.').next().unwrap_or_default().to_owned();
         *self.held().published.entry(kind).or_default() += 1;

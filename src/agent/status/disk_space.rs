@@ -1,20 +1,20 @@
-//! Whether the file system of the state directory has room left: said before it is too late.
+//! The free space on the file system of the state directory, for an alarm before the disk is full.
 
 use std::path::Path;
 
 use crate::host::kernel::{self, Space};
 
-/// Below this a file system is nearly full: the outbox alone may want as much.
+/// Free bytes below which a file system is nearly full: the outbox alone may need as many.
 const FLOOR: u64 = 64 << 20;
-/// On a small one, the part of it below which it is: one in so many.
+/// The part of a small file system below which it is nearly full: a twentieth of its bytes or inodes.
 const SMALL: u64 = 20;
-/// As many files are created by a run that unpacks something.
+/// Free inodes below which a file system is nearly full: a run that unpacks an archive may create as many files.
 const INODES: u64 = 1000;
 
-/// What is wrong with the room for the state, if anything; `before` says that it was wrong at the last look, and makes
-/// it wrong until there is clearly more.
+/// Returns the text of the alarm about too little space. `before` is true while the alarm is raised.
+/// The limits are then higher, so that the alarm ends only with clearly more space.
 pub(in crate::agent) fn look(state_dir: &Path, before: bool) -> Option<String> {
-    // That nothing can be said is no alarm: a disk that takes nothing is noticed when it is written to.
+    // An unreadable file system raises no alarm here: the next write to the disk fails and raises one.
     let space = kernel::space(state_dir).ok()?;
     low(&space, before).map(|what| format!("{what} on the file system of {}", state_dir.display()))
 }
@@ -26,7 +26,7 @@ fn low(space: &Space, before: bool) -> Option<String> {
         let floor = if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) };
         return Some(format!("less than {floor} are free"));
     }
-    // Some file systems have no fixed number of inodes, and say that they have none.
+    // A file system without a fixed number of inodes reports a total of zero.
     (space.inodes_total > 0 && space.inodes_free < more(inodes)).then(|| format!("less than {inodes} inodes are free"))
 }
 

@@ -1,7 +1,6 @@
-//! The facts for the `where` of commands: gathered when one asks, and kept for a while, as are the answers.
+//! The cache of facts and evaluated filters (`where`) of commands. Facts are gathered on demand.
 //!
-//! Gathering and evaluating take time, so that neither is done on the agent's own thread: it looks for an answer, and has
-//! one made on another thread where there is none.
+//! Gathering and evaluating take time, and run on a background thread. The agent's own thread only looks into the cache.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,23 +14,23 @@ use crate::template::Scope;
 /// Gathers the facts of this host, anew each time.
 type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// How old facts and answers may be that decide whether a command is for this node. Runs gather their own facts.
+/// Longest age of facts and answers that decide whether a command selects this node. Runs gather their own facts.
 const FRESH: Duration = Duration::from_secs(60);
-/// Answers that are kept: more different expressions than a fleet uses in a minute.
+/// Most cached answers: more expressions than a fleet uses in a minute.
 const ANSWERS: usize = 256;
-/// Memory for the values of one expression: enough for all facts several times.
+/// Most memory for the values of one expression, in bytes: enough for all facts several times.
 const VALUES: usize = 8 << 20;
-/// Time for one expression. An honest one takes less than a millisecond.
+/// Longest time for one expression. A normal one takes less than a millisecond.
 const TIME: Duration = Duration::from_secs(1);
 
-/// Facts, gathered not too often: a burst of commands must not become a burst of that.
+/// A cache of facts: a burst of commands gathers them once.
 pub(in crate::agent) struct FactsCache {
     gather: Facts,
     last: Mutex<Option<(Instant, Arc<Value>)>>,
     answers: Mutex<HashMap<String, (Instant, Answer)>>,
 }
 
-/// Whether an expression holds; or why it can't be evaluated.
+/// The value of a filter, or the reason why it cannot be evaluated.
 pub(in crate::agent) type Answer = Result<bool, String>;
 
 impl FactsCache {
@@ -44,18 +43,18 @@ impl FactsCache {
         if let Some((_, facts)) = last().as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Arc::clone(facts);
         }
-        // Not under the lock: nobody waits for what is being gathered.
+        // Not under the lock: other readers must not wait for the gathering.
         let facts = Arc::new((self.gather)());
         *last() = Some((Instant::now(), Arc::clone(&facts)));
         facts
     }
 
-    /// Gathers the facts anew. Takes its time, and so belongs on a thread that may wait.
+    /// Gathers the facts anew. May block.
     pub(in crate::agent) fn gather(&self) -> Value {
         (self.gather)()
     }
 
-    /// Evaluates an expression on a thread that may wait.
+    /// Evaluates an expression on a thread that may block.
     ///
     /// # Errors
     /// When the expression cannot be evaluated.
@@ -69,19 +68,19 @@ impl FactsCache {
         })
     }
 
-    /// Forgets facts and answers. The next question gathers anew.
+    /// Forgets facts and answers. The next evaluation gathers anew.
     pub(in crate::agent) fn forget(&self) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The answer that was found a while ago. Never waits.
+    /// Returns the cached answer, if there is one. Never blocks.
     pub(in crate::agent) fn answer(&self, expression: &str) -> Option<Answer> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.get(expression).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, answer)| answer.clone())
     }
 
-    /// Keeps an answer.
+    /// Caches an answer.
     pub(in crate::agent) fn note(&self, expression: &str, answer: Answer) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= ANSWERS {
@@ -90,17 +89,17 @@ impl FactsCache {
         answers.insert(expression.to_owned(), (Instant::now(), answer));
     }
 
-    /// Whether an expression over facts holds here. Takes its time, and so belongs on a thread that may wait.
+    /// Evaluates an expression over the facts of this host. May block.
     ///
     /// # Errors
-    /// When it can't be evaluated, in words.
+    /// When the expression cannot be evaluated, with the reason.
     pub(in crate::agent) fn evaluate(&self, expression: &str) -> Answer {
         let facts = self.facts();
         let until = Instant::now() + TIME;
         let budget = EvaluationBudget::of(VALUES).until(Arc::new(move || Instant::now() >= until));
         let scope = Scope::restricted(Arc::new(move || facts.as_ref().clone())).with_budget(budget);
         let answer = match scope.condition(expression) {
-            // Nodes differ in the facts that they have: where one is missing, nothing can be said of it.
+            // Nodes differ in their facts: a comparison with a missing fact is false.
             Err(error) if error.is_missing_key() => Ok(false),
             answer => answer.map_err(|error| error.to_string()),
         };
@@ -154,7 +153,7 @@ mod tests {
             let why = known.evaluate(expression).unwrap_err();
             let expected = ["take more than 8 MiB", "too much work", "the run is over", "memory budget", "steps"];
             assert!(expected.iter().any(|part| why.contains(part)), "{expression}: {why}");
-            // No measurement: without a bound each of them takes minutes, and gigabytes.
+            // No measurement: without a limit each expression takes minutes, and gigabytes.
             assert!(began.elapsed() < Duration::from_secs(30), "{expression}: {:?}", began.elapsed());
         }
     }

@@ -1,7 +1,7 @@
-//! The heartbeat: the state of the node, said on its own subject, every so often and on change.
+//! The heartbeat: publishes the node state on its own subject, at an interval and on change.
 //!
-//! What others say on that subject is heard too: a state with another boot id means that two hosts
-//! share one node id, as clones of one machine do.
+//! The task also receives the states on that subject. A state with another boot id means that two hosts have the same node
+//! id, as clones of one machine do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,18 +28,18 @@ use crate::agent::durable::state_loss;
 use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
 
-/// Changes that come closer than this are said together.
+/// The time for which changes are collected into one state.
 const GATHER: Duration = Duration::from_millis(100);
-/// Changes of what runs and waits alone are said this late: a command that is done by then is told of with its end, in one
-/// message instead of two.
+/// Delay of changes of running and waiting commands alone. A command that ends within this time is reported with its end,
+/// in one message instead of two.
 const BUSY: Duration = Duration::from_secs(2);
-/// What a whole fleet was told at once, it says over this time: answers to commands come first.
+/// The time over which a fleet spreads its states after a change for all nodes: answers to commands go first.
 const SPREAD: Duration = Duration::from_millis(400);
 
-/// How long before its end a trust bundle is said to end: time enough for people to meet and sign the next one.
+/// Time of the alarm before a trust bundle expires: enough for people to meet and sign the next bundle.
 const NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// No clock of a host that works is before this: the program is younger.
+/// Earliest plausible time of a clock: the program is younger.
 const NO_EARLIER: &str = "2026-01-01T00:00:00Z";
 
 /// The handles of the heartbeat.
@@ -54,16 +54,16 @@ pub(in crate::agent) struct HeartbeatHandles {
     pub(in crate::agent) node_state: NodeStateSource,
 }
 
-/// Says the state until `stop`; the last state is the caller's to say.
+/// Publishes the state until `stop`. The caller publishes the last state.
 pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop: watch::Receiver<bool>) {
-    // Not being allowed to listen to itself costs only the detection of a twin.
+    // Without the permission to subscribe only the detection of a duplicate node id is missing.
     let own = handles.identity.subjects.state(&handles.identity.node);
     let own = bus.subscribe(own.as_str()).await.ok();
     let mut task = Task { twin: None, looked: None, own, handles, bus };
     let mut standing = task.handles.status.watch();
     let mut link = task.bus.watch();
     let mut settings = task.handles.settings.watch();
-    // Spread from the start: a fleet that was switched on together does not beat together.
+    // Spread from the start: nodes that start together do not send their heartbeats together.
     let mut due = Instant::now() + jitter::random_delay(task.handles.settings.now().heartbeat.get());
     loop {
         task.look();
@@ -71,8 +71,8 @@ pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop:
         let said = standing.borrow_and_update().clone();
         let mut busy: Option<Instant> = None;
         loop {
-            // Cancel-safe, all of them: watches keep their last value, a sleep that is dropped is made anew
-            // from `due`, and `Inbox::next` loses nothing.
+            // Cancel-safe: watches keep their last value, a dropped sleep is made anew from `due`, and `Inbox::next` loses
+            // nothing.
             tokio::select! {
                 _ = stop.changed() => return,
                 () = tokio::time::sleep_until(busy.map_or(due, |busy| busy.min(due)).into()) => {
@@ -90,7 +90,7 @@ pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop:
                     busy.get_or_insert_with(|| Instant::now() + BUSY + jitter::random_delay(SPREAD));
                 },
                 changed = settings.changed() => if changed.is_ok() {
-                    // The state has the groups and the interval, and the next one may be due sooner.
+                    // The state has the groups and the interval, and the next heartbeat may be due sooner.
                     due = due.min(Instant::now() + task.handles.settings.now().heartbeat.get());
                     break;
                 },
@@ -112,13 +112,13 @@ struct Task {
     handles: HeartbeatHandles,
     bus: Bus,
     own: Option<Inbox>,
-    /// When another agent last spoke as this node.
+    /// The time of the last state of another agent with this node id.
     twin: Option<Instant>,
-    /// When it was looked whether there is room: a change of state is no reason to look again.
+    /// The time of the last check of the disk space: a change of the node state needs no new check.
     looked: Option<Instant>,
 }
 
-/// What tells one agent from another, out of a [`NodeState`](crate::wire::NodeState): mostly its own words come back.
+/// The origin of a [`NodeState`](crate::wire::NodeState), to tell agents apart. Most states are this agent's own.
 #[derive(Deserialize)]
 struct HeartbeatOrigin {
     node: NodeId,
@@ -132,19 +132,19 @@ impl Task {
         let Ok(state) = serde_json::from_slice::<HeartbeatOrigin>(&message.payload) else { return };
         if state.boot != self.handles.identity.boot && state.alive {
             self.twin = Some(Instant::now());
-            let what = format!("another agent says it is node {}: on host \"{}\"", state.node, state.hostname);
+            let what = format!("another agent uses the node id {}: on host \"{}\"", state.node, state.hostname);
             self.handles.status.raise(AlarmKind::Identity, what);
         }
     }
 
-    /// Looks at what no event tells of.
+    /// Checks the conditions that no event reports.
     fn look(&mut self) {
         let node = &self.handles;
         if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings.now().heartbeat.get()) {
             self.twin = None;
             node.status.clear(AlarmKind::Identity);
         }
-        // Also without a command: a node that can accept nothing says so before it is asked.
+        // Also without a command: a node that cannot accept commands reports that before the first one.
         node.status.report_storage_error(node.durable.verify_path());
         if node.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Disk)) {
             match node.durable.probe() {
@@ -159,20 +159,20 @@ impl Task {
         }
         let now = node.identity.now();
         let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
-        node.status.set(AlarmKind::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));
+        node.status.set(AlarmKind::Clock, wrong.then(|| format!("the clock of this host is wrong: it shows {now}")));
         node.status.set(AlarmKind::State, state_loss::alarm(&node.trust.current(), &node.durable, now));
         node.status.set(AlarmKind::Trust, overdue(&node.trust.current(), node.durable.monotonic_now(now)));
         node.status.set(AlarmKind::Permissions, unheard(node, &self.bus.unheard()));
         let counters = self.bus.counters();
         let lost = counters.slow_consumers;
-        let lost = (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken"));
-        // It may be brought up to date under this agent, which then finds it good at its next beat.
+        let lost = (lost > 0).then(|| format!("lost messages {lost} times: they arrived faster than they were read"));
+        // The program may be upgraded under this agent, which then finds the new file at its next heartbeat.
         let old = self.bus.check_version().err().filter(|error| matches!(error, TransportError::TooOld(_)));
         node.status.set(AlarmKind::Connection, old.map(|error| error.to_string()).or(lost));
     }
 }
 
-/// Which commands this node can't hear, as the server does not let it subscribe.
+/// Returns the text of the alarm about denied subscriptions of commands.
 fn unheard(node: &HeartbeatHandles, refused: &BTreeSet<String>) -> Option<String> {
     let settings = node.settings.now();
     let heard = |groups: &[String]| -> BTreeSet<String> {
@@ -188,24 +188,24 @@ fn unheard(node: &HeartbeatHandles, refused: &BTreeSet<String>) -> Option<String
         return None;
     }
     Some(format!(
-        "the server does not let this node hear commands for {}: its permissions need them (`ensign fleet init --print-permissions`), and \
-         the agent a restart then",
+        "the server denies this node the commands for {}; hint: add the permissions that \
+         `ensign fleet init --print-permissions` prints, and restart the agent",
         missing.join(", ")
     ))
 }
 
-/// What is wrong with the time of the trust bundle in force.
+/// Returns the text of the alarm about the expiry of the trust bundle in force.
 fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
     if trust.is_before_first() {
         return Some(
-            "there is no trust bundle yet: no command is accepted before version 1 comes from the stream, signed by the root \
+            "no trust bundle yet: no command is accepted until version 1 arrives from the stream, signed by the root \
              keys of the configuration"
                 .to_owned(),
         );
     }
     if trust.is_expired(now) {
         return Some(format!(
-            "the trust bundle expired at {}: nothing new is accepted until the next version comes",
+            "the trust bundle expired at {}: no command is accepted until the next version arrives",
             trust.expires()
         ));
     }
@@ -213,7 +213,7 @@ fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
     soon.then(|| format!("the trust bundle expires at {}", trust.expires()))
 }
 
-/// Says how the node stands now. Not kept when there is no connection: the next one says more.
+/// Publishes the node state. A state without a connection is dropped: the next one has newer facts.
 async fn publish_state(node: &HeartbeatHandles, bus: &Bus) {
     let subject = node.identity.subjects.state(&node.settings.now().node);
     node.publisher.publish_best_effort(bus, subject.as_str(), messages::json(&node.node_state.state(true)), None).await;

@@ -1,5 +1,5 @@
-//! The agent as others on this host see it: for the command line over the socket, and for what the
-//! edge of the program runs beside the agent, as its page for monitoring.
+//! The view of the agent for other processes of this host: for the command line over the socket, and for the monitoring page
+//! that the edge of the program runs beside the agent.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::wire::agent_status::{ConnectionStatus, LimitsStatus, STATUS, TrustSta
 use super::messages;
 use crate::agent::status::board::{AgentSnapshot, AlarmKind};
 
-/// Something that runs beside the agent for as long as it does.
+/// A task that runs beside the agent until the agent ends.
 pub type SidecarTask = fn(StatusView) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The handles of the view.
@@ -38,7 +38,7 @@ pub(in crate::agent) struct ViewHandles {
     pub(in crate::agent) node_state: NodeStateSource,
 }
 
-/// A look at a running agent. Clones look at the same one.
+/// A view of a running agent. Clones share it.
 #[derive(Clone)]
 pub struct StatusView {
     handles: ViewHandles,
@@ -50,7 +50,7 @@ impl StatusView {
         Self { handles, bus }
     }
 
-    /// How the agent stands now.
+    /// Returns the current status of the agent.
     pub fn status(&self) -> AgentStatus {
         status(&self.handles, &self.bus)
     }
@@ -70,13 +70,13 @@ impl StatusView {
         self.handles.settings.watch()
     }
 
-    /// Notes what is wrong with the page for monitoring, or that nothing is.
+    /// Raises the alarm about the monitoring page. Clears it without a text.
     pub fn page_trouble(&self, what: Option<String>) {
         self.handles.status.set(AlarmKind::Http, what);
     }
 }
 
-/// How the agent stands now.
+/// Returns the current status of the agent.
 pub(in crate::agent) fn status(node: &ViewHandles, bus: &Bus) -> AgentStatus {
     let (settings, standing) = (node.settings.now(), node.status.read(Clone::clone));
     let waiting = node.durable.outbox_state();

@@ -1,4 +1,4 @@
-//! Where trust begins on this node: the kept bundle, or the first one from the configuration, or its root keys.
+//! The trust anchor: the kept bundle, or the first bundle of the configuration, or its root keys.
 
 use std::path::{Path, PathBuf};
 
@@ -12,49 +12,49 @@ use crate::wire::envelope::MAX_ENVELOPE;
 /// The name of the kept bundle in the state directory.
 pub(in crate::agent) const BUNDLE_FILE: &str = "trust.json";
 
-/// No bundle to obey.
+/// The lack of a usable trust bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustAnchorError {
-    /// A root key in the configuration is none.
-    #[error("root key {number} of the configuration can't be used")]
+    /// A root key of the configuration is invalid.
+    #[error("cannot use root key {number} of the configuration")]
     Key {
-        /// Which, from 1.
+        /// The number of the key, from 1.
         number: usize,
-        /// Why.
+        /// The reason.
         #[source]
         source: KeyError,
     },
-    /// A bundle that is not accepted.
-    #[error("the trust bundle {} is not accepted", path.display())]
+    /// A bundle that is not valid.
+    #[error("cannot accept the trust bundle {}", path.display())]
     Bundle {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: BundleError,
     },
-    /// It can't be read or kept.
+    /// The file cannot be read or written.
     #[error(transparent)]
     File(#[from] FsError),
 }
 
-/// The bundle in force, without writing anything.
+/// Returns the bundle in force, without writing a file.
 ///
-/// The kept one, unless the configuration names one with a higher version that the pinned roots signed:
-/// a user who can change the configuration of the node is its owner. Where neither is there, the root keys alone: version 1
-/// must then come from the stream, signed by them.
+/// The kept bundle is in force, unless the configuration names one with a higher version that the pinned roots signed: a
+/// user who can change the configuration of the node is its owner. Without either, the root keys alone are in force: the
+/// stream must then deliver version 1, signed by them.
 ///
 /// # Errors
-/// When there is none that is accepted.
+/// When no bundle is valid.
 pub fn load(settings: &Settings) -> Result<TrustedBundle, TrustAnchorError> {
     let kept = persisted(settings)?;
     let named = settings.trust.bundle.as_deref().map(|path| named(settings, path)).transpose();
     match (kept, named) {
         (Some(kept), Ok(Some(named))) if named.version() > kept.version() => Ok(named),
         (Some(kept), Ok(_)) => Ok(kept),
-        // The first bundle served its purpose; that its file is gone or outdated does not stop the node.
+        // The first bundle has done its work: a missing or outdated file does not stop the node.
         (Some(kept), Err(error)) => {
-            tracing::warn!(error = %crate::diag::chain(&error), "the named trust bundle is not used");
+            tracing::warn!(error = %crate::diag::chain(&error), "cannot use the trust bundle of the configuration");
             Ok(kept)
         }
         (None, Ok(Some(named))) => Ok(named),
@@ -63,17 +63,17 @@ pub fn load(settings: &Settings) -> Result<TrustedBundle, TrustAnchorError> {
     }
 }
 
-/// Keeps a bundle for the next start; it is on disk when this returns, also after a power cut.
+/// Writes a bundle for the next start. Returns when the file is synced to disk.
 ///
 /// # Errors
-/// When it can't be written.
+/// When the file cannot be written.
 pub(in crate::agent) fn persist(settings: &Settings, bundle: &TrustedBundle) -> Result<(), StoreError> {
-    // There is nothing to keep of root keys alone: the configuration has them.
+    // Root keys alone need no file: the configuration has them.
     if bundle.is_before_first() {
         return Ok(());
     }
     let path = settings.state_dir.join(BUNDLE_FILE);
-    // Most starts have it already, and must not need room on the disk.
+    // Most starts find the same bundle on disk, and must not need free space.
     if fs::read(&path, MAX_ENVELOPE as u64).is_ok_and(|kept| kept == bundle.envelope()) {
         return Ok(());
     }
@@ -97,7 +97,7 @@ fn persisted(settings: &Settings) -> Result<Option<TrustedBundle>, TrustAnchorEr
     Err(TrustAnchorError::Bundle { path, source })
 }
 
-/// The root keys of the configuration.
+/// Returns the root keys of the configuration.
 fn roots(settings: &Settings) -> Result<Vec<PublicKey>, TrustAnchorError> {
     let keys = (1..).zip(&settings.trust.root);
     keys.map(|(number, text)| text.parse().map_err(|source| TrustAnchorError::Key { number, source })).collect()

@@ -14,9 +14,9 @@ use crate::trust::{NodeLimits, Verifier};
 use super::TrustHandle;
 
 /// The answer to a filter (`where`) that was not evaluated yet.
-const NOT_EVALUATED: &str = "it was not evaluated yet";
+const NOT_EVALUATED: &str = "the filter was not evaluated yet";
 
-/// Lends the [`Verifier`] of this node, as it is at the moment.
+/// Lends the [`Verifier`] of this node, with the current trust bundle and settings.
 #[derive(Clone)]
 pub(in crate::agent) struct CommandVerifier {
     pub(in crate::agent) identity: Arc<Identity>,
@@ -39,8 +39,8 @@ impl CommandVerifier {
         self.verify_with(&condition, work)
     }
 
-    /// Lends the verifier. Returns also the filter that must be evaluated first, if there is one: then the result of
-    /// `work` does not count.
+    /// Lends the verifier. Returns also the filter that must be evaluated first, if there is one. The result of `work` does
+    /// not count then.
     pub(in crate::agent) fn verify_or_filter<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> (T, Option<String>) {
         let unknown = RefCell::new(None);
         let condition = |expression: &str| {

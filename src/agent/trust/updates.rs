@@ -1,10 +1,11 @@
-//! How the next trust bundle takes the place of the one in force.
+//! Trust updates: the next trust bundle replaces the one in force.
 //!
-//! A stream keeps every version under a subject of its own, and the server sends on what it stores. That may get lost,
-//! so the stream is asked as well: after every connect, and now and then. A node that was away takes N+1, N+2, ... one
-//! after the other, each by the roots of the one before; none is left out. No node has a consumer (NATS ADR-31).
+//! A stream keeps every version under a subject of its own, and the server forwards new messages. A forwarded message may
+//! get lost, so the stream is also read, after every connect and from time to time. A node that was away accepts N+1,
+//! N+2, ...
+//! one after the other, each signed by the roots of the previous one. No node has a consumer (NATS ADR-31).
 //!
-//! Order: verified → on disk → in force → said. What is not accepted is published as a refusal, once.
+//! Order: verified → on disk → in force → published. A rejected bundle is published once as a rejection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,15 +33,15 @@ use crate::agent::status::board::AlarmKind;
 use crate::agent::status::messages;
 use crate::agent::trust::anchor;
 
-/// The stream is asked again after this, and up to [`SPREAD`] more.
+/// Shortest pause before the stream is read again; [`SPREAD`] comes on top.
 const POLL: Duration = Duration::from_secs(300);
-/// What keeps a fleet from asking all at once.
+/// Longest extra pause, which spreads the requests of a fleet.
 const SPREAD: Duration = Duration::from_secs(600);
-/// The pause after the stream could not be asked, and as much again at most: a fleet must not storm a sick server.
+/// Pause after a failed read, at most doubled: a fleet must not overload a failing server.
 const AGAIN: Duration = Duration::from_secs(30);
-/// So many messages of the stream are looked at in one go: more than a fleet has versions.
+/// Most messages of the stream that are read in one go: more than a fleet has versions.
 const MOST_SEEN: usize = 256;
-/// So many digests are remembered of what was accepted, and of what was refused.
+/// Most digests that are remembered of accepted and of rejected bundles.
 const REMEMBERED: usize = 64;
 
 /// The handles of the trust updates.
@@ -57,24 +58,24 @@ pub(in crate::agent) struct UpdateHandles {
 }
 
 impl UpdateHandles {
-    /// Puts a bundle in force that is on disk. The executor verifies waiting commands again under it.
+    /// Activates a bundle that is on disk. The executor verifies waiting commands again under it.
     fn activate(&self, next: TrustedBundle) {
         let version = next.version();
         self.trust.replace(next);
         checkpoint(Checkpoint::TrustObeyed);
         self.rollouts.overrides.wake();
-        // A message that the earlier bundle rejected may count under this one.
+        // A message that the earlier bundle rejected may be valid under this one.
         self.desired_state.request_sync();
         tracing::info!(version, "another trust bundle is in force");
-        let message = Some(format!("now obeys version {version}"));
+        let message = Some(format!("now uses version {version} of the trust bundle"));
         self.publisher.post_lifecycle(&LifecycleEvent { message, ..messages::lifecycle(&self.identity, "trust") });
         self.status.change(|snapshot| snapshot.trust = version);
     }
 }
 
-/// Takes bundles for as long as it runs. Whatever it writes it writes between two waits: it may be aborted at any time.
+/// Accepts bundles until the task is aborted. Abort is safe at any time: each write happens between two waits.
 pub(in crate::agent) async fn run(handles: UpdateHandles, bus: Bus) {
-    // Not being allowed to listen costs time only: the stream is asked anyway.
+    // Without the permission to subscribe updates only take longer: the stream is read anyway.
     let mut live = bus.subscribe(handles.identity.subjects.live_trust_versions().as_str()).await.ok();
     let mut link = bus.watch();
     let accepted = Memory::of(handles.trust.current().digest().to_owned());
@@ -86,11 +87,11 @@ pub(in crate::agent) async fn run(handles: UpdateHandles, bus: Bus) {
         let now = *link.borrow_and_update();
         if now.connected && now.connects != connects {
             (connects, due) = (now.connects, Instant::now());
-            // The stream may have been made anew meanwhile.
+            // The stream may have been created anew meanwhile.
             task.beyond = Beyond::default();
         }
-        // Cancel-safe: `Inbox::next` loses nothing, a watch keeps its last value, and a sleep that is dropped is made
-        // anew from `due`.
+        // Cancel-safe: `Inbox::next` loses nothing, a watch keeps its last value, and a dropped sleep is made anew from
+        // `due`.
         tokio::select! {
             Some(message) = heard(&mut live) => task.hear(&message).await,
             () = tokio::time::sleep_until(due.into()), if now.connected => due = Instant::now() + task.ask().await,
@@ -109,47 +110,47 @@ async fn heard(live: &mut Option<Inbox>) -> Option<Message> {
 struct Task {
     handles: UpdateHandles,
     bus: Bus,
-    /// What was accepted since the start: it may come once more, late, and is no attack then.
+    /// The bundles accepted since the start. A late second delivery is no attack.
     accepted: Memory,
-    /// What was refused, and said to be.
+    /// The rejected bundles, whose rejection is published.
     refused: Memory,
-    /// The bundles that are looked at as the server sends them on: whoever may publish can send any number. What is left
-    /// alone is found in the stream.
+    /// The limit for forwarded bundles: a user that may publish can send any number. The stream has the ignored ones.
     looks: RateLimiter,
-    /// Whoever may publish can make refusals: they must not fill the disk.
+    /// The limit for published rejections: a user that may publish can cause any number, and they must not fill the disk.
     allowance: RateLimiter,
-    /// What the stream has beyond the next version.
+    /// The versions of the stream beyond the next one.
     beyond: Beyond,
 }
 
-/// Which versions were seen in the stream of this connection, by their subjects.
+/// The versions that the stream of this connection has, as their subjects name them.
 #[derive(Default)]
 struct Beyond {
-    /// The place in the stream up to which they were seen.
+    /// The sequence of the stream up to which the subjects were read.
     after: u64,
-    /// The highest of them.
+    /// The highest version.
     highest: u64,
-    /// The server does not let this node look.
+    /// True when the server denies reading the subjects.
     denied: bool,
 }
 
 impl Task {
-    /// A bundle that the server sent on.
+    /// Handles a bundle that the server forwarded.
     async fn hear(&mut self, message: &Message) {
         if !self.looks.take() {
             return;
         }
         let version = self.handles.identity.subjects.trust_version(&message.subject).unwrap_or(0);
         let ahead = version > self.next();
-        // Some were missed: they come first, and this one is among them.
+        // Some versions were missed: they come first, and this one is among them.
         if ahead {
             self.beyond.highest = self.beyond.highest.max(version);
             self.ask().await;
         }
         let is_refused = self.offer(message).is_some();
         let is_troubled = self.handles.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Succession));
-        // What is refused in the place of the next one keeps this node where it is, and what is taken may end that: the
-        // stream says.
+        // A rejected message in the place of the next version keeps this node back, and an accepted one may end that:
+        // the stream
+        // decides.
         if !ahead && if is_refused { version == self.next() } else { is_troubled } {
             self.ask().await;
         }
@@ -159,11 +160,11 @@ impl Task {
         self.handles.trust.current().version().saturating_add(1)
     }
 
-    /// Takes every next bundle that the stream has; gives the pause before it is asked again.
+    /// Accepts every next bundle of the stream. Returns the pause before the next read.
     async fn ask(&mut self) -> Duration {
         match self.fetch_successors().await {
             Ok(stuck) => {
-                // Whatever was in force before is here again, as far as the server says.
+                // The stream was read to its end: the version in force counts as the latest.
                 self.handles.status.report_storage_error(self.handles.durable.note_trust(self.handles.trust.current().version()));
                 self.handles.status.set(
                     AlarmKind::State,
@@ -174,15 +175,15 @@ impl Task {
             }
             Err(TransportError::Disconnected) => AGAIN,
             Err(error) => {
-                let remedy = if matches!(error, TransportError::NoStream(_)) { "; `ensign fleet init` makes it" } else { "" };
-                let what = format!("newer trust bundles can't be looked for: {}{remedy}", chain(&error));
+                let remedy = if matches!(error, TransportError::NoStream(_)) { "; `ensign fleet init` creates it" } else { "" };
+                let what = format!("cannot read newer trust bundles: {}{remedy}", chain(&error));
                 self.handles.status.raise(AlarmKind::Succession, what);
                 AGAIN + jitter::random_delay(AGAIN)
             }
         }
     }
 
-    /// As [`Self::ask`]; gives why the bundle that would be next is not taken, when there is one.
+    /// Accepts every next bundle of the stream. Returns the reason when the next bundle is rejected.
     async fn fetch_successors(&mut self) -> Result<Option<String>, TransportError> {
         let stream = self.handles.identity.subjects.stream("TRUST");
         loop {
@@ -190,16 +191,16 @@ impl Task {
             let subject = self.handles.identity.subjects.trust(version);
             let Some(message) = self.bus.last(&stream, subject.as_str()).await? else { return Ok(self.gap().await) };
             if let Some(why) = self.offer(&message) {
-                return Ok(Some(format!("version {version} of the trust bundle is not taken: {why}")));
+                return Ok(Some(format!("rejected version {version} of the trust bundle: {why}")));
             }
-            // It may be one that was taken before, under the subject of the next: then there is nothing to wait for.
+            // An earlier bundle under the subject of the next one: then there is no next bundle to wait for.
             if self.next() == version {
                 return Ok(None);
             }
         }
     }
 
-    /// Why this node can't follow, when the stream has later versions and the next one is missing.
+    /// Returns the alarm for a gap: the stream has later versions, but not the next one.
     async fn gap(&mut self) -> Option<String> {
         let (stream, filter) = (self.handles.identity.subjects.stream("TRUST"), self.handles.identity.subjects.trust_versions());
         for _ in 0..MOST_SEEN {
@@ -214,8 +215,8 @@ impl Task {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    // Permissions of an earlier version do not have it: then only what is sent on tells of later versions.
-                    tracing::debug!(error = %chain(&error), "later trust bundles could not be looked for");
+                    // Permissions of earlier fleets lack this read. Only forwarded bundles then show later versions.
+                    tracing::debug!(error = %chain(&error), "cannot read the versions of later trust bundles");
                     self.beyond.denied = true;
                 }
             }
@@ -223,13 +224,13 @@ impl Task {
         let (own, next, highest) = (self.handles.trust.current().version(), self.next(), self.beyond.highest);
         (highest > next).then(|| {
             format!(
-                "this node obeys version {own} of the trust bundle and can't follow: the stream has version {highest}, and \
-                 version {next} is missing; `ensign trust publish` puts it there from its file"
+                "this node uses version {own} of the trust bundle and cannot update: the stream has version {highest}, and \
+                 version {next} is missing; `ensign trust publish` publishes it from its file"
             )
         })
     }
 
-    /// Takes a bundle when it is the next one; gives why it does not otherwise, but for one that it took before.
+    /// Accepts the next bundle. Returns the reason when a bundle is rejected, unless it was accepted before.
     fn offer(&mut self, message: &Message) -> Option<String> {
         let current = self.handles.trust.current();
         match open_bundle(&message.payload, Pin::Current(&current)) {
@@ -242,7 +243,7 @@ impl Task {
                 }
                 let why = chain(&error);
                 if !self.refused.has(&digest) && self.allowance.take() {
-                    tracing::warn!(code = %error.code(), why, subject = message.subject, "refused a trust bundle");
+                    tracing::warn!(code = %error.code(), why, subject = message.subject, "rejected a trust bundle");
                     let keyids = envelope.into_iter().flat_map(|envelope| envelope.signatures).map(|by| by.keyid).collect();
                     let reason = (error.code(), why.clone());
                     let done = messages::not_run(&self.handles.identity, None, &digest, CommandOutcome::Refused, reason);
@@ -261,7 +262,7 @@ impl Task {
             self.handles.status.raise(AlarmKind::Disk, why.clone());
             return Some(why);
         }
-        // The bundle is kept: that the ledger knows of it too only matters when that is lost.
+        // The bundle is kept: the ledger needs its version only for the case that the bundle is lost.
         self.handles.status.report_storage_error(self.handles.durable.note_trust(next.version()));
         self.accepted.note(next.digest().to_owned());
         self.handles.activate(next);
@@ -269,7 +270,7 @@ impl Task {
     }
 }
 
-/// The last few digests.
+/// The digests of the last few bundles.
 #[derive(Default)]
 struct Memory(VecDeque<String>);
 

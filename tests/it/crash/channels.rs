@@ -306,7 +306,7 @@ async fn the_next_trust_bundle_is_active_and_reported_wherever_the_agent_dies() 
         // By the succession, or by the start after it.
         let events = place.events(bus).await;
         let lives = events.iter().filter(|event| event.subject.ends_with(".lifecycle")).filter_map(read::<LifecycleEvent>);
-        let said = lives.filter_map(|life| life.message).filter(|message| message.contains("obeys version 2")).count();
+        let said = lives.filter_map(|life| life.message).filter(|message| message.contains("uses version 2")).count();
         assert!(said >= 1, "{}: nobody is told", at.name());
     }))
     .await;

@@ -178,9 +178,9 @@ async fn a_halt_survives_the_death_of_the_agent() {
     let said = async |word: &Command| -> CommandResult {
         read(&place.ask(&fleet, word, &fleet.sign(word), PATIENCE).await.expect("an answer")).unwrap()
     };
-    assert_eq!(said(&before).await.message.as_deref(), Some("a later `halt` or `resume` of this job counts"));
+    assert_eq!(said(&before).await.message.as_deref(), Some("a later `halt` or `resume` of this job is active"));
     // Whoever got no answer asks again; it counts already.
-    assert_eq!(said(&halt).await.message.as_deref(), Some("a later `halt` or `resume` of this job counts"));
+    assert_eq!(said(&halt).await.message.as_deref(), Some("a later `halt` or `resume` of this job is active"));
     assert!(!place.site().join("healthy").exists());
     assert_eq!(said(&after).await.outcome, CommandOutcome::Changed);
     assert_eq!(place.only_result(&fleet.bus, job.id).await.outcome, CommandOutcome::Changed);

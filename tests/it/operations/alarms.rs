@@ -94,7 +94,7 @@ fn two_hosts_of_one_id_are_noticed_by_both() {
         fleet.edit_config("state_dir = \"state\"", "state_dir = \"state2\"");
         let second = Agent::start(&mut fleet.process());
         let name = ensign::host::kernel::names().unwrap().hostname;
-        let wanted = format!("another agent says it is node web1: on host \"{name}\"");
+        let wanted = format!("another agent uses the node id web1: on host \"{name}\"");
         let mut boots = std::collections::BTreeSet::new();
         while boots.len() < 2 {
             let state = fleet.state("a twin", |state| state.alarms.contains(&wanted) && !boots.contains(&state.boot)).await;

@@ -96,7 +96,7 @@ fn a_wrong_configuration_changes_nothing_and_raises_an_alarm() {
         let state = fleet.state("a trouble", |state| !state.alarms.is_empty()).await;
         let config = fleet.path("agent.toml").display().to_string();
         let wanted =
-            format!("the configuration is wrong and was not taken: {config}:6:1: unknown key `queu` (did you mean `queue`?)");
+            format!("the configuration is invalid and was not applied: {config}:6:1: unknown key `queu` (did you mean `queue`?)");
         assert_eq!(state.alarms, [wanted]);
         fleet.until("the log shows the line", || fleet.log().contains("queu = 1")).await;
         assert!(!fleet.log().contains("DEBUG"), "{}", fleet.log());
@@ -106,7 +106,7 @@ fn a_wrong_configuration_changes_nothing_and_raises_an_alarm() {
         fleet.edit_config("log = \"debug\"", "log = \"info,ensign::agent=debug\"");
         agent.hangup();
         fleet.state("no trouble", |state| state.alarms.is_empty()).await;
-        fleet.until("what waits for a restart", || fleet.log().contains("what changed in node needs a restart")).await;
+        fleet.until("what waits for a restart", || fleet.log().contains("changes of node need a restart")).await;
         let long = fleet.gated("long");
         fleet.send(&long).await;
         fleet.until("the run", || !fleet.lines("long").is_empty()).await;

@@ -330,7 +330,7 @@ fn only_the_latest_halt_or_resume_counts() {
         fleet.until("the halt is heard", || fleet.log().contains("halted by ops")).await;
         keep(&fleet, &command, fleet.sign(&before)).await;
         let done: CommandResult = serde_json::from_value(fleet.ask(&before, fleet.sign(&before), 1).await[0].clone()).unwrap();
-        assert_eq!(done.message.as_deref(), Some("a later `halt` or `resume` of this job counts"));
+        assert_eq!(done.message.as_deref(), Some("a later `halt` or `resume` of this job is active"));
         a_while().await;
         assert!(!fleet.path("halted").exists());
         // A later one lets it go on, at once, by the ordinary way alone; and its result is kept as any other.
@@ -355,7 +355,7 @@ fn a_waiting_job_ends_by_failures_of_others_and_by_its_deadline() {
         accepted(&fleet, &command).await;
         let done = fleet.only_result(command.id).await;
         assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Halted, Some("halted")));
-        assert_eq!(done.message.as_deref(), Some("the error budget of 1 is spent: db1, db2 failed first"));
+        assert_eq!(done.message.as_deref(), Some("the error budget of 1 is exhausted: db1, db2 failed first"));
         // A node that died while it ran has failed too, and says so when it is back.
         let command = in_waves(fleet.slow("dies", 20));
         fleet.send(&command).await;

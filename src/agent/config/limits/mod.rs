@@ -1,4 +1,4 @@
-//! The limits of this host, as every part of the agent needs them: the verifier, the engine, fetching.
+//! The limits of this host, in the form that each part of the agent needs: the verifier, the engine, fetching.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects, MountRequest, ResourceLimits};
 use crate::trust::{NodeLimits, Rights};
 
-/// The limits as the verifier has them.
+/// Returns the limits for the verifier.
 pub(in crate::agent) fn of(settings: &config::Settings) -> NodeLimits {
     let config::Limits { types, paths, read_paths, exec, mount, apply, fetch_hosts, .. } = settings.limits.clone();
     NodeLimits { types, paths, read_paths, exec, mount, fetch_hosts, apply, channels: settings.channels.clone() }
 }
 
-/// The limits as fetching has them.
+/// Returns the limits for fetching.
 pub(in crate::agent) fn fetching(settings: &config::Settings, timeout: Duration) -> FetchLimits {
     FetchLimits { max: settings.max_bundle, hosts: settings.limits.fetch_hosts.clone(), timeout }
 }
 
-/// The limits as resources that fetch and unpack have them.
+/// Returns the limits for resources that fetch and unpack.
 pub(in crate::agent) fn bounds(limits: &config::Limits) -> ResourceLimits {
     ResourceLimits {
         fetch_hosts: limits.fetch_hosts.clone(),
         internal: false,
-        // Who may write somewhere may as well read there.
+        // A run that may write to a path may read there too.
         read_paths: limits.read_paths.clone().or_else(|| limits.paths.clone()),
         write_paths: limits.paths.clone(),
         archive_size: limits.archive_size,
@@ -37,7 +37,7 @@ pub(in crate::agent) fn bounds(limits: &config::Limits) -> ResourceLimits {
     }
 }
 
-/// The files of the agent itself, which no run may touch: its state, its configuration, its keys.
+/// Returns the files of the agent itself: its state, its configuration, its keys. No run may touch them.
 pub(in crate::agent) fn own_files(settings: &config::Settings) -> Vec<PathBuf> {
     let login = settings.nats.login().and_then(|login| match login {
         Login::Creds(path) | Login::Nkey(path) => Some(path),
@@ -49,20 +49,21 @@ pub(in crate::agent) fn own_files(settings: &config::Settings) -> Vec<PathBuf> {
     own.into_iter().chain(settings.trust.bundle.clone()).chain(login).chain(identity).collect()
 }
 
-/// What one run may do, asked for every resource when its templates are resolved: the limits of the host, the rights of the
-/// command, and that the agent's own files stay as they are.
+/// Authorizes the effects of each resource of a run, when its templates are resolved.
+/// Three things decide: the limits of the host, the rights of the command, and the agent's own files, which no run may
+/// touch.
 pub(in crate::agent) struct Permitted {
     limits: NodeLimits,
     rights: Rights,
-    /// The same over paths with their links resolved, as they lead when the run begins.
+    /// The limits and rights over paths with their links resolved, as the links lead when the run begins.
     real: (NodeLimits, Rights),
     own: Vec<PathBuf>,
-    /// The directory of the signed bundle, with links resolved: its files may be read.
+    /// The directory of the signed bundle, with links resolved. A run may read its files.
     bundle: Option<PathBuf>,
 }
 
 impl Permitted {
-    /// For a run with these rights, of the bundle that lies in this directory.
+    /// Returns the authorizer of a run with these rights, of the bundle in this directory.
     pub(in crate::agent) fn new(limits: NodeLimits, rights: Rights, own: &[PathBuf], bundle: Option<&Path>) -> Self {
         let real = (limits.resolve_links(located), rights.resolve_links(located));
         let own = own.iter().flat_map(|path| [path.clone(), fs::real(path)]).collect();
@@ -73,8 +74,8 @@ impl Permitted {
         self.bundle.as_deref().is_some_and(|bundle| fs::real(path).starts_with(bundle))
     }
 
-    /// Refuses what would touch the agent's own files: those themselves, and directories above them for whatever changes or
-    /// covers these.
+    /// Rejects effects on the agent's own files.
+    /// An effect that changes or covers files is also rejected on the directories above them.
     fn spare_own(&self, effect: &Effect) -> Result<(), String> {
         let (place, above) = match effect {
             Effect::Read(place) => (place.clone(), place.below),
@@ -114,14 +115,14 @@ impl Authorizer for Permitted {
 }
 
 impl Permitted {
-    /// Whether a template of the run could read the file at this path, under its name and where links lead.
+    /// Returns true when a template of the run may read this file, by its name and by the target of its links.
     fn may_show_file(&self, path: &Path, host: &Host) -> bool {
         let path = host.resolve(path);
         [fs::real(&path), path].iter().all(|path| self.may_read(&TemplateRead::File(path)).is_ok())
     }
 
-    /// An effect as it is on this host: what is read is seen from the directory of the manifest. Nothing for files of the
-    /// bundle, which may be read.
+    /// Returns an effect with absolute paths: a relative path that is read starts at the directory of the manifest.
+    /// Returns none for files of the bundle, which a run may always read.
     fn absolute(&self, effect: &Effect, host: &Host) -> Option<Effect> {
         let Effect::Read(place) = effect else { return Some(effect.clone()) };
         let path = host.resolve(Path::new(&place.path));
@@ -139,10 +140,10 @@ impl ReadAccess for Permitted {
     }
 }
 
-/// An effect on a path with its links resolved; nothing for an effect on no path.
+/// Returns an effect on a path with its links resolved; none for an effect on no path.
 ///
-/// A link at the end of what is written is replaced or refused by most types; where it leads to a directory, something may
-/// be written there.
+/// Most types replace or reject a link at the end of a written path.
+/// The link is resolved all the same: when it leads to a directory, the run may write below that.
 fn real(effect: &Effect) -> Option<Effect> {
     let read = |place: &PathScope| PathScope { path: located(&place.path), below: place.below };
     Some(match effect {

@@ -1,4 +1,4 @@
-//! The confined part of a run: planning and the engine. What it needs of the agent itself it has done outside.
+//! The confined part of a run: planning and the engine. The unconfined part prepares everything of the agent that it needs.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::agent::exec::event_sink::{self, Record};
 use crate::agent::exec::job::{Job, JobKind};
 use crate::agent::exec::result::RunResult;
 
-/// What the confined thread is given.
+/// The inputs of the confined thread.
 pub(super) struct Inside<'a> {
     pub(super) node: &'a Arc<RunContext>,
     pub(super) job: &'a Job,
@@ -38,22 +38,22 @@ pub(super) struct Inside<'a> {
     pub(super) record: &'a Record,
 }
 
-/// What came of it.
+/// The result of the confined thread.
 pub(super) enum Ran {
-    /// There is no plan, for these reasons.
+    /// The run could not be planned, for these reasons.
     Unplanned(Vec<Diagnostic>),
-    /// The engine ran it.
+    /// The engine ran the plan.
     Planned(Report),
 }
 
-/// Plans and runs.
+/// Plans the run and runs it.
 ///
 /// # Errors
-/// When it ends before the run.
+/// When the run ends before the engine starts.
 pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunResult>> {
     let Inside { node, job, host, record, .. } = *inside;
     let worker = &inside.placement.worker;
-    let broke = |_| Box::new(RunResult::failed("the run broke: the program has an error"));
+    let broke = |_| Box::new(RunResult::failed("the run panicked: the program has an error"));
     let plan = match inside.plan() {
         Ok(plan) => plan,
         Err(wrong) => return Ok(Ran::Unplanned(wrong)),
@@ -69,7 +69,7 @@ pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunResult>> {
             return Err(Box::new(RunResult::of(outcome, why)));
         }
         if let Err(why) = approved.still_holds(&changes.planned(job)) {
-            return Err(Box::new(RunResult::refused(RejectionCode::PlanChanged, format!("it is not what was approved: {why}"))));
+            return Err(Box::new(RunResult::refused(RejectionCode::PlanChanged, format!("the planned changes differ from the approved ones: {why}"))));
         }
     }
     let (begun, owner, asked) = (record.clone(), Arc::clone(node), job.clone());
@@ -91,7 +91,7 @@ impl Inside<'_> {
         engine::Settings {
             noop: job.is_dry() && job.kind != JobKind::HealthCheck,
             health_check_only: job.kind == JobKind::HealthCheck,
-            // The diff of a plan is for people; that of a run would only repeat what the command said.
+            // The diff of a plan is for people. The diff of a run would only repeat the command.
             diff: if job.command.options.noop { Diff::Public } else { Diff::None },
             bare: false,
             run_id: job.run,
@@ -103,7 +103,7 @@ impl Inside<'_> {
         }
     }
 
-    /// What this run may do.
+    /// Returns the authorizer of this run.
     fn permitted(&self) -> Permitted {
         let Inside { node, job, .. } = *self;
         let own = limits::own_files(&node.settings.now());
@@ -115,7 +115,7 @@ impl Inside<'_> {
         let Inside { node, job, host, .. } = *self;
         let worker = self.placement.worker.clone();
         let gather = Arc::clone(&node.facts);
-        // They read what a run may not, and start the scripts of the administrator.
+        // Facts are gathered outside: they read files that a run may not, and run the scripts of the administrator.
         let facts = move || {
             let gather = Arc::clone(&gather);
             worker.run(move || gather.gather()).unwrap_or_default()
@@ -138,18 +138,18 @@ impl Inside<'_> {
                 if let (engine::BusData::Signed { unsigned }, Some(signed)) = (&mut inputs.bus, &signed) {
                     merge::without(unsigned, signed);
                 }
-                // What was signed wins over what the host says.
+                // Signed data has priority over the data of the host.
                 inputs.data = match (inputs.data.take(), signed) {
                     (Some(outside), Some(signed)) => Some(merge::deep_merge(outside, signed)),
                     (outside, signed) => outside.or(signed),
                 };
                 engine::plan_manifest(source, &inputs, host)
             }
-            _ => Err(vec![Diagnostic::new("there is no manifest")]),
+            _ => Err(vec![Diagnostic::new("the command has no manifest")]),
         }
     }
 
-    /// The inputs with the data of the owner of this host, which is read and kept outside.
+    /// Returns the inputs with the host data, which is read and kept outside of the confinement.
     fn laid(&self, mut inputs: RunInputs) -> Result<RunInputs, Vec<Diagnostic>> {
         let (node, host) = (Arc::clone(self.node), self.host.clone());
         let laid = self.placement.worker.run(move || host_data::overlay(&node, &mut inputs, &host).map(|()| inputs));
@@ -157,7 +157,7 @@ impl Inside<'_> {
     }
 }
 
-/// Digests that only this node can make.
+/// Returns the pseudonymizer of digests, which uses the node key.
 fn conceal(node: &Arc<RunContext>) -> engine::Pseudonymize {
     let node = Arc::clone(node);
     Arc::new(move |digest| node.durable.notary().pseudonymize(digest))

@@ -32,8 +32,8 @@ use confined::{Inside, Ran};
 /// Most problems of a manifest that a result names.
 const MAX_PROBLEMS: usize = 10;
 
-/// Plans and runs, until done, `cancel` or `until`: on a confined thread of its own, while the thread that this is called on
-/// keeps the records of the run and does what must stay outside.
+/// Plans and runs, until the end, `cancel` or `until`. The run has a confined thread of its own; the calling thread keeps
+/// the records of the run and does the work that must stay outside.
 pub(in crate::agent) fn run(
     node: &Arc<RunContext>,
     job: &Job,
@@ -59,7 +59,7 @@ pub(in crate::agent) fn run(
     if let Some(directory) = directory {
         host = host.in_directory(directory);
     }
-    // A run of a person on this host goes first; so does this one for that person.
+    // A local run of a person goes first. Local runs wait for this run, too.
     let _turn = match its_turn(node, job, &host, until) {
         Ok(turn) => turn,
         Err(ended) => return *ended,
@@ -68,7 +68,7 @@ pub(in crate::agent) fn run(
     let confinement = confinement::of(&settings.limits, directory);
     let inside = |confined: Result<Confined, ConfineError>, worker: Worker| {
         let confined =
-            confined.map_err(|error| Box::new(RunResult::failed(format!("the run could not be confined: {}", chain(&error)))))?;
+            confined.map_err(|error| Box::new(RunResult::failed(format!("cannot confine the run: {}", chain(&error)))))?;
         let exchange = Arc::new(ExchangeOutside { inner: Arc::clone(exchange), worker: worker.clone() });
         let placement = Arc::new(Placement {
             worker,
@@ -80,7 +80,7 @@ pub(in crate::agent) fn run(
     let ran = match confinement::run(&confinement, inside) {
         Some(Ok(ran)) => ran,
         Some(Err(ended)) => return *ended,
-        None => return RunResult::failed("the run broke: the program has an error"),
+        None => return RunResult::failed("the run panicked: the program has an error"),
     };
     let report = match ran {
         Ran::Unplanned(wrong) => return not_planned(node, job, source, &wrong),
@@ -97,7 +97,7 @@ pub(in crate::agent) fn run(
     } else {
         publish_state(node, job, state.clone());
     }
-    // Half a plan is none: nobody shall approve it.
+    // An incomplete plan must not be approved.
     let whole = report.outcome != RunOutcome::Interrupted && why.is_none();
     RunResult {
         event: told.last,
@@ -111,7 +111,7 @@ pub(in crate::agent) fn run(
     }
 }
 
-/// The turn of a run that changes something, once no local run is under way; none where runs can't take turns.
+/// Acquires the run lock for a run that changes something, after local runs. Returns none where the lock cannot be used.
 fn its_turn(node: &RunContext, job: &Job, host: &Host, until: Instant) -> Result<Option<RunLock>, Box<RunResult>> {
     let Some(path) = run_lock::path(|name| node.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
         return Ok(None);
@@ -125,13 +125,13 @@ fn its_turn(node: &RunContext, job: &Job, host: &Host, until: Instant) -> Result
             Err(Box::new(RunResult::failed(format!("another run took longer than {}: {holder}", job.command.options.timeout))))
         }
         Err(RunLockError::File(error)) => {
-            tracing::warn!("runs of this host can't take turns: {}", chain(&error));
+            tracing::warn!("cannot use the run lock, so that runs of this host may overlap: {}", chain(&error));
             Ok(None)
         }
     }
 }
 
-/// How a run ended, and why where it did not come to its end.
+/// Returns the outcome of a run, and the reason when the run did not finish.
 fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) -> (CommandOutcome, Option<String>) {
     match outcome {
         RunOutcome::Stable => (CommandOutcome::Stable, error),
@@ -142,12 +142,12 @@ fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) ->
             (CommandOutcome::Interrupted, Some("the agent was stopped".into()))
         }
         RunOutcome::Interrupted => {
-            (CommandOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
+            (CommandOutcome::Failed, Some(format!("the run took longer than {} and was stopped", job.command.options.timeout)))
         }
     }
 }
 
-/// A manifest that can't be planned is a failed run, which the fleet view shows as one.
+/// Returns the result of a manifest that cannot be planned: a failed run, which the fleet view shows as one.
 fn not_planned(node: &RunContext, job: &Job, source: Option<&Source>, wrong: &[Diagnostic]) -> RunResult {
     let why = wrong.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let manifest = source.map(|source| ManifestId { source: source.name.clone(), digest: source.digest.clone() });
