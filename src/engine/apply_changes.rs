@@ -1,5 +1,5 @@
-//! Convergence steps that touch the host: observe, apply, verify. This part borrows nothing of the run, so that a thread
-//! outside of the confinement can do it too.
+//! Convergence steps that touch the host: observe, apply, verify. The steps borrow nothing of the run, so that a thread
+//! outside of the confinement can take them too.
 
 use std::sync::Arc;
 
@@ -15,27 +15,27 @@ use super::redact;
 use super::run::Diff;
 use super::text_diff::unified_diff;
 
-/// The thread outside of the confinement of a run, and who needs it.
+/// The thread outside of the confinement of a run, and the resources that need it.
 pub trait UnconfinedThread: Send + Sync {
-    /// True for a resource that can't be managed under the confinement.
+    /// Returns true for a resource that cannot be managed under the confinement.
     fn is_needed(&self, decoded: &dyn ParsedResource) -> bool;
 
-    /// Refuses a resource that may not be managed outside.
+    /// Rejects a resource that may not be managed outside.
     ///
     /// # Errors
     /// With the reason, for people.
     fn permit(&self, kind: &str, decoded: &dyn ParsedResource) -> Result<(), String>;
 
-    /// The way to that thread.
+    /// Returns the handle of that thread.
     fn worker(&self) -> &Worker;
 }
 
-/// The thread that a resource is managed on.
+/// The thread on which a resource is managed.
 #[derive(Clone, Copy)]
 pub(super) enum RunThread<'a> {
     /// The thread of the run.
     Here,
-    /// The one outside of its confinement.
+    /// The thread outside of the confinement.
     Outside(&'a Worker),
 }
 
@@ -43,7 +43,7 @@ pub(super) enum RunThread<'a> {
 pub(super) const PANICKED: &str = "the resource type panicked; this is a bug in Ensign";
 
 impl RunThread<'_> {
-    /// Does work there, and waits for it.
+    /// Runs work on the thread, and waits for it.
     ///
     /// # Errors
     /// When the work panicked outside. A caller on this thread catches panics itself.
@@ -55,7 +55,7 @@ impl RunThread<'_> {
     }
 }
 
-/// The part of the settings of a run that acting needs.
+/// The part of the settings of a run that applying needs.
 #[derive(Clone)]
 pub(super) struct ApplySettings {
     pub(super) noop: bool,
@@ -96,7 +96,7 @@ pub(super) enum Observation {
     Needs(PendingChanges),
 }
 
-/// Chooses the provider of a resource, there.
+/// Chooses the provider of a resource, on its thread.
 pub(super) fn bind(
     place: RunThread<'_>,
     decoded: &Arc<dyn ParsedResource>,
@@ -114,7 +114,7 @@ pub(super) fn bind(
     }
 }
 
-/// Takes the steps that resources of one type need, together, there.
+/// Applies resources of one type together, on their thread.
 pub(super) fn apply_all(
     place: RunThread<'_>,
     kind: &'static dyn ResourceType,
@@ -128,7 +128,7 @@ pub(super) fn apply_all(
 }
 
 impl ApplySettings {
-    /// Observes, acts (or says what it would do) and looks again, there.
+    /// Observes a resource, applies its changes (or only reports them) and verifies it, on its thread.
     pub(super) fn act(
         &self,
         place: RunThread<'_>,
@@ -163,7 +163,7 @@ impl ApplySettings {
         self.verify_here(bound, host, due)
     }
 
-    /// Looks at a resource, there, and says what it needs; for those that are changed with others.
+    /// Observes a resource and returns its pending changes, on its thread. For resources that are applied together.
     pub(super) fn look(
         &self,
         place: RunThread<'_>,
@@ -194,12 +194,12 @@ impl ApplySettings {
         PendingChanges { steps, refreshed, diff }
     }
 
-    /// Nothing was done, because nothing needed to be or because the run is a dry one.
+    /// Returns the result without changes: the resource needs none, or the run is a noop run.
     fn left_alone(&self, checked: &dyn ObservedResource, due: PendingChanges) -> Applied {
         Applied { stable: due.steps.is_empty(), ..self.reached(checked, due) }
     }
 
-    /// Looks again after the steps were taken, there: nothing may be left to do.
+    /// Verifies a resource after its steps, on its thread: no change may be left.
     pub(super) fn verify(
         &self,
         place: RunThread<'_>,

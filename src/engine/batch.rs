@@ -1,4 +1,4 @@
-//! Adjacent resources of a type that can act on several at once: looked at one by one, changed together.
+//! Batches: adjacent resources of a type that can act on several at once. They are observed one by one and applied together.
 //!
 //! Each resource gets its own event, in the order of the manifest. All other steps are those of a single resource.
 
@@ -15,10 +15,10 @@ use super::converge::{Abort, ResourceRun, guarded};
 use super::plan::PlannedResource;
 use super::run::Settings;
 
-/// Returns the number of resources, from the first on, that can be applied together; 1 for a resource on its own.
+/// Returns the number of resources, from the first on, that can be applied together; 1 for a single resource.
 pub(super) fn length(resources: &[PlannedResource], settings: &Settings, fail_on_error: bool) -> usize {
     let Some((first, rest)) = resources.split_first() else { return 0 };
-    // A dry run changes nothing, and a run that ends at the first failure must not have done what comes after it.
+    // A noop run changes nothing. A run that ends at the first failure must not apply later resources before.
     if !suits(first) || settings.noop || settings.health_check_only || fail_on_error {
         return 1;
     }
@@ -33,7 +33,7 @@ pub(super) fn length(resources: &[PlannedResource], settings: &Settings, fail_on
     together.len()
 }
 
-/// Tells the types that can act on several resources at once which ones a manifest holds.
+/// Prefetches the resources of a manifest, for the types that can act on several at once.
 pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>, settings: &Settings, host: &Host) {
     let mut by_kind: BTreeMap<&str, Vec<&PlannedResource>> = BTreeMap::new();
     for planned in resources.iter().filter(|planned| planned.kind.batches()) {
@@ -48,7 +48,7 @@ pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>
         };
         let (kind, providers, host) = (first.kind, Arc::clone(providers), host.clone());
         let owned: Vec<_> = all.iter().map(|one| (Arc::clone(&one.decoded), one.common.provider.clone())).collect();
-        // What could not be prefetched is looked at when its turn comes.
+        // A resource that could not be prefetched is observed when its turn comes.
         let _prefetched = place.run(move || {
             let decoded: Vec<_> = owned.iter().map(|(one, provider)| (one.as_ref(), provider.as_str())).collect();
             kind.prefetch(&decoded, &providers, &host);
@@ -65,7 +65,7 @@ fn is(planned: &PlannedResource, reference: &ResourceRef) -> bool {
     planned.kind.name() == reference.kind && (planned.decoded.name() == reference.name || planned.common.alias == reference.name)
 }
 
-/// A resource that needs something done.
+/// A resource with pending changes.
 struct BatchEntry {
     at: usize,
     event: TransactionEvent,

@@ -38,11 +38,11 @@ pub(super) struct ResourceRun<'a> {
 
 /// The reason for which a resource was not converged.
 pub(super) enum Abort {
-    /// Its control said no.
+    /// The control excludes the resource.
     Skipped,
     /// These requirements failed.
     Unmet(Vec<ResourceRef>),
-    /// Something went wrong.
+    /// The resource failed, for this reason.
     Failed(String),
 }
 
@@ -102,7 +102,7 @@ impl ResourceRun<'_> {
         Ok(())
     }
 
-    /// Everything before the host is looked at: control, requirements, late templates, permit, provider.
+    /// Takes the steps before the observation: control, requirements, runtime templates, permit, provider.
     pub(super) fn prepare(
         &self,
         event: &mut TransactionEvent,
@@ -150,8 +150,8 @@ impl ResourceRun<'_> {
         ApplySettings { noop, bare, diff, secrets: self.plan.shared_secrets() }
     }
 
-    /// The effects that are known before the host is looked at. Rules of health checks may still hold templates; they are
-    /// asked about again when they are resolved.
+    /// Returns the effects that are known before the observation. Rules of health checks may still have templates; the run
+    /// authorizes them again when they are resolved.
     fn known_effects(&self, decoded: Option<&dyn ParsedResource>) -> Effects {
         let common = effects::of_common(&self.planned.common).resolved(is_template);
         decoded.map(ParsedResource::effects).unwrap_or_default().into_iter().chain(common).collect()
@@ -199,7 +199,7 @@ impl ResourceRun<'_> {
         if failed.is_empty() { Ok(()) } else { Err(Abort::Unmet(failed)) }
     }
 
-    /// True when a resource that this one subscribes to has changed; the first one decides.
+    /// Returns true when a resource that this one subscribes to has changed. The first changed one decides.
     fn refresh_due(&self) -> Result<bool, Abort> {
         for reference in &self.planned.subscribes {
             if self.session.last(reference).ok_or_else(|| unknown("subscribe", reference))?.changed {
@@ -238,7 +238,7 @@ impl ResourceRun<'_> {
         event.final_ensure = reached.ensure;
     }
 
-    /// Returns the status: fields of every type, and those of this one.
+    /// Returns the status: the fields of every type, and those of this type.
     fn status(&self, event: &TransactionEvent, ensure: &str, stable: bool, own: Map<String, Value>) -> Value {
         let mut status = Map::with_capacity(10 + own.len());
         status.insert("timestamp".to_owned(), Value::String(self.host.now().to_string()));
@@ -257,7 +257,7 @@ impl ResourceRun<'_> {
         Value::Object(status)
     }
 
-    /// All checks run, whatever the earlier ones said; one that is not OK fails the resource.
+    /// Runs all health checks, also after a failed one. A check that is not OK fails the resource.
     fn check_health(&self, event: &mut TransactionEvent) {
         let around = health::CheckContext {
             scope: &self.plan.scope,
@@ -278,7 +278,7 @@ impl ResourceRun<'_> {
         event.health_check_only = self.settings.health_check_only;
     }
 
-    /// Tells others where the service is, once it is as wanted and well; also in runs of checks only, to keep it alive.
+    /// Registers the service of a converged and healthy resource, also in a run of health checks only, which keeps it alive.
     fn register(&self, event: &mut TransactionEvent) {
         let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.settings.noop) else { return };
         for entry in &self.planned.common.register_when_stable {
@@ -288,7 +288,7 @@ impl ResourceRun<'_> {
                 continue;
             }
             if let Err(why) = registrar.register(entry) {
-                self.fail(event, format!("could not register {} of {}: {why}", entry.service, entry.cluster));
+                self.fail(event, format!("cannot register {} of {}: {why}", entry.service, entry.cluster));
             }
         }
     }
@@ -334,7 +334,7 @@ impl ResourceRun<'_> {
     }
 }
 
-/// A panic in a resource type is the failure of that resource, not the end of the run.
+/// Turns a panic in a resource type into a failure of that resource: the run goes on.
 pub(super) fn guarded<T>(treat: impl FnOnce() -> Result<T, Abort>) -> Result<T, Abort> {
     catch_unwind(AssertUnwindSafe(treat)).unwrap_or_else(|_| Err(Abort::Failed(PANICKED.to_owned())))
 }

@@ -1,4 +1,4 @@
-//! Files that templates read: decided about by the path that the opened file really has.
+//! Files that templates read. The real path of the opened file decides about the access.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use crate::template::Found;
 
 /// Reads files for a run.
 pub(super) struct Files {
-    /// The machine, with the directory of the manifest and the bounds of the run.
+    /// The host, with the directory of the manifest and the limits of the run.
     pub(super) host: Host,
     /// Decides about files that do not belong to the manifest.
     pub(super) access: Arc<dyn ReadAccess>,
 }
 
 impl Files {
-    /// The text of a file of at most `limit` bytes; a relative path is beside the manifest.
+    /// Returns the text of a file of at most `limit` bytes. A relative path is beside the manifest.
     ///
-    /// A file that may not be read is refused before it is looked for: whether it is there is not told.
+    /// A denied file is rejected before it is opened: the error must not reveal if the file exists.
     ///
     /// # Errors
-    /// When it may not or can't be read, in words.
+    /// When the file cannot be read or may not be read, with the reason.
     pub(super) fn read(&self, name: &str, limit: u64) -> Result<Found, String> {
         self.allowed(name)?;
         let file = self.host.readable(name.as_ref())?;
@@ -32,14 +32,14 @@ impl Files {
         Ok(Found { text, own: self.host.is_own(&real) })
     }
 
-    /// Returns the path of a file that may be read, as far as the limits decide before the file is opened.
+    /// Returns the path of an allowed file, as far as the limits decide before the file is opened.
     ///
     /// # Errors
     /// When it may not be read.
     pub(super) fn allowed(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.host.resolve(name.as_ref());
         let real = fs::real(&path);
-        // A path that is refused as it is written tells nothing about links on the way.
+        // A path that is denied as written reveals nothing about links on its way.
         if !self.host.is_own(&real) && path.is_absolute() {
             self.may(&plain(&path))?;
         }
@@ -52,7 +52,7 @@ impl Files {
     }
 }
 
-/// The path with `.` and `..` resolved as they are written.
+/// Returns the path with `.` and `..` resolved by their text.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -21,11 +21,11 @@ pub struct CheckContext<'a> {
     pub scope: &'a Scope,
     /// The type of the resource that the checks belong to.
     pub kind: &'a str,
-    /// Decides about the effects of checks; no limit when none.
+    /// Decides about the effects of checks; none without limits.
     pub permit: Option<&'a dyn Authorizer>,
-    /// The machine.
+    /// The host.
     pub host: &'a Host,
-    /// The thread outside of the confinement, for rules that ask the system: they start no program of their author.
+    /// The thread outside of the confinement, for rules that query the system: they start no program of their author.
     pub outside: Option<&'a Worker>,
 }
 
@@ -37,7 +37,7 @@ impl CheckContext<'_> {
 
 /// Runs a check until it is OK or its tries are used up.
 ///
-/// A check that can't be run at all is not tried again: its status is UNKNOWN, its output says why.
+/// A check that cannot be run is not tried again: its status is UNKNOWN, its output has the reason.
 pub fn check(check: &HealthCheck, around: &CheckContext<'_>) -> HealthResult {
     let result = |status, tries, output| HealthResult { status, tries, output, name: check.label().to_owned() };
     let attempt: Box<dyn Fn() -> Result<(HealthStatus, String), String> + '_> = match &check.goss_rules {
@@ -74,7 +74,7 @@ fn try_command(command: &Command, host: &Host) -> Result<(HealthStatus, String),
     Ok((HealthStatus::from_exit(output.code), String::from_utf8_lossy(&output.stdout).trim().to_owned()))
 }
 
-/// Rules are resolved at every try: what they look at may have been made meanwhile.
+/// Runs rules. Each try resolves their templates anew: a file or service that they check may exist meanwhile.
 fn try_rules(
     rules: &Map<String, Value>,
     timeout: Option<HumanDuration>,
@@ -86,7 +86,7 @@ fn try_rules(
     if used.bus {
         return Err(ProvenanceError::Bus("goss_rules".to_owned()).said());
     }
-    // What the rules look at may be what their templates have read.
+    // The rules may check something that their templates have read.
     let told = |text: String| if used.read { WITHHELD.to_owned() } else { text };
     let resolved = resolved.map_err(|error| told(format!("goss_rules: {error}")))?;
     let rules = Rules::read(&resolved).map_err(|wrong| told(format!("goss_rules: {wrong}")))?;
@@ -98,13 +98,15 @@ fn try_rules(
     let outcome = look(rules, &host, around)?;
     if host.is_over() {
         let limit = timeout.filter(|_| !around.host.is_over());
-        return Err(limit.map_or_else(|| "the run was ended".to_owned(), |timeout| format!("it took longer than {timeout}")));
+        return Err(
+            limit.map_or_else(|| "the run was stopped".to_owned(), |timeout| format!("the check took longer than {timeout}"))
+        );
     }
     let status = if outcome.failures.is_empty() { HealthStatus::Ok } else { HealthStatus::Critical };
     Ok((status, told(outcome.summary())))
 }
 
-/// Commands run where the run does; the system is asked from outside, where there is such.
+/// Checks rules. Commands run on the run's thread, queries of the system outside of the confinement, if there is one.
 fn look(rules: Rules, host: &Host, around: &CheckContext<'_>) -> Result<Outcome, String> {
     let Some(outside) = around.outside else { return Ok(rules.run(host)) };
     let (commands, others) = rules.split();
@@ -114,7 +116,7 @@ fn look(rules: Rules, host: &Host, around: &CheckContext<'_>) -> Result<Outcome,
     Ok(own.and(asked))
 }
 
-/// The rules with their templates resolved, those in the names of things too.
+/// Returns the rules with their templates resolved, also those in names.
 fn resolved(rules: &Map<String, Value>, scope: &Scope) -> Result<Map<String, Value>, TemplateError> {
     let thing = |(key, value): (&String, &Value)| Ok((scope.text(key)?.into_owned(), scope.tree(value)?));
     let section = |(name, value): (&String, &Value)| {
@@ -288,7 +290,7 @@ mod tests {
         let result = run(json!({"goss_rules": rules, "timeout": "100ms", "tries": 3}), &Host::system(None), None);
         assert_eq!(
             (result.status, result.tries, result.output.as_str()),
-            (HealthStatus::Unknown, 1, "it took longer than 100ms")
+            (HealthStatus::Unknown, 1, "the check took longer than 100ms")
         );
         assert!(started.elapsed().as_secs() < 5);
     }

@@ -16,7 +16,7 @@ use crate::yaml::{Document, Step};
 use super::files::Files;
 use super::secret_source;
 
-/// Gives the facts of the host.
+/// Gathers the facts of the host.
 pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
 
 /// The inputs of a run.
@@ -27,15 +27,15 @@ pub struct RunInputs {
     pub environ: BTreeMap<String, String>,
     /// Data merged over the manifest's own.
     pub data: Option<Value>,
-    /// Answers `kvGet` and `registrations`, which fail when none.
+    /// The access to the bus for `kvGet` and `registrations`; without it both fail.
     pub exchange: Option<Arc<dyn DiscoveryClient>>,
-    /// The demands in the annotations of that data.
+    /// The rules in the annotations of that data.
     pub rules: Rules,
-    /// Decides about what templates read.
+    /// Decides about the files that templates read.
     pub access: Arc<dyn ReadAccess>,
-    /// Rights of values of the bus.
+    /// The rights of values of the bus.
     pub bus: BusData,
-    /// True when the data is made of values that templates have read.
+    /// True when the data contains values that templates have read.
     pub(super) reads: bool,
     secrets: Arc<Secrets>,
     budget: EvaluationBudget,
@@ -54,7 +54,7 @@ pub enum BusData {
 }
 
 impl RunInputs {
-    /// Inputs with facts that are gathered when something first asks for them, and once.
+    /// Returns inputs with facts that are gathered once, when a template first needs them.
     pub fn new(
         gather: impl Fn() -> Value + Send + Sync + 'static,
         environ: BTreeMap<String, String>,
@@ -76,7 +76,7 @@ impl RunInputs {
         }
     }
 
-    /// The secrets that templates have taken so far.
+    /// Returns the secrets that templates have read so far.
     pub fn secrets(&self) -> &Secrets {
         &self.secrets
     }
@@ -85,7 +85,7 @@ impl RunInputs {
         Arc::clone(&self.secrets)
     }
 
-    /// The scope in which data is resolved: facts and secrets only.
+    /// Returns the scope in which data is resolved: facts and secrets only.
     pub fn restricted(&self, host: &Host) -> Scope {
         self.furnished(Scope::restricted(Arc::clone(&self.facts)), host)
     }
@@ -98,10 +98,10 @@ impl RunInputs {
         scope.with_secrets(vault, Arc::clone(&self.secrets)).with_access(Arc::clone(&self.access)).with_budget(budget)
     }
 
-    /// Resolves data from outside as that of a manifest is, with what its annotations demand.
+    /// Resolves external data like the data of a manifest, with the rules of its annotations.
     ///
     /// # Errors
-    /// When it can't be resolved, with its place.
+    /// When the data cannot be resolved, with its place.
     pub fn resolve(&self, document: &Document, host: &Host) -> Result<(Resolved, Rules), Diagnostic> {
         let rules = Rules::read(document)?;
         let resolved = data::resolve(document.value(), &self.restricted(host)).map_err(|error| {
@@ -113,7 +113,7 @@ impl RunInputs {
         Ok((resolved, rules))
     }
 
-    /// The scope of resources with this data.
+    /// Returns the scope of resources with this data.
     pub fn scope(&self, data: Value, host: &Host) -> Scope {
         let files = Files { host: host.clone(), access: Arc::clone(&self.access) };
         let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone())

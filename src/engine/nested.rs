@@ -1,4 +1,4 @@
-//! A manifest within a manifest: planned when its resource is reached, run in the same session, counted into one event.
+//! Nested manifests: planned when their resource is reached, run in the same session, and counted into one event.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use super::files::Files;
 use super::plan::{Plan, PlannedResource, plan_nested};
 use super::run::{Run, Settings};
 
-/// Maximum depth of nested manifests: a manifest that holds itself must end.
+/// Maximum depth of nested manifests: a manifest that applies itself must end.
 pub(super) const MAX_DEPTH: usize = 10;
 
 impl Run<'_> {
@@ -34,7 +34,7 @@ impl Run<'_> {
         host: &Host,
     ) -> TransactionEvent {
         let started = Instant::now();
-        // Dry runs and runs of checks only are never made more than that by what is within.
+        // A nested manifest never widens a noop run or a run of health checks only.
         let settings = Settings {
             noop: settings.noop || (nested.noop && !settings.health_check_only),
             health_check_only: settings.health_check_only || (nested.health_check_only && !settings.noop),
@@ -59,7 +59,7 @@ impl Run<'_> {
             return Err(format!("maximum apply depth of {MAX_DEPTH} exceeded"));
         }
         let (child, host) = read(plan, nested, used, host)?;
-        // A dry run within a real one.
+        // A noop run within a real one.
         let host = if settings.noop && !host.is_dry() { host.for_dry_run() } else { host };
         if !nested.allow_apply && child.resources.iter().any(|planned| planned.decoded.nested().is_some()) {
             return Err("apply resources are denied in this manifest by allow_apply".to_owned());
@@ -84,7 +84,7 @@ impl Run<'_> {
     }
 }
 
-/// Plans the other manifest, with the data that it is given, and the host as it sees it.
+/// Plans a nested manifest with its data. Returns the plan and the host as the manifest sees it.
 fn read(plan: &Plan, nested: &Nested, used: Used, host: &Host) -> Result<(Plan, Host), String> {
     let files = Files { host: host.clone(), access: Arc::clone(&plan.inputs.access) };
     let path = files.allowed(&nested.file)?;
@@ -98,14 +98,14 @@ fn read(plan: &Plan, nested: &Nested, used: Used, host: &Host) -> Result<(Plan, 
         Some(data) => data.clone(),
         None => plan.data.clone(),
     };
-    // What came from outside holds at every depth.
+    // External data has priority at every depth.
     let data = match &plan.inputs.data {
         Some(outside) if nested.data.is_some() => deep_merge(data, outside.clone()),
         _ => data,
     };
     let mut inputs = plan.inputs.clone();
     if let BusData::Signed { unsigned } = &mut inputs.bus {
-        // Its own data is made of values of the bus.
+        // The data of the nested manifest contains values of the bus.
         if let Some(own) = nested.data.clone().filter(|_| used.bus) {
             *unsigned = if unsigned.is_null() { own } else { deep_merge(own, unsigned.take()) };
         }

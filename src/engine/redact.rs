@@ -11,7 +11,7 @@ use crate::model::{Secrets, TransactionEvent};
 /// Replacement for a diff.
 const NO_DIFF: &str = "the content holds a secret, so no difference is shown\n";
 
-/// An event without secrets.
+/// Redacts the secrets in an event.
 pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
     if secrets.redacts_nothing() {
         return;
@@ -28,18 +28,18 @@ pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
     }
     secrets.redact_value(&mut event.properties);
     event.status.iter_mut().for_each(|status| secrets.redact_value(status));
-    // The program's own words, and the name, are no output.
+    // Fixed texts of the program and the name are not redacted.
     let own = |key: &String| ["timestamp", "protocol", "type", "name", "ensure"].contains(&key.as_str());
     let status = event.status.iter_mut().filter_map(Value::as_object_mut).flatten();
     status.filter(|(key, _)| !own(key)).for_each(|(_, value)| secrets.redact_output_value(value));
 }
 
-/// Maps a digest to another one; see [`super::Settings::conceal`].
+/// Maps a digest to a keyed one; see [`super::Settings::conceal`].
 type Make<'a> = Option<&'a (dyn Fn(&str) -> String + Send + Sync)>;
 
-/// Makes the digests of content in an event useless for guesses. With a key, the digest that a property shows of its content is
-/// keyed, and so is every copy of the digest in the event. When the properties hold a secret, all digests are keyed. Without a
-/// key those digests are removed.
+/// Protects the digests of content in an event against guesses of the content.
+/// With a key, the digest of a content property is replaced by a keyed digest, with all its copies in the event.
+/// When the properties hold a secret, all digests are replaced. Without a key those digests are removed.
 pub(super) fn digests(holds: bool, conceal: Make<'_>, event: &mut TransactionEvent) {
     if !holds && conceal.is_none() {
         return;
@@ -68,7 +68,7 @@ fn each_text(value: &mut Value, work: &mut dyn FnMut(&mut String)) {
     }
 }
 
-/// Exchanges every digest of which this is so.
+/// Replaces every digest for which `is` is true.
 fn keyed(text: &mut String, is: &dyn Fn(&str) -> bool, conceal: Make<'_>) {
     let mut rest = text.as_str();
     let mut made = String::new();
@@ -91,7 +91,7 @@ fn keyed(text: &mut String, is: &dyn Fn(&str) -> bool, conceal: Make<'_>) {
 
 const LABEL: &str = "sha256:";
 
-/// The next run of exactly 64 digits of lower-case hex, with what is before and after it.
+/// Returns the next run of exactly 64 digits of lower-case hex, with the text before and after it.
 fn next_digest(text: &str) -> Option<(&str, &str, &str)> {
     let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     let mut from = 0;
@@ -106,7 +106,7 @@ fn next_digest(text: &str) -> Option<(&str, &str, &str)> {
     None
 }
 
-/// Diagnostics without secrets.
+/// Redacts the secrets in diagnostics.
 pub(super) fn diagnostics(secrets: &Secrets, mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     if secrets.redacts_nothing() {
         return diagnostics;
@@ -114,14 +114,14 @@ pub(super) fn diagnostics(secrets: &Secrets, mut diagnostics: Vec<Diagnostic>) -
     for Diagnostic { message, place, hint } in &mut diagnostics {
         secrets.redact_output_in(message);
         hint.iter_mut().for_each(|hint| secrets.redact_output_in(hint));
-        // What a template rendered to has places too.
+        // The place in a rendered template has text too.
         place.iter_mut().for_each(|place| secrets.redact_output_in(&mut place.text));
     }
     diagnostics
 }
 
-/// Returns a diff, unless one of the texts holds a secret. A part of a secret could still identify it, and the text before may
-/// hold an older secret.
+/// Returns a diff, unless one of the texts holds a secret. A part of a secret could still identify it, and the earlier text
+/// may hold an older secret.
 pub(super) fn diff(secrets: &Secrets, before: &str, after: &str, diff: impl FnOnce() -> String) -> String {
     if secrets.contains_secret(before) || secrets.contains_secret(after) { NO_DIFF.to_owned() } else { diff() }
 }

@@ -1,4 +1,4 @@
-//! A run: the resources of a plan, strictly in order, each ending in an event.
+//! A run: the resources of a plan in their order, each with an event.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use super::plan::{Plan, PlannedResource};
 
 /// Decides about effects on this host. The run asks for every resource before its observation.
 pub trait Authorizer: Send + Sync {
-    /// Decides whether a resource of this type may have these effects on `host`. Relative paths are in the directory of `host`.
+    /// Authorizes the effects of a resource of this type on `host`. Relative paths are in the directory of `host`.
     ///
     /// # Errors
     /// With the reason, for people.
     fn permit(&self, kind: &str, effects: &Effects, host: &Host) -> Result<(), String>;
 
-    /// Decides whether the requester of the run may see the content of the files of these effects.
+    /// Returns true when the requester of the run may see the content of the files of these effects.
     fn may_show(&self, effects: &Effects, host: &Host) -> bool;
 }
 
-/// The changes whose events carry a diff of the content.
+/// The changes whose events have a diff of the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Diff {
     /// None.
     None,
-    /// All, for a person at the machine who may read the files anyway.
+    /// All, for a person at the host who may read the files anyway.
     All,
     /// Diffs of files that all users of the host may read and [`Authorizer::may_show`] allows: for readers elsewhere.
     Public,
 }
 
 impl Diff {
-    /// All diffs when they are wanted, else none.
+    /// Returns all diffs, or none.
     pub fn when(wanted: bool) -> Self {
         if wanted { Self::All } else { Self::None }
     }
@@ -50,25 +50,26 @@ impl Diff {
 /// The settings of a run.
 #[derive(Clone)]
 pub struct Settings {
-    /// A dry run: observe and say what would change.
+    /// True for a noop run: observe, and report the changes without making them.
     pub noop: bool,
-    /// Run only health checks.
+    /// True for a run of health checks only.
     pub health_check_only: bool,
     /// The diffs of content that events of changes carry.
     pub diff: Diff,
-    /// Leaves `properties` and `status` out of events, for a run whose events are not stored.
+    /// True when events have no `properties` and `status`, for a run whose events are not stored.
     pub bare: bool,
-    /// The run, as events name it.
+    /// The id of the run in events.
     pub run_id: Uuid,
-    /// The node, as events name it.
+    /// The node in events.
     pub node: Option<NodeId>,
-    /// Decides about effects; no limit when none.
+    /// Decides about effects; none without limits.
     pub permit: Option<Arc<dyn Authorizer>>,
-    /// Publishes registrations; they stay unpublished when none.
+    /// Publishes registrations; without it they stay unpublished.
     pub registrar: Option<Arc<dyn DiscoveryClient>>,
-    /// Makes a keyed digest of the SHA-256 of a content, for events that leave the host. Others can't compute that digest.
+    /// Returns a keyed digest for the SHA-256 of a content, for events that leave the host. Others cannot compute that
+    /// digest.
     pub conceal: Option<Pseudonymize>,
-    /// The thread for what can't be managed under the confinement of the run; the run is not confined when none.
+    /// The thread for resources that cannot be managed under the confinement; none for an unconfined run.
     pub outside: Option<Arc<dyn UnconfinedThread>>,
 }
 
@@ -78,17 +79,17 @@ pub type Pseudonymize = Arc<dyn Fn(&str) -> String + Send + Sync>;
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The counts over its session.
+    /// The counts over the session.
     pub summary: Summary,
     /// The outcome.
     pub outcome: RunOutcome,
-    /// Number of resources of the manifest that were not reached.
+    /// The number of resources of the manifest that were not reached.
     pub unreached: usize,
     /// The error that ended the run early, when the session could not be written.
     pub error: Option<String>,
 }
 
-/// Runs a plan. Every resource that is reached leaves an event in `session`, and then in `sink`.
+/// Runs a plan. Every reached resource leaves an event in `session`, and then in `sink`.
 pub fn run(
     plan: &Plan,
     settings: &Settings,
@@ -108,14 +109,14 @@ pub fn run(
     Report { summary, outcome, unreached: plan.resources.len().saturating_sub(counts.reached), error: run.error }
 }
 
-/// A run, with the manifests within its manifest.
+/// A run, with its nested manifests.
 pub(super) struct Run<'a> {
     providers: Arc<Providers>,
     session: &'a mut dyn Session,
     sink: &'a mut dyn FnMut(TransactionEvent),
     tally: SummaryBuilder,
     seq: u64,
-    /// Number of manifests around the one that is running.
+    /// The number of manifests around the current one.
     pub(super) depth: usize,
     interrupted: bool,
     error: Option<String>,
@@ -130,7 +131,7 @@ pub(super) struct Counts {
 }
 
 impl Run<'_> {
-    /// Goes through the resources of one plan.
+    /// Runs the resources of one plan.
     pub(super) fn go(&mut self, plan: &Plan, settings: &Settings, host: &Host) -> Counts {
         let mut counts = Counts::default();
         if !settings.health_check_only {
@@ -147,11 +148,11 @@ impl Run<'_> {
             left = later;
             counts.reached += now.len();
             let mut failed = false;
-            // What its templates made is gone when a resource is done.
+            // Values that templates made are freed when their resource is done.
             let taken = plan.scope.budget().mark();
             if let Some(first) = now.first() {
                 host.begins(first.kind.name(), first.decoded.name(), now.len() - 1);
-                tracing::debug!(resource = %first.reference(), "its turn begins");
+                tracing::debug!(resource = %first.reference(), "started");
             }
             let events = self.treat(plan, now, settings, host);
             host.ends();
@@ -204,7 +205,7 @@ impl Run<'_> {
         }
     }
 
-    /// Gives an event its place in the run.
+    /// Numbers an event within the run.
     pub(super) fn numbered(&mut self, mut event: TransactionEvent) -> TransactionEvent {
         self.seq += 1;
         event.seq = self.seq;

@@ -16,8 +16,8 @@ const MAX_SECRET: u64 = 64 << 10;
 /// The variable with the directory of a unit's credentials (systemd.exec(5), `LoadCredential=`).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// Gives the secret of a name: `credential:NAME`, `file:PATH`, `env:NAME`. Without a scheme it is a file when it has a
-/// `/`, else a credential. Relative paths are beside the manifest. A line end at the end belongs to no secret.
+/// Returns the source of secrets by name: `credential:NAME`, `file:PATH`, `env:NAME`. A name without a scheme is a file when
+/// it has a `/`, and a credential otherwise. Relative paths are beside the manifest. A final line end is removed.
 pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<dyn ReadAccess>) -> Vault {
     let files = Files { host: host.clone(), access: Arc::clone(&access) };
     Arc::new(move |name| {
@@ -33,7 +33,7 @@ pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<d
             _ => credential(name),
         };
         let secret = secret.map_err(|why| format!("secret \"{name}\": {why}"))?;
-        if secret.is_empty() { Err(format!("secret \"{name}\": it is empty")) } else { Ok(secret) }
+        if secret.is_empty() { Err(format!("secret \"{name}\": the value is empty")) } else { Ok(secret) }
     })
 }
 
@@ -88,7 +88,7 @@ mod tests {
             ("env:PW", Ok("from env")),
             ("env:NO", Err("NO is not set")),
             ("file:no", Err("could not read")),
-            ("empty", Err("it is empty")),
+            ("empty", Err("the value is empty")),
             ("credential:../db", Err("a plain name")),
             ("vault:x", Err("there is no \"vault:\"")),
             ("", Err("a plain name")),

@@ -1,4 +1,4 @@
-//! Two texts as a unified diff, for previews of changes (`treat.rs`).
+//! Unified diffs of two texts, for previews of changes (`apply_changes.rs`).
 
 use similar::algorithms::{Capture, Compact, Replace, myers};
 use similar::udiff::UnifiedHunkHeader;
@@ -14,7 +14,7 @@ pub(super) fn unified_diff(before: &str, after: &str) -> String {
     let [old, new] = [before, after].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
     let (old, new) = (old.as_slice(), new.as_slice());
     let mut found = Compact::new(Replace::new(Capture::new()), old, new);
-    // Writing down what is found can't fail.
+    // Writing to a string cannot fail.
     let Ok(()) = myers::diff(&mut found, old, 0..old.len(), new, 0..new.len());
     let mut diff = String::new();
     for hunk in group_diff_ops(found.into_inner().into_inner().into_ops(), AROUND) {

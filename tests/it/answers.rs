@@ -96,7 +96,7 @@ fn older_names_are_still_understood() {
     assert!(desk.run(&["hiera", "facts", "--fact", "colour=red"]).ends(0).json()["colour"] == "red");
     desk.run(&["apply", "m.yaml", "--hiera", "data.yaml", "--monitor-only"]).ends(0);
     let ran = desk.run(&["apply", "m.yaml", "--debug"]);
-    ran.ends(0).says(&["its turn begins", "resource=exec#true"]);
+    ran.ends(0).says(&["started", "resource=exec#true"]);
     desk.run(&["-v", "apply", "m.yaml"]).ends(0).says(&["it was read"]);
     assert_eq!(desk.run(&["apply", "m.yaml"]).ends(0).err, "");
 }

@@ -37,7 +37,9 @@ pub(in crate::agent) async fn run(node: ServiceHandles, bus: Bus) {
     for subject in subjects {
         match bus.subscribe(&subject).await {
             Ok(inbox) => inboxes.push(tokio::spawn(answer(node.clone(), bus.clone(), inbox))),
-            Err(error) => tracing::debug!(error = %crate::diag::chain(&error), "cannot subscribe to the requests of the NATS tools"),
+            Err(error) => {
+                tracing::debug!(error = %crate::diag::chain(&error), "cannot subscribe to the requests of the NATS tools")
+            }
         }
     }
     for inbox in inboxes {

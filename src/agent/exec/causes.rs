@@ -103,7 +103,11 @@ impl Causes {
             && self.now != self.before
             && let Err(error) = self.now.write(state_dir, channel)
         {
-            tracing::warn!(channel, "cannot write the convergence records, so that drift counts as intention after the next start: {}", chain(&error));
+            tracing::warn!(
+                channel,
+                "cannot write the convergence records, so that drift counts as intention after the next start: {}",
+                chain(&error)
+            );
         }
         let origin = self.channel.map(|(_, channel)| channel).unwrap_or_default();
         node.status.change(|standing| {

@@ -39,8 +39,10 @@ pub(in crate::agent) fn of(limits: &Limits, bundle: Option<&Path>) -> Confinemen
 /// A bound that the kernel enforces or not: its name in node states, and its description.
 type Bound = (&'static str, &'static str);
 
-const FILES: Bound =
-    ("files", "a run changes files only below `paths`, and reads only there, below `read_paths` and in the directories of programs");
+const FILES: Bound = (
+    "files",
+    "a run changes files only below `paths`, and reads only there, below `read_paths` and in the directories of programs",
+);
 const TRUNCATE: Bound = ("truncate", "a run truncates no file outside of `paths`");
 const PROGRAMS: Bound = ("programs", "a run starts no program, or only readable ones");
 const NETWORK: Bound = ("network", "a run makes no TCP connection and opens no port");
@@ -51,9 +53,9 @@ const ALL: Bound = ("all", "`confine` is off: only the agent enforces the limits
 const ANY_FILE: Bound = ("files", "`paths` is not set: a run changes and reads every file that the agent can");
 const READS: Bound = ("reads", "`read_paths` without `paths`: only the agent limits reads");
 const COMMANDS: Bound = ("programs", "`exec` without `paths`: a command has all rights of the agent's user");
-const ATTRIBUTES: Bound =
-    ("attributes", "modes, owners, times and existence of files: Landlock does not restrict them");
-const ANY_CONNECTION: Bound = ("network", "connections: Landlock restricts ports, not hosts; only `fetch_hosts = []` forbids them");
+const ATTRIBUTES: Bound = ("attributes", "modes, owners, times and existence of files: Landlock does not restrict them");
+const ANY_CONNECTION: Bound =
+    ("network", "connections: Landlock restricts ports, not hosts; only `fetch_hosts = []` forbids them");
 const DATAGRAMS: Bound = ("datagrams", "UDP and raw packets of commands: Landlock restricts TCP only");
 const STATE: Bound = ("state", "the agent's state directory: files are not limited, or the limits allow a path that contains it");
 const ANY_SOCKET: Bound = ("sockets", "`unix_sockets`: a local service acts for a run without confinement");

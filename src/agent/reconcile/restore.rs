@@ -89,7 +89,11 @@ where
                 }
             },
             (Err(refusal), Some(good)) => {
-                tracing::error!(channel = name, why = refusal.message, "the latest assignment is rejected now: the last good one stays active");
+                tracing::error!(
+                    channel = name,
+                    why = refusal.message,
+                    "the latest assignment is rejected now: the last good one stays active"
+                );
                 channels.insert(name, Channel::new(Arc::clone(&good), Some(good), false, due));
             }
             (Err(refusal), None) => {

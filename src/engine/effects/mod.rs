@@ -1,5 +1,5 @@
-//! The effects of resources, as rules and limits get them. The inputs are signed properties that may hold templates, and the
-//! common properties.
+//! The effects of resources, as rules and limits need them. The inputs are signed properties with templates, and the common
+//! properties.
 
 use serde_json::{Map, Value};
 
@@ -9,8 +9,8 @@ use crate::model::{Effect, Effects};
 use crate::resource::{self, Common};
 use crate::template::is_template;
 
-/// The effects of a resource of this type as its author wrote it: everything that depends on a template is unknown.
-/// The one function that every verifier of an `ensure` asks.
+/// Returns the effects of a resource of this type as its author wrote it. A part that depends on a template is unknown.
+/// Every verifier of an `ensure` uses this function.
 pub fn of_signed(kind: &str, properties: &Map<String, Value>) -> Effects {
     let Some(kind) = resource::find(kind) else { return Effects::unknown(format!("there is no type {kind}")) };
     let is_common = |key: &str| Common::KEYS.contains(&key);
@@ -19,13 +19,13 @@ pub fn of_signed(kind: &str, properties: &Map<String, Value>) -> Effects {
     let mut effects = kind.effects(&own);
     match Common::read(common) {
         Ok(common) => effects.extend(of_common(&common)),
-        // Health checks that can't be read yet may run anything.
+        // Unreadable health checks may run any program.
         Err(wrong) => effects.push(Effect::unknown(Some(EffectKind::Run), wrong.path().to_string())),
     }
     effects.unresolved(is_template)
 }
 
-/// The effects of the properties that every resource has: health checks and registrations.
+/// Returns the effects of the common properties: health checks and registrations.
 pub fn of_common(common: &Common) -> Effects {
     let checks = common.health_checks.iter().flat_map(|check| {
         let command = (!check.command.is_empty()).then(|| Effect::run_always(&check.command));

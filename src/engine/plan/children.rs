@@ -18,12 +18,12 @@ use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, ReadAccess, ResourceRef, UnrestrictedAccess};
 use crate::yaml::Document;
 
-/// The context of a nested manifest: the manifests around it, and the resources before it, as far as both are known.
+/// The context of a nested manifest: the manifests around it, and the resources before it, as far as they are known.
 #[derive(Clone)]
 pub(super) struct PlanContext {
     host: Host,
     access: Arc<dyn ReadAccess>,
-    /// True without a node: files that are not part of the command are those of another machine.
+    /// True without a node: files outside of the command are on another host.
     away: bool,
     /// True when the plan is for a single resource.
     alone: bool,
@@ -36,14 +36,14 @@ pub(super) struct PlanContext {
 }
 
 impl PlanContext {
-    /// Nothing ran before.
+    /// Returns the context of a run without earlier resources.
     pub(super) fn nothing(host: &Host, access: &Arc<dyn ReadAccess>) -> Self {
         let access = Arc::clone(access);
         let (names, makers, chain) = Default::default();
         Self { host: host.clone(), access, away: false, alone: false, open: false, names, makers, chain }
     }
 
-    /// Nothing ran before, and the machine is not the one where it will run.
+    /// Returns the context without a node, of a run without earlier resources.
     pub(super) fn away(host: &Host) -> Self {
         let access: Arc<dyn ReadAccess> = Arc::new(UnrestrictedAccess);
         Self { away: true, ..Self::nothing(host, &access) }
@@ -55,13 +55,13 @@ impl PlanContext {
         Self { alone: true, ..self }
     }
 
-    /// Others ran before, and a session knows which.
+    /// Marks a plan after other resources, which a session knows.
     #[must_use]
     pub(super) fn after_others(self) -> Self {
         Self { open: true, ..self }
     }
 
-    /// The same, within this manifest.
+    /// Enters this manifest.
     pub(super) fn enter(&mut self, source: &Source) {
         self.chain.push(key(source));
     }
@@ -74,7 +74,7 @@ impl PlanContext {
         self.names.get(kind).into_iter().flatten().map(String::as_str)
     }
 
-    /// Notes that the resources before this point are unknown from here on.
+    /// Marks the resources before this point as unknown.
     pub(super) fn leave_open(&mut self) {
         self.open = true;
     }
@@ -91,12 +91,12 @@ impl PlanContext {
         self.alone
     }
 
-    /// True within a manifest that another one applies.
+    /// Returns true within a nested manifest.
     pub(super) fn is_child(&self) -> bool {
         self.chain.len() > 1
     }
 
-    /// Adds a resource to what ran before.
+    /// Adds a resource to the earlier resources.
     pub(super) fn add(&mut self, known: &KnownResource<'_>) {
         self.open |= known.name.is_none() || known.alias.is_none();
         let names = self.names.entry(known.kind.name().to_owned()).or_default();
@@ -112,10 +112,10 @@ impl PlanContext {
         self.makers.extend(known.effects().into_iter().map(absolute));
     }
 
-    /// True when something that ran before may have made or changed this file.
+    /// Returns true when an earlier resource may have made or changed this file.
     fn may_be_made(&self, path: &Path) -> bool {
         let above = |maker: &Path| path.starts_with(maker) || path.starts_with(fs::real(maker));
-        // A command makes what it names, or what is in a directory that it names; that directory may be where it runs.
+        // A command may make a file that it names, or a file in a directory that it names or runs in.
         let names = |text: &str| {
             let words = text.split(|c: char| c.is_whitespace() || "\"'`;|&()<>=$,".contains(c)).filter(|word| !word.is_empty());
             words.map(Path::new).any(|word| {
@@ -144,7 +144,7 @@ fn key(source: &Source) -> (PathBuf, String) {
     (directory, fs::sha256(source.text.as_bytes()))
 }
 
-/// Looks at the manifest that a resource applies, and at those within it; `list` has the resources beside it.
+/// Checks a nested manifest, and those within it. `list` has the resources beside it.
 pub(super) fn check(
     known: &KnownResource<'_>,
     list: &[KnownResource<'_>],
@@ -164,7 +164,7 @@ pub(super) fn check(
             return;
         }
         Found::Alone => {
-            let message = format!("{file} is not there: this manifest is sent without the files beside it");
+            let message = format!("{file} is missing: the command has the manifest without the files beside it");
             return say(message, "give the directory that has both: all its files are sent");
         }
     };
@@ -177,10 +177,10 @@ pub(super) fn check(
     };
     let own = key(&source);
     if around.chain.contains(&own) {
-        return say(format!("{file} is applied within itself, and so on without end"), "a control on the apply ends it");
+        return say(format!("{file} is applied within itself, without end"), "add a control to the apply resource");
     }
     if around.chain.len() >= MAX_DEPTH {
-        return say(format!("{file}: maximum apply depth of {MAX_DEPTH} exceeded"), "apply it from further up");
+        return say(format!("{file}: maximum apply depth of {MAX_DEPTH} exceeded"), "apply it at a lower depth");
     }
     let outer = around.host.clone();
     if let Some(directory) = &source.directory {
@@ -192,11 +192,11 @@ pub(super) fn check(
     around.host = outer;
     if applies && !allows {
         let message = format!("{file}: apply resources are denied in this manifest by allow_apply");
-        wrong.push(known.diagnose(document, "allow_apply", &message, "take out allow_apply, or the apply resources within"));
+        wrong.push(known.diagnose(document, "allow_apply", &message, "remove allow_apply, or the apply resources in that file"));
     }
 }
 
-/// The remedy for a file that can't be read, but will be there in time.
+/// The hint for a file that cannot be read now, but will exist in time.
 const MAKER: &str = "a command that makes it names it in \"creates\", or is named in the require of the apply";
 
 enum Found {
@@ -215,7 +215,7 @@ fn find(known: &KnownResource<'_>, file: &str, list: &[KnownResource<'_>], aroun
         return Found::Alone;
     }
     let files = Files { host: around.host.clone(), access: Arc::clone(&around.access) };
-    // What may not be read is refused when its turn comes.
+    // A denied file is rejected when its resource is reached.
     let Ok(path) = files.allowed(file) else { return Found::Unknown };
     let elsewhere = around.away || around.access.hides_values();
     if elsewhere && !around.host.is_own(&fs::real(&path)) {
@@ -227,11 +227,11 @@ fn find(known: &KnownResource<'_>, file: &str, list: &[KnownResource<'_>], aroun
     if needs_command || around.may_be_made(&path) { Found::Unknown } else { Found::At(path) }
 }
 
-/// The file of the manifest, and if it may apply others.
+/// Returns the path of the manifest, and if it may apply others.
 fn file_of(known: &KnownResource<'_>) -> Option<(String, bool)> {
     match known.decoded {
         Some(decoded) => decoded.nested().map(|nested| (nested.file, nested.allow_apply)),
-        // Other properties wait for a node, the name may not.
+        // Other properties may wait for a node, the name may not.
         None => known.name.filter(|name| !name.is_empty()).map(|name| (name.to_owned(), true)),
     }
 }

@@ -1,4 +1,4 @@
-//! Planning: everything that can be known, resolved and refused before anything runs.
+//! Planning: everything that can be known, resolved and rejected before the run.
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -29,21 +29,21 @@ use relations::KnownResource;
 
 pub use precheck::{precheck, precheck_one};
 
-/// The resources of a run, in order. Only facts and read files tie it to the state of the host.
+/// The resources of a run, in order. A plan depends on the host only by facts and read files.
 pub struct Plan {
     /// The resources.
     pub resources: Vec<PlannedResource>,
-    /// Stop after the first that fails.
+    /// True when the run stops after the first failure.
     pub fail_on_error: bool,
-    /// Printed before the run.
+    /// The message before the run.
     pub pre_message: Option<String>,
-    /// Printed after a run without errors.
+    /// The message after a run without errors.
     pub post_message: Option<String>,
     /// The manifest; none for a single resource.
     pub manifest: Option<ManifestId>,
-    /// Warnings for the author that stop nothing.
+    /// Warnings for the author. A warning stops nothing.
     pub warnings: Vec<Diagnostic>,
-    /// Keys that late properties ask for and that the data does not have: their resources fail when they are reached.
+    /// Missing data keys of runtime properties: their resources fail when they are reached.
     pub failing: Vec<Diagnostic>,
     pub(super) scope: Scope,
     /// The inputs of the plan, for nested manifests.
@@ -61,7 +61,7 @@ pub struct PlannedResource {
     pub(super) requires: Vec<ResourceRef>,
     pub(super) subscribes: Vec<ResourceRef>,
     pub(super) decoded: Arc<dyn ParsedResource>,
-    /// Properties that still hold templates: all of them, resolved when the resource runs.
+    /// Properties with runtime templates: all of them, resolved when the resource runs.
     pub(super) deferred: Option<Map<String, Value>>,
     /// The provenance of the properties.
     pub(super) shaped: Provenance,
@@ -69,7 +69,7 @@ pub struct PlannedResource {
 }
 
 impl PlannedResource {
-    /// `type#name`.
+    /// Returns the reference, `type#name`.
     pub fn reference(&self) -> ResourceRef {
         ResourceRef::new(self.kind.name(), self.decoded.name())
     }
@@ -103,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// The secrets that its templates have taken so far.
+    /// Returns the secrets that templates have read so far.
     pub fn secrets(&self) -> &Secrets {
         self.inputs.secrets()
     }
@@ -112,8 +112,8 @@ impl Plan {
         self.inputs.shared_secrets()
     }
 
-    /// The resolved data with the resources as planned. With secrets in clear: what is shown goes through
-    /// [`Plan::secrets`] first.
+    /// Returns the resolved data with the resources as planned. Secrets are in clear: redact the output with
+    /// [`Plan::secrets`].
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
             let mut properties = match (&planned.deferred, planned.decoded.redacted()) {
@@ -132,13 +132,13 @@ impl Plan {
         })
     }
 
-    /// A reason for people, unless it could repeat what templates have read.
+    /// Returns a reason for people, unless the reason could repeat values that templates have read.
     pub fn said(&self, why: String) -> String {
         let conceals = self.resources.iter().any(|planned| planned.shaped.must_withhold());
         if conceals { provenance::WITHHELD.to_owned() } else { why }
     }
 
-    /// An error in a template of a resource, with its place.
+    /// Returns the diagnostic of an error in a template of a resource, with its place.
     pub(super) fn template_error(&self, planned: &PlannedResource, property: &str, error: &TemplateError) -> Diagnostic {
         let diagnostic = planned.declaration.diagnose(&self.document, Some(property), format!("{property}: {error}"));
         texts::sharpen(&self.document, diagnostic, &error.expression, error.within)
@@ -159,7 +159,7 @@ impl Plan {
     }
 }
 
-/// Properties with their templates, without the values that are not shown. A template is no secret.
+/// Returns properties with their templates, without the values that are secret. A template is no secret.
 fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn ParsedResource) -> Map<String, Value> {
     let secrets = Secrets::default();
     decoded.hidden(&mut |hidden| {
@@ -175,15 +175,15 @@ fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn ParsedRes
 /// Plans a manifest.
 ///
 /// # Errors
-/// With everything that is wrong; then nothing may run.
+/// Every error of the manifest. Nothing may run then.
 pub fn plan_manifest(source: &Source, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
     without_secrets(manifest_plan(source, inputs, host, PlanContext::nothing(host, &inputs.access)), inputs)
 }
 
-/// Plans a manifest that another one applies: what it refers to may have run before.
+/// Plans a nested manifest: resources that it refers to may have run before.
 ///
 /// # Errors
-/// With everything that is wrong; then nothing of it may run.
+/// Every error of the manifest. Nothing of it may run then.
 pub(super) fn plan_nested(source: &Source, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
     without_secrets(manifest_plan(source, inputs, host, PlanContext::nothing(host, &inputs.access).after_others()), inputs)
 }
@@ -219,7 +219,7 @@ fn manifest_plan(source: &Source, inputs: &RunInputs, host: &Host, mut around: P
     }
     let conceal = |error| if used.read { provenance::withheld(error) } else { error };
     let (document, declarations) = declared.map_err(|errors| errors.into_iter().map(conceal).collect::<Vec<_>>())?;
-    // What was rendered may hold what was read, wherever it comes to.
+    // A rendered manifest may contain read values in every property.
     let shaped = if used.read { Provenance::throughout() } else { Provenance::default() };
     let mut plan = Plan {
         fail_on_error: manifest.fail_on_error,
@@ -235,9 +235,9 @@ fn manifest_plan(source: &Source, inputs: &RunInputs, host: &Host, mut around: P
     related(plan, &mut around, errors)
 }
 
-/// The plan, unless something is wrong with its resources or between them.
+/// Returns the plan, unless there are errors in its resources or their relations.
 fn related(plan: Plan, around: &mut PlanContext, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
-    // Where a resource can't be read, what refers to it would seem wrong too.
+    // An unreadable resource would cause further errors in resources that refer to it.
     if errors.is_empty() {
         let known: Vec<KnownResource<'_>> = plan.resources.iter().map(KnownResource::planned).collect();
         relations::check(&known, &plan.document, around, &mut errors);
@@ -245,18 +245,18 @@ fn related(plan: Plan, around: &mut PlanContext, mut errors: Vec<Diagnostic>) ->
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
 }
 
-/// Plans one resource: a map of properties with `name`, or a list of one in the list form. Nothing ran before it.
+/// Plans one resource: a map of properties with `name`, or a list of one in the list form. No resource ran before.
 ///
 /// # Errors
-/// With everything that is wrong; then nothing may run.
+/// Every error of the resource. Nothing may run then.
 pub fn plan_one(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
     without_secrets(one_plan(kind, properties, inputs, host, PlanContext::nothing(host, &inputs.access).alone()), inputs)
 }
 
-/// The same in a session, which knows what ran before it.
+/// Plans one resource in a session, which knows the earlier resources.
 ///
 /// # Errors
-/// With everything that is wrong; then nothing may run.
+/// Every error of the resource. Nothing may run then.
 pub fn plan_next(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
     without_secrets(one_plan(kind, properties, inputs, host, PlanContext::nothing(host, &inputs.access).after_others()), inputs)
 }
@@ -297,7 +297,7 @@ fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &RunInputs) -
     Ok(plan)
 }
 
-/// The data with the keys that it has on other hosts.
+/// Returns the data with the keys that it has on other hosts.
 fn keys(document: &Value, data: &Value) -> Value {
     let overrides = document.get("overrides").and_then(Value::as_object);
     overrides
@@ -390,7 +390,7 @@ fn plan_resource(
     Ok(PlannedResource { kind, common, requires, subscribes, decoded, deferred: deferred.then_some(own), shaped, declaration })
 }
 
-/// Rules are resolved when they are checked, everything else of a health check now.
+/// Resolves health checks. Their rules are resolved when they are checked.
 fn resolve_checks(scope: &Scope, kind: &dyn ResourceType, checks: &Value) -> Result<Value, TemplateError> {
     let resolve_check = |check: &Value| match check {
         Value::Object(check) => check
@@ -425,10 +425,10 @@ fn check_rules(common: &Common, declaration: &Declaration, document: &Document) 
     Ok(())
 }
 
-/// Common properties of a resource that sets none.
+/// The common properties of a resource that sets none.
 static COMMON: LazyLock<Arc<Common>> = LazyLock::new(Arc::default);
 
-/// Takes what every resource may have out of the properties. Most have nothing of it, and share the default.
+/// Takes the common properties out of the properties of a resource. Most resources have none, and share the default.
 fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, value_decode::Mismatch> {
     if !properties.keys().any(|key| Common::KEYS.contains(&key.as_str())) {
         return Ok(Arc::clone(&COMMON));
@@ -437,7 +437,7 @@ fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, value
     Common::read(taken.collect()).map(Arc::new)
 }
 
-/// Returns the errors in the form of common properties, each at the unknown key where there is one.
+/// Returns the diagnostic of invalid common properties, at the unknown key if there is one.
 fn misshapen(declaration: &Declaration, document: &Document, error: &value_decode::Mismatch) -> Diagnostic {
     let (path, why) = (error.path().to_string(), error.inner().to_string());
     let step = |step: &str| step.trim_end_matches(']').parse().map_or_else(|_| Step::from(step), Step::Index);
@@ -455,7 +455,7 @@ fn misshapen(declaration: &Declaration, document: &Document, error: &value_decod
     declaration.diagnose_at(document, &steps, format!("{above}: unknown key \"{given}\"")).hint(hint)
 }
 
-/// A number where text is wanted is taken as it was written: `version: 1.10` is not 1.1.
+/// Restores a number to its text, where a property is text: `version: 1.10` is not 1.1.
 fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, document: &Document, declaration: &Declaration) {
     let endless = |value: &Value| value.as_str().is_some_and(|text| matches!(text, "+Inf" | "-Inf" | "NaN"));
     for (key, value) in properties.iter_mut().filter(|(_, value)| value.is_number() || endless(value)) {
@@ -469,7 +469,7 @@ fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, docu
     }
 }
 
-/// The properties of each type that are no text.
+/// The properties of each type that are not text.
 static TYPED: LazyLock<HashSet<(&'static str, String)>> = LazyLock::new(|| {
     let of = |kind: &&'static dyn ResourceType| {
         let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
@@ -481,7 +481,7 @@ static TYPED: LazyLock<HashSet<(&'static str, String)>> = LazyLock::new(|| {
     resource::TYPES.iter().flat_map(of).collect()
 });
 
-/// True for numbers and flags, also where they may be left out.
+/// Returns true for numbers and flags, also optional ones.
 fn is_plain(property: &Value) -> bool {
     let is_plain = |name: &Value| matches!(name.as_str(), Some("boolean" | "integer" | "number"));
     match property.get("type") {
@@ -491,17 +491,17 @@ fn is_plain(property: &Value) -> bool {
     }
 }
 
-/// True for a map in which anything may stand.
+/// Returns true for a map with any keys and values.
 fn is_free(property: &Value) -> bool {
     property.get("additionalProperties").is_some_and(|rest| rest.as_bool() == Some(true))
 }
 
-/// True for properties that are no text: their templates keep the type of what they give.
+/// Returns true for properties that are not text: their templates keep the type of their result.
 fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
     TYPED.contains(&(kind.name(), key.to_owned()))
 }
 
-/// True when a text somewhere in the value is a template, or a key.
+/// Returns true when a text or a key in the value is a template.
 fn holds_template(value: &Value) -> bool {
     match value {
         Value::String(text) => is_template(text),
@@ -511,7 +511,7 @@ fn holds_template(value: &Value) -> bool {
     }
 }
 
-/// Resolves the templates of one property: text stays text, except where the property is no text.
+/// Resolves the templates of one property. The result is text, except for a property that is not text.
 pub(super) fn resolve(scope: &Scope, kind: &dyn ResourceType, key: &str, value: &Value) -> Result<Value, TemplateError> {
     if kind.templated_keys().contains(&key) {
         return scope.tree_with_keys(value);
@@ -562,7 +562,7 @@ fn jet_resources(file: &str, scope: &Scope) -> Result<(Document, Vec<Declaration
     Ok((document, declarations))
 }
 
-/// An error with a place, where it has none of its own.
+/// Returns an error with a place, unless it has one.
 fn placed(mut error: Diagnostic, place: &Option<Place>) -> Diagnostic {
     error.place = error.place.take().or_else(|| place.clone());
     error

@@ -1,7 +1,7 @@
 //! Errors of a manifest that appear on every node, found without one, before the signature.
 //!
-//! A resource without templates is read as on a node. Of a resource with templates, only the type, the property names and the
-//! form of the templates are checked. Results of templates depend on the facts and data of a node.
+//! A resource without templates is read as on a node. For a resource with templates, only the type, the property names and
+//! the syntax of the templates are checked. Results of templates depend on the facts and data of a node.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::resource::{self, Common, ResourceType};
 use crate::template::Scope;
 use crate::yaml::Document;
 
-/// Checks a manifest as far as that can be done without a node.
+/// Checks a manifest as far as possible without a node.
 ///
 /// # Errors
-/// With everything that every node would refuse.
+/// Every error for which all nodes would reject the manifest.
 pub fn precheck(source: &Source, host: &Host) -> Result<(), Vec<Diagnostic>> {
     let mut wrong = Vec::new();
     let mut around = PlanContext::away(host);
@@ -32,14 +32,14 @@ pub fn precheck(source: &Source, host: &Host) -> Result<(), Vec<Diagnostic>> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// Looks at a manifest and what it applies; `wrong` gets what every node would refuse. True when it applies others.
+/// Checks a manifest and its nested ones. Adds the errors to `wrong`. Returns true when the manifest applies others.
 pub(super) fn examine(source: &Source, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) -> bool {
     let read = manifest::parse::parse(source);
     let read = read.and_then(|manifest| Rules::read(&manifest.document).map(|_| manifest).map_err(|error| vec![error]));
     match read {
         Ok(manifest) => match manifest.resources {
             Resources::Inline(list) => all(list, true, &manifest.document, around, wrong),
-            // What a template renders to is known on a node.
+            // Only a node knows the result of a template.
             Resources::JetFile(_) => {
                 around.leave_open();
                 false
@@ -52,10 +52,10 @@ pub(super) fn examine(source: &Source, around: &mut PlanContext, wrong: &mut Vec
     }
 }
 
-/// The same for one resource.
+/// Checks one resource as far as possible without a node.
 ///
 /// # Errors
-/// With everything that every node would refuse.
+/// Every error for which all nodes would reject the resource.
 pub fn precheck_one(kind: &str, properties: &Value, host: &Host) -> Result<(), Vec<Diagnostic>> {
     let mut document = Document::of(json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
@@ -93,11 +93,11 @@ fn all(
     known.iter().any(|known| known.kind.nests())
 }
 
-/// A resource that was looked at.
+/// A checked resource.
 enum Looked {
     /// The whole resource is known.
     Planned(PlannedResource),
-    /// Templates decide about the rest.
+    /// Templates determine the rest.
     Open { kind: &'static dyn ResourceType, properties: Map<String, Value>, declaration: Declaration },
 }
 
@@ -122,7 +122,7 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope, wrong: &mut
     let known = known(kind);
     for (key, value) in &properties {
         if !known.contains_key(key) && key != "name" {
-            // As the type itself says it.
+            // The message of the type itself.
             let alone = Map::from_iter([("name".to_owned(), Value::from("x")), (key.clone(), value.clone())]);
             if let Some(error) = kind.decode(&alone, scope).err().filter(|error| error.property.as_ref() == Some(key)) {
                 return Err(refused(&declaration, document, error));
@@ -140,13 +140,13 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope, wrong: &mut
     Ok(Looked::Open { kind, properties, declaration })
 }
 
-/// True when what a property is depends on a node.
+/// Returns true when a property depends on a node.
 fn is_open(kind: Option<&dyn ResourceType>, key: &str, value: &Value) -> bool {
     let is_late = kind.is_some_and(|kind| kind.runtime_templates().contains(&key));
     !is_late && !Common::LITERAL.contains(&key) && holds_template(value)
 }
 
-/// The properties that a type has, and those that all have.
+/// Returns the properties of a type, and the common ones.
 fn known(kind: &dyn ResourceType) -> Map<String, Value> {
     let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
     let mut known = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();

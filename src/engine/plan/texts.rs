@@ -1,6 +1,6 @@
 //! Errors in texts that are read only when the resource runs: conditions, runtime templates, health checks.
 //!
-//! Results are known only then. Syntax, and the keys of data that the texts use, are checked here.
+//! Their results are known only then. Planning checks their syntax, and the data keys that they use.
 
 use serde_json::Value;
 
@@ -15,22 +15,22 @@ use super::{Declaration, PlannedResource};
 /// The errors in the runtime texts of a resource.
 #[derive(Default)]
 pub(super) struct TemplateFindings {
-    /// Nothing may run.
+    /// Errors: nothing may run.
     pub(super) wrong: Vec<Diagnostic>,
-    /// The resource fails when it is reached.
+    /// Missing data keys: the resource fails when it is reached.
     pub(super) failing: Vec<Diagnostic>,
-    /// May be meant.
+    /// Possible mistakes, for a warning.
     pub(super) doubtful: Vec<Diagnostic>,
 }
 
-/// Looks at the late texts of a resource; `data` has the keys that they may ask for, where those are known.
+/// Checks the runtime texts of a resource. `data` has the keys that the texts may use, if they are known.
 pub(super) fn look(planned: &PlannedResource, document: &Document, scope: &Scope, data: Option<&Value>) -> TemplateFindings {
     let mut texts = Texts { declaration: &planned.declaration, document, scope, data, found: TemplateFindings::default() };
     let control = planned.common.control.as_ref();
     if let Some(control) = control {
         texts.conditions(control);
     }
-    // What is written to be left out may be anything.
+    // A text behind a condition that is always false may use any key.
     if control.is_some_and(|control| is_never(control, scope)) {
         return texts.found;
     }
@@ -62,13 +62,13 @@ pub(super) fn conditions(declaration: &Declaration, document: &Document, scope: 
     texts.found.wrong
 }
 
-/// True where the conditions say no, whatever the host.
+/// Returns true when the conditions exclude the resource on every host.
 fn is_never(control: &Control, scope: &Scope) -> bool {
     let is = |expression: &Option<String>, truth| expression.as_ref().is_some_and(|text| scope.is_always(text, truth));
     is(&control.only_if, false) || is(&control.unless, true)
 }
 
-/// The first thing that is wrong with the templates in a value.
+/// Checks the templates in a value. Returns the first error.
 pub(super) fn check(scope: &Scope, value: &Value) -> Result<(), TemplateError> {
     match value {
         Value::String(text) => scope.check(text),
@@ -100,14 +100,14 @@ impl Texts<'_> {
                     let Some(missing) = self.data.and_then(|data| self.scope.missing_in(expression, data)) else { continue };
                     let found = self.declaration.diagnose_at(self.document, &path, unknown(&format!("control {key}"), &missing));
                     let found = sharpen(self.document, found, expression, missing.offset).hint(suggestion(&missing));
-                    // A key that only some hosts have is nothing on the others.
+                    // A key that only some hosts have is empty on the others.
                     if missing.near.is_some() { self.found.wrong.push(found) } else { self.found.doubtful.push(found) }
                 }
             }
         }
     }
 
-    /// A command line whose quotes are not closed.
+    /// Checks a command line for unclosed quotes.
     fn command(&mut self, key: &str, line: &str) {
         let outline = outline(line);
         let Some((quote, at)) = text::unclosed(&outline) else { return };
@@ -134,7 +134,7 @@ impl Texts<'_> {
             return;
         }
         for (expression, missing) in self.data.map(|data| self.scope.missing(text, data)).unwrap_or_default() {
-            // A condition that asks for the key decides whether the text is ever read.
+            // A condition on the same key decides if the text is ever resolved.
             let conditions = control.into_iter().flat_map(|control| control.only_if.iter().chain(&control.unless));
             if conditions.into_iter().any(|condition| condition.contains(&missing.key)) {
                 continue;
@@ -163,7 +163,7 @@ fn suggestion(missing: &Missing) -> String {
     }
 }
 
-/// Texts that look like templates and are none: their `{{` has no end.
+/// Finds texts with an unclosed `{{`, which are no templates.
 pub(super) fn unclosed(declaration: &Declaration, document: &Document) -> Vec<Diagnostic> {
     let look = |(key, value): (&String, &Value)| {
         let text = value.as_str()?;
@@ -176,7 +176,7 @@ pub(super) fn unclosed(declaration: &Declaration, document: &Document) -> Vec<Di
     declaration.written().filter_map(look).collect()
 }
 
-/// A template of a property that can't be resolved, with its place.
+/// Returns the error of a property whose template cannot be resolved, with its place.
 pub(super) fn unresolved(
     declaration: &Declaration,
     document: &Document,
@@ -216,7 +216,7 @@ pub(super) fn explained(document: &Document, found: Diagnostic, error: &Template
     diagnostic.hint(hint)
 }
 
-/// Points into the expression itself, where it can be found at or below the place of its property.
+/// Moves the place of a diagnostic into the expression, if the expression is found at or below its property.
 pub(super) fn sharpen(document: &Document, mut diagnostic: Diagnostic, expression: &str, within: usize) -> Diagnostic {
     if let Some(place) = diagnostic.place.as_mut()
         && let Some(nearer) = document.find_text(place.line, expression, within)

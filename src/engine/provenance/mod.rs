@@ -1,7 +1,7 @@
-//! Provenance of properties: what their templates have used, and what follows from it.
+//! Provenance of properties: the values that their templates have used, and the consequences.
 //!
-//! An unsigned value of the bus shapes only properties that a type declares as content. A secret shapes no identity. Values
-//! that a discreet run has read stay out of its errors and events.
+//! An unsigned value of the bus may shape only properties that a type declares as content. A secret may shape no identity.
+//! Values that a discreet run has read stay out of its errors and events.
 
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ use crate::template::{Scope, Used};
 
 /// Replacement for an error that could repeat a value that was read.
 pub(super) const WITHHELD: &str =
-    "it failed; the reason could show what its templates have read on this node or from the bus, and is left out";
-/// A line of content is recognised in an error when it has so many bytes.
+    "the resource failed; the reason is hidden, as it could show values that templates read on this node or from the bus";
+/// Shortest line of content, in bytes, that is recognised in an error.
 const MIN_LINE: usize = 4;
 /// Properties that name a resource, and that every reader of events sees.
 const IDENTITY: &[&str] = &["name", "alias", "ensure"];
 
-/// A property that is made of something that may not shape it.
+/// A property made of a value that may not shape it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProvenanceError {
     /// Any user of the server could set the value.
@@ -48,22 +48,22 @@ impl ProvenanceError {
     }
 }
 
-/// The properties of a resource that were made of values that were read.
+/// The properties of a resource that are made of read values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Provenance {
-    /// Declared as content.
+    /// The properties that the type declares as content.
     content: Vec<String>,
-    /// All others.
+    /// All other properties.
     other: Vec<String>,
-    /// The origins of the resource's own data, where it has data.
+    /// The origins of the resource's own data, if it has data.
     pub(super) used: Used,
 }
 
 impl Provenance {
-    /// Notes what the templates of a property have used.
+    /// Records the values that the templates of a property have used.
     ///
     /// # Errors
-    /// When it may not be made of that.
+    /// When the property may not be made of such a value.
     pub(super) fn note(
         &mut self,
         kind: &dyn ResourceType,
@@ -77,7 +77,7 @@ impl Provenance {
         if used.bus && !is_content {
             return Err(ProvenanceError::Bus(key.to_owned()));
         }
-        // A person at the machine sees it redacted.
+        // A person at the host sees the value redacted.
         if scope.is_discreet()
             && IDENTITY.contains(&key)
             && (used.secret || (!secrets.is_empty() && secrets.value_contains_secret(value)))
@@ -92,7 +92,7 @@ impl Provenance {
         Ok(())
     }
 
-    /// Of a resource that was rendered as a whole, by a template that has read something.
+    /// Returns the provenance of a resource that a template with read values rendered completely.
     pub(super) fn throughout() -> Self {
         Self { other: vec![String::new()], ..Self::default() }
     }
@@ -104,17 +104,17 @@ impl Provenance {
         self.used = self.used.and(late.used);
     }
 
-    /// True when a property other than content was made of values that were read.
+    /// Returns true when a property other than content is made of read values.
     pub(super) fn must_withhold(&self) -> bool {
         !self.other.is_empty()
     }
 
-    /// The diagnostic, unless it could repeat what was read.
+    /// Returns a diagnostic, without its reason when the reason could repeat a read value.
     pub(super) fn withhold(&self, diagnostic: Diagnostic) -> Diagnostic {
         if self.must_withhold() || !self.content.is_empty() { withheld(diagnostic) } else { diagnostic }
     }
 
-    /// Takes what was read out of an event; `decoded` has the properties as they are.
+    /// Removes read values from an event. `decoded` has the current properties.
     pub(super) fn redact_event(&self, event: &mut TransactionEvent, decoded: &dyn ParsedResource) {
         for key in &self.other {
             if let Some(value) = event.properties.get_mut(key).filter(|_| !IDENTITY.contains(&key.as_str())) {
@@ -148,7 +148,7 @@ impl Provenance {
     }
 }
 
-/// The same place, without a reason.
+/// Returns a diagnostic with the same place and without the reason.
 pub(super) fn withheld(diagnostic: Diagnostic) -> Diagnostic {
     let place = diagnostic.place.map(|mut place| {
         place.text.clear();

@@ -327,7 +327,7 @@ impl<'a> Maker<'a> {
             5 => {
                 self.push("exec", "one", json!({"command": "true", "alias": "same"}));
                 self.push("exec", "two", json!({"command": "true", "alias": "same"}));
-                "is that of exec#one too"
+                "is also the alias of exec#one"
             }
             6 => {
                 let path = format!("{}/twice", self.root);

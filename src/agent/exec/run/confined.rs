@@ -69,7 +69,10 @@ pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunResult>> {
             return Err(Box::new(RunResult::of(outcome, why)));
         }
         if let Err(why) = approved.still_holds(&changes.planned(job)) {
-            return Err(Box::new(RunResult::refused(RejectionCode::PlanChanged, format!("the planned changes differ from the approved ones: {why}"))));
+            return Err(Box::new(RunResult::refused(
+                RejectionCode::PlanChanged,
+                format!("the planned changes differ from the approved ones: {why}"),
+            )));
         }
     }
     let (begun, owner, asked) = (record.clone(), Arc::clone(node), job.clone());

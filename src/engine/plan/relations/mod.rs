@@ -1,4 +1,4 @@
-//! Relations between resources: requirements, repetitions and conflicts. Every error in them is found before the run.
+//! Relations between resources: references, duplicates and conflicts. Every error in them is found before the run.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,26 +15,26 @@ use crate::resource::{self, ParsedResource, ResourceType};
 use crate::template::is_template;
 use crate::yaml::Document;
 
-/// A resource, as far as it is known before anything runs.
+/// A resource, as far as it is known before the run.
 pub(super) struct KnownResource<'a> {
     pub(super) kind: &'static dyn ResourceType,
-    /// None where a template gives it.
+    /// The name; none when a template determines it.
     pub(super) name: Option<&'a str>,
-    /// Empty where it has none; none where a template gives it.
+    /// The alias; empty without one, none when a template determines it.
     pub(super) alias: Option<&'a str>,
     /// Required and subscribed references, each with its property.
     pub(super) wanted: Vec<(&'static str, ResourceRef)>,
-    /// True where an expression decides if it is managed.
+    /// True when a control decides if the resource is managed.
     pub(super) conditional: bool,
     pub(super) declaration: &'a Declaration,
-    /// Its properties; none where templates are in the way.
+    /// The properties; none when templates determine some.
     pub(super) decoded: Option<&'a dyn ParsedResource>,
     written: Option<&'a Map<String, Value>>,
     shaped: Option<&'a Provenance>,
 }
 
 impl<'a> KnownResource<'a> {
-    /// A resource that was planned.
+    /// Returns a planned resource.
     pub(super) fn planned(planned: &'a PlannedResource) -> Self {
         let requires = planned.requires.iter().map(|reference| ("require", reference.clone()));
         let subscribes = planned.subscribes.iter().map(|reference| ("subscribe", reference.clone()));
@@ -51,7 +51,7 @@ impl<'a> KnownResource<'a> {
         }
     }
 
-    /// A resource of which some properties wait for a node.
+    /// Returns a resource with properties that wait for a node.
     pub(super) fn open(kind: &'static dyn ResourceType, written: &'a Map<String, Value>, declaration: &'a Declaration) -> Self {
         let text = |key: &str| match written.get(key) {
             None | Some(Value::Null) => Some(""),
@@ -74,7 +74,7 @@ impl<'a> KnownResource<'a> {
         }
     }
 
-    /// The names by which others know it.
+    /// Returns the names by which other resources refer to it.
     pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
         let alias = self.alias.filter(|alias| !alias.is_empty() && self.name != Some(alias));
         self.name.into_iter().chain(alias)
@@ -94,7 +94,7 @@ impl<'a> KnownResource<'a> {
         effects.unresolved(is_template)
     }
 
-    /// A diagnostic about it, which repeats nothing that was read.
+    /// Returns a diagnostic about the resource, which repeats no read value.
     pub(super) fn diagnose(&self, document: &Document, property: &str, message: &str, hint: impl Into<String>) -> Diagnostic {
         let message = format!("invalid manifest resource {}: {message}", self.declaration.number);
         let diagnostic = self.declaration.diagnose(document, Some(property), message).hint(hint);
@@ -122,14 +122,14 @@ impl<'a> KnownResource<'a> {
 struct ResourceIndex<'a> {
     list: &'a [KnownResource<'a>],
     places: HashMap<&'static str, HashMap<&'a str, Vec<usize>>>,
-    /// Types of which some names are not known.
+    /// The types with unknown names.
     open: HashSet<&'static str>,
 }
 
 impl<'a> ResourceIndex<'a> {
     fn of(list: &'a [KnownResource<'a>]) -> Self {
         let mut index = Self { list, places: HashMap::new(), open: HashSet::new() };
-        // Nobody asks where nothing is said of others.
+        // Without references nothing needs the index.
         if list.iter().all(|known| known.wanted.is_empty()) {
             return index;
         }
@@ -149,7 +149,7 @@ impl<'a> ResourceIndex<'a> {
         named.map_or(&[], Vec::as_slice)
     }
 
-    /// The resources, from one to the other, that need each next one.
+    /// Returns the resources of a path of requirements, from one resource to another.
     fn chain(&self, from: usize, to: usize) -> Option<Vec<usize>> {
         let (mut left, mut seen) = (vec![vec![from]], HashSet::from([from]));
         while let Some(path) = left.pop() {
@@ -187,7 +187,7 @@ fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, docume
             continue;
         }
         if known.is_named(reference) {
-            say("names itself".to_owned(), format!("take it out of {property}"));
+            say("names itself".to_owned(), format!("remove the reference from {property}"));
             continue;
         }
         if let Some(later) = places.first() {
@@ -196,11 +196,11 @@ fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, docume
                     let labels =
                         std::iter::once(at).chain(chain).filter_map(|place| index.list.get(place)).map(KnownResource::label);
                     let labels = labels.collect::<Vec<_>>().join(" → ");
-                    say(format!("needs itself: {labels}"), "take one of them out".to_owned());
+                    say(format!("needs itself: {labels}"), "remove one of these references".to_owned());
                 }
                 None => say(
                     format!("names {reference}, which comes later"),
-                    format!("resources run in the order in which they stand: move {reference} up"),
+                    format!("resources run in their written order: move {reference} up"),
                 ),
             }
             continue;
@@ -223,13 +223,13 @@ fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, docume
     }
 }
 
-/// Aliases that do not mean one resource.
+/// Finds ambiguous aliases.
 fn aliases(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<(&str, &str), &KnownResource<'_>> = HashMap::new();
     for known in list {
         let Some(alias) = known.alias.filter(|alias| !alias.is_empty()) else { continue };
         if let Some(other) = taken.insert((known.kind.name(), alias), known) {
-            let message = format!("alias \"{alias}\" of {} is that of {} too", known.label(), other.label());
+            let message = format!("alias \"{alias}\" of {} is also the alias of {}", known.label(), other.label());
             wrong.push(known.diagnose(document, "alias", &message, "an alias names one resource of a type: choose another"));
         }
     }
@@ -245,7 +245,7 @@ fn aliases(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diag
     }
 }
 
-/// Resources that would undo each other in every run: one path, and two opinions about it.
+/// Finds resources that would undo each other in every run: the same path with different properties.
 fn contradictions(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<&str, &KnownResource<'_>> = HashMap::new();
     for known in list.iter().filter(|known| !known.conditional && !known.kind.claimed_paths().is_empty()) {
@@ -267,7 +267,7 @@ fn place(known: &KnownResource<'_>, document: &Document) -> String {
     place.map_or_else(|| format!("resource {number}"), |place| format!("in line {}", place.line))
 }
 
-/// The property that both have, and that is not the same.
+/// Returns the property in which two resources of the same path differ.
 fn contradiction(
     known: &KnownResource<'_>,
     decoded: &dyn ParsedResource,
@@ -292,13 +292,12 @@ fn contradiction(
     known.kind.claimed_paths().iter().find(differs).copied()
 }
 
-/// True for a text that is resolved when the resource runs.
+/// Returns true for a text that is resolved when the resource runs.
 fn is_late(value: &Value) -> bool {
     value.as_str().is_some_and(is_template)
 }
 
-/// Finds what is wrong between resources of one manifest, and puts them, with the manifests that they apply, into what ran
-/// before the rest.
+/// Checks the relations of the resources of one manifest, and adds them to the earlier resources of `around`.
 pub(super) fn check(list: &[KnownResource<'_>], document: &Document, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) {
     aliases(list, document, wrong);
     contradictions(list, document, wrong);

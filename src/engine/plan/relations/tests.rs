@@ -38,15 +38,12 @@ fn every_wrong_reference_is_refused_at_its_place() {
         (exec("a", ", subscribe: ['nothing#b']"), "known types are file"),
         (exec("first", "") + &exec("b", ", require: ['exec#frist']"), "did you mean \"exec#first\"?"),
         (exec("a", ", require: ['exec#b']") + &exec("b", ""), "names exec#b, which comes later"),
-        (
-            exec("a", ", require: ['exec#b']") + &exec("b", ""),
-            "hint: resources run in the order in which they stand: move exec#b up",
-        ),
+        (exec("a", ", require: ['exec#b']") + &exec("b", ""), "hint: resources run in their written order: move exec#b up"),
         (
             exec("a", ", subscribe: ['exec#c']") + &exec("b", ", require: ['exec#a']") + &exec("c", ", require: ['exec#b']"),
             "needs itself: exec#a → exec#c → exec#b → exec#a",
         ),
-        (exec("a", ", alias: x") + &exec("b", ", alias: x"), "alias \"x\" of exec#b is that of exec#a too"),
+        (exec("a", ", alias: x") + &exec("b", ", alias: x"), "alias \"x\" of exec#b is also the alias of exec#a"),
         (exec("a", "") + &exec("b", ", alias: a"), "alias \"a\" of exec#b is the name of another exec"),
         (file("/n/a", ", content: x") + &file("/n/a", ", content: y"), "disagree about content: the other is in line 3"),
         (file("/n/a", "") + "    - file: {name: /n/a, ensure: absent}\n", "disagree about ensure"),
