@@ -1,4 +1,5 @@
-//! Batches: adjacent resources of a type that can act on several at once. They are observed one by one and applied together.
+//! Batches: adjacent resources of a type that can act on several at once. They are observed one by one and applied
+//! together.
 //!
 //! Each resource gets its own event, in the order of the manifest. All other steps are those of a single resource.
 

@@ -16,8 +16,8 @@ const MAX_SECRET: u64 = 64 << 10;
 /// The variable with the directory of a unit's credentials (systemd.exec(5), `LoadCredential=`).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// Returns the source of secrets by name: `credential:NAME`, `file:PATH`, `env:NAME`. A name without a scheme is a file when
-/// it has a `/`, and a credential otherwise. Relative paths are beside the manifest. A final line end is removed.
+/// Returns the source of secrets by name: `credential:NAME`, `file:PATH`, `env:NAME`. A name without a scheme is a file
+/// when it has a `/`, and a credential otherwise. Relative paths are beside the manifest. A final line end is removed.
 pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<dyn ReadAccess>) -> Vault {
     let files = Files { host: host.clone(), access: Arc::clone(&access) };
     Arc::new(move |name| {

@@ -54,8 +54,8 @@ impl SettingsHandle {
     }
 }
 
-/// Returns the changed keys that only a restart can apply: identity, state directory, connection, trust anchor.
-/// The agent reads the trust anchor only when it starts.
+/// Returns the changed keys that only a restart can apply: identity, state directory, connection, trust anchor. The
+/// agent reads the trust anchor only when it starts.
 fn restart_only(now: &Settings, wanted: &Settings) -> Vec<&'static str> {
     [
         ("fleet", now.fleet != wanted.fleet),

@@ -72,8 +72,8 @@ impl ReceiptSigner {
         self.key.pseudonymize(sha256)
     }
 
-    /// Returns the receipt of a message. With `head`, the receipt is the next link of the hash chain.
-    /// Without `head` the receipt is outside of the chain: for a message that may get lost.
+    /// Returns the receipt of a message. With `head`, the receipt is the next link of the hash chain. Without `head`
+    /// the receipt is outside of the chain: for a message that may get lost.
     pub(in crate::agent) fn receipt(
         &self,
         subject: &str,

@@ -25,8 +25,8 @@ use crate::wire::receipt;
 use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
 
-/// Most messages of a lane in flight: enough to hide the round trip.
-/// The bound keeps a fleet that reconnects together from overloading the server.
+/// Most messages of a lane in flight: enough to hide the round trip. The bound keeps a fleet that reconnects together
+/// from overloading the server.
 const TOGETHER: usize = 16;
 /// Most bytes of a lane in flight, which bounds memory. A message of 1 MiB, the server's default limit, fits.
 const BYTES: u64 = 4 << 20;
@@ -76,8 +76,8 @@ impl Handle {
     }
 }
 
-/// The send rate after a reconnect, for all lanes together. Each message takes its share of a second.
-/// Once the outbox is empty, new messages are sent at once.
+/// The send rate after a reconnect, for all lanes together. Each message takes its share of a second. Once the outbox
+/// is empty, new messages are sent at once.
 #[derive(Debug, Default)]
 struct SendPacer(Mutex<Option<Instant>>);
 
@@ -186,8 +186,8 @@ impl Task {
         self.handles.status.report_storage_error(batch)
     }
 
-    /// Sends messages together. Removes the stored ones up to the first unstored one.
-    /// Stored messages behind that one are not sent again.
+    /// Sends messages together. Removes the stored ones up to the first unstored one. Stored messages behind that one
+    /// are not sent again.
     async fn send(&mut self, batch: Vec<Queued>) -> Result<(), TransportError> {
         let sent = batch.into_iter().map(|Queued { seq, message, receipt }| {
             let (is_there, handles, bus) = (self.ahead.contains(&seq), &self.handles, &self.bus);

@@ -11,7 +11,7 @@ use crate::model::RunOutcome;
 /// The counted runs of all channels that are not published yet.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct StableRuns {
-    /// The channels whose last published run was stable.
+    /// The channels whose last run is known to be stable.
     quiet: BTreeSet<String>,
     counted: BTreeMap<String, u64>,
     /// The time of the last message about stable runs.

@@ -29,8 +29,8 @@ use super::steady_clock::SteadyClock;
 use crate::agent::intake::fair_queue::QueueLimits;
 use crate::agent::options::AgentError;
 
-/// Most commands that the ledger remembers, each for at least the hour that a command may be valid.
-/// A fleet in normal use does not reach this rate.
+/// Most commands that the ledger remembers, each for at least the hour that a command may be valid. A fleet in normal
+/// use does not reach this rate.
 const ENTRIES: QueueLimits = QueueLimits { all: 1 << 14, each: 1 << 13 };
 
 /// Most channels: each channel is in every node state.
@@ -136,10 +136,9 @@ impl DurableState {
         now
     }
 
-    /// Returns the origin of the ledger by the current clock, when it differs from the recorded one.
-    /// A clock in the future may have stamped a new ledger: corrected, the ledger knows all commands since it was made.
-    /// A ledger that replaced a lost one keeps its origin: setting the clock back must not allow a replay of forgotten
-    /// commands.
+    /// Returns the origin of the ledger by the current clock, when it differs from the recorded one. A clock in the
+    /// future may have stamped a new ledger: corrected, the ledger knows all commands since it was made. A ledger that
+    /// replaced a lost one keeps its origin: setting the clock back must not allow a replay of forgotten commands.
     fn corrected_origin(&self, birth: LedgerOrigin, now: Timestamp) -> Option<Timestamp> {
         if birth.at.duration_since(now) > MAX_CLOCK_SKEW {
             return (!birth.lost.ledger).then_some(now);
@@ -229,8 +228,8 @@ impl DurableState {
         state_dir::probe(&self.state_dir)
     }
 
-    /// Ends a command: puts its result into the outbox, then into the ledger.
-    /// After a failure the caller tries again with the same `posted` (false at first), so that the result is posted once.
+    /// Ends a command: puts its result into the outbox, then into the ledger. After a failure the caller tries again
+    /// with the same `posted` (false at first), so that the result is posted once.
     ///
     /// The sender cannot reach the outbox in between. So after a crash the result is in the ledger or still in the outbox,
     /// where [`DurableState::queued_result`] finds it. There are never two different results.
@@ -260,8 +259,8 @@ impl DurableState {
         serde_json::from_slice(&found.message.payload).ok()
     }
 
-    /// Puts a message into the outbox. The message survives a crash of this process at once.
-    /// It survives a power cut from the end of the next command on: one sync writes the events of a run with its result.
+    /// Puts a message into the outbox. The message survives a crash of this process at once. It survives a power cut
+    /// from the end of the next command on: one sync writes the events of a run with its result.
     pub(in crate::agent) fn post(&self, message: &Message, now: Timestamp) -> Result<(), StoreError> {
         self.push(&mut held(&self.outbox), message, now)
     }
@@ -322,8 +321,8 @@ impl DurableState {
     }
 }
 
-/// Returns a result as the ledger keeps it: without the answer to a query.
-/// An answer may be large, is in the stream, and the query can be repeated.
+/// Returns a result as the ledger keeps it: without the answer to a query. An answer may be large, is in the stream,
+/// and the query can be repeated.
 fn without_answer(done: &CommandResult) -> Cow<'_, CommandResult> {
     if done.answer.is_none() { Cow::Borrowed(done) } else { Cow::Owned(CommandResult { answer: None, ..done.clone() }) }
 }

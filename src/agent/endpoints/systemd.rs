@@ -20,8 +20,8 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Reports the agent as ready once the server has its subscriptions.
-/// A host must boot without a server as well: after [`CONNECTING`] the agent is ready in any case.
+/// Reports the agent as ready once the server has its subscriptions. A host must boot without a server as well: after
+/// [`CONNECTING`] the agent is ready in any case.
 pub(in crate::agent) async fn ready(settings: Arc<Settings>, bus: Bus) {
     let name = format!("node {} of fleet {}", settings.node, settings.fleet);
     let mut listening = std::pin::pin!(listening(&bus));

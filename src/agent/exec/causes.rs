@@ -89,8 +89,8 @@ impl Causes {
         }
     }
 
-    /// Stores the records for the next run and for the node state. Returns the number of corrective changes.
-    /// A run that did not finish changes nothing about the resources that it did not reach.
+    /// Stores the records for the next run and for the node state. Returns the number of corrective changes. A run that
+    /// did not finish changes nothing about the resources that it did not reach.
     pub(in crate::agent) fn end(mut self, node: &RunContext, whole: bool) -> u64 {
         if self.idle {
             return self.corrective;

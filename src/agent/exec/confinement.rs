@@ -191,8 +191,8 @@ fn state_is_out_of_reach(settings: &Settings) -> bool {
     !paths.iter().chain(read_paths.iter().flatten()).any(holds)
 }
 
-/// Runs `inside` on a confined thread of its own, while this thread does the work that `inside` hands over.
-/// Returns none when `inside` panics.
+/// Runs `inside` on a confined thread of its own, while this thread does the work that `inside` hands over. Returns
+/// none when `inside` panics.
 ///
 /// A thread cannot leave its confinement: the thread ends with the run, and belongs to no pool.
 pub(in crate::agent) fn run<T: Send>(

@@ -21,8 +21,7 @@ pub(in crate::agent) struct OrphanedRuns {
 
 impl OrphanedRuns {
     /// Ends the processes that are left, and begins a journal. The caller owns the state directory, so that the earlier
-    /// agent
-    /// is dead.
+    /// agent is dead.
     pub(in crate::agent) fn end(settings: &Settings) -> Result<Self, FsError> {
         let path = settings.state_dir.join(FILE);
         let report = match orphans::end(&path) {

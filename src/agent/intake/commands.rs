@@ -192,7 +192,7 @@ impl Task {
     /// Handles a message of the bus.
     async fn take(&mut self, message: Message) {
         let reply = message.reply.as_deref().filter(|reply| is_inbox(reply));
-        // A reader of the stream has no use for acknowledgements of stored assignments. In a fleet those are many.
+        // A sender that follows the stream needs no reply for an accepted command. In a fleet the replies are many.
         let wanted = reply.filter(|_| message.header(report::ANSWER) != Some(report::NOT_TAKEN));
         let answer = match self.decide(&message, wanted) {
             Decision::Answer(answer) => answer,
@@ -292,8 +292,8 @@ impl Task {
         }
     }
 
-    /// Verifies a message within the signature budget that forged messages leave.
-    /// Returns also the filter that must be evaluated first, if there is one.
+    /// Verifies a message within the signature budget that forged messages leave. Returns also the filter that must be
+    /// evaluated first, if there is one.
     fn open(&mut self, message: &Message, subject: Option<&str>) -> (Result<OpenedMessage, Rejection>, Option<String>) {
         if let Some(refusal) = self.forged.known(&message.payload, self.handles.verifier.trust.current().digest()) {
             return (Err(refusal.clone()), None);
@@ -431,8 +431,8 @@ impl Task {
         Answer::Ack(Box::new(Ack { rule, signers, wave, ..ack }))
     }
 
-    /// Finds a place for one more command. Returns the reason when there is none.
-    /// Only the intake fills the queues, one command at a time, so that a found place stays free.
+    /// Finds a place for one more command. Returns the reason when there is none. Only the intake fills the queues, one
+    /// command at a time, so that a found place stays free.
     fn place(&self, verified: &Verified<Command>) -> Result<QueuePlace<'_>, (CommandOutcome, RejectionCode, String)> {
         let (command, signers) = (verified.get(), verified.signers());
         let busy = |why: String| (CommandOutcome::Busy, RejectionCode::Busy, why);

@@ -62,8 +62,7 @@ pub(in crate::agent) async fn run(node: SyncHandles, bus: Bus, hall: mpsc::Sende
             }
         };
         // Cancel-safe: watches keep their last value, an unconsumed notification is kept, and a dropped sleep only
-        // makes the next
-        // sync earlier.
+        // makes the next sync earlier.
         let reconnected = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,

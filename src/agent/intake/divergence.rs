@@ -67,8 +67,8 @@ pub(in crate::agent) fn note(found: &mut Found, message: &Message, subjects: &Su
     }
 }
 
-/// Returns the text of the alarm about all differences, if there is one.
-/// `is_meant` tells whether a target includes this node.
+/// Returns the text of the alarm about all differences, if there is one. `is_meant` tells whether a target includes
+/// this node.
 pub(in crate::agent) fn alarm(
     held: &BTreeMap<String, ChannelHead>,
     found: &Found,

@@ -181,8 +181,7 @@ impl Task {
                 }
             };
             // Cancel-safe: watches keep their last value, a notification keeps its permit, and a dropped sleep is made
-            // anew from
-            // the same time.
+            // anew from the same time.
             let is_due = tokio::select! {
                 biased;
                 _ = self.stop.wait_for(|stop| *stop) => return,

@@ -1,9 +1,9 @@
 //! Restore of the desired state at the start: for each channel the command that the ledger accepted last.
 //!
-//! The ledger is written before the file of the channel. So a file may be one command behind, and is then written again from
-//! the ledger. Another difference means that a user restored or removed one of the two. A newer file is recorded in the
-//! ledger, so that no older serial can return. An older file is not in force, and `desired_state_sync.rs` fetches the
-//! latest.
+//! The ledger is written before the file of the channel. So a file may be one command behind, and is then written again
+//! from the ledger. Another difference means that a user restored or removed one of the two. A newer file is recorded
+//! in the ledger, so that no older serial can return. An older file is not in force, and `desired_state_sync.rs`
+//! fetches the latest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

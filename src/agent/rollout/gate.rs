@@ -4,9 +4,9 @@
 //! reads the stream of rollouts by direct gets, without a consumer. The operator's process is not needed.
 //!
 //! Time alone begins no wave. A wave begins after successes of the previous one, which the witnesses signed with the
-//! keys that
-//! the command names. An unreadable stream keeps the gate closed. A witness that stays silent for longer than its wave may
-//! take has failed. That time is measured while the stream can be read and the job is not halted, by a monotonic clock.
+//! keys that the command names. An unreadable stream keeps the gate closed. A witness that stays silent for longer than
+//! its wave may take has failed. That time is measured while the stream can be read and the job is not halted, by a
+//! monotonic clock.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -151,8 +151,8 @@ impl RolloutProgress {
         Ok(turn)
     }
 
-    /// Reads which witnesses of the previous wave succeeded: up to the first without a success, or all of them once they are
-    /// late.
+    /// Reads which witnesses of the previous wave succeeded: up to the first without a success, or all of them once
+    /// they are late.
     async fn read_successes(
         &mut self,
         command: &Verified<Command>,
@@ -259,8 +259,7 @@ impl RolloutProgress {
     }
 
     /// Returns true when a failure of this node counts. A failure of a node outside of the target does not count. Only
-    /// the nodes
-    /// themselves know the members of a group.
+    /// the nodes themselves know the members of a group.
     fn counts(&self, command: &Command, name: &NodeId) -> bool {
         let is_target = match command.to.selector() {
             Some(Selector::Nodes(nodes)) => nodes.contains(name),

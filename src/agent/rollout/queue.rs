@@ -194,8 +194,7 @@ impl RolloutScheduler {
     }
 
     /// Decides about a command that the queue of the executor returns. After a long wait behind another run, the gate
-    /// is asked
-    /// again.
+    /// is asked again.
     pub(in crate::agent) async fn decide(&self, job: &Job) -> QueueDecision {
         if job.command.options.waves.is_none() || matches!(job.kind, JobKind::HealthCheck) {
             return QueueDecision::Begin;

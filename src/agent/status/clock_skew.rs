@@ -1,5 +1,5 @@
-//! Clock skew: the difference between the clocks of this host and of the server. The host's own clock decides about the time
-//! of commands. A wrong clock rejects every command, or accepts expired ones, so that the skew is an alarm.
+//! Clock skew: the difference between the clocks of this host and of the server. The host's own clock decides about the
+//! time of commands. A wrong clock rejects every command, or accepts expired ones, so that the skew is an alarm.
 //!
 //! The server stores each message with its own time. The last state of this node in the stream has both times: the time of
 //! the host at its publication, and the time of the server. No message asks for the time.

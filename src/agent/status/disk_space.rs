@@ -11,8 +11,8 @@ const SMALL: u64 = 20;
 /// Free inodes below which a file system is nearly full: a run that unpacks an archive may create as many files.
 const INODES: u64 = 1000;
 
-/// Returns the text of the alarm about too little space. `before` is true while the alarm is raised.
-/// The limits are then higher, so that the alarm ends only with clearly more space.
+/// Returns the text of the alarm about too little space. `before` is true while the alarm is raised. The limits are
+/// then higher, so that the alarm ends only with clearly more space.
 pub(in crate::agent) fn look(state_dir: &Path, before: bool) -> Option<String> {
     // An unreadable file system raises no alarm here: the next write to the disk fails and raises one.
     let space = kernel::space(state_dir).ok()?;

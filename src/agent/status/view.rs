@@ -1,5 +1,5 @@
-//! The view of the agent for other processes of this host: for the command line over the socket, and for the monitoring page
-//! that the edge of the program runs beside the agent.
+//! The view of the agent for other processes of this host: for the command line over the socket, and for the monitoring
+//! page that the edge of the program runs beside the agent.
 
 use std::future::Future;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! Trust updates: the next trust bundle replaces the one in force.
 //!
-//! A stream keeps every version under a subject of its own, and the server forwards new messages. A forwarded message may
-//! get lost, so the stream is also read, after every connect and from time to time. A node that was away accepts N+1,
-//! N+2, ...
-//! one after the other, each signed by the roots of the previous one. No node has a consumer (NATS ADR-31).
+//! A stream keeps every version under a subject of its own, and the server forwards new messages. A forwarded message
+//! may get lost, so the stream is also read, after every connect and from time to time. A node that was away accepts
+//! N+1, N+2, ... one after the other, each signed by the roots of the previous one. No node has a consumer (NATS
+//! ADR-31).
 //!
 //! Order: verified → on disk → in force → published. A rejected bundle is published once as a rejection.
 
@@ -149,8 +149,7 @@ impl Task {
         let is_refused = self.offer(message).is_some();
         let is_troubled = self.handles.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Succession));
         // A rejected message in the place of the next version keeps this node back, and an accepted one may end that:
-        // the stream
-        // decides.
+        // the stream decides.
         if !ahead && if is_refused { version == self.next() } else { is_troubled } {
             self.ask().await;
         }

@@ -49,9 +49,8 @@ pub(in crate::agent) fn own_files(settings: &config::Settings) -> Vec<PathBuf> {
     own.into_iter().chain(settings.trust.bundle.clone()).chain(login).chain(identity).collect()
 }
 
-/// Authorizes the effects of each resource of a run, when its templates are resolved.
-/// Three things decide: the limits of the host, the rights of the command, and the agent's own files, which no run may
-/// touch.
+/// Authorizes the effects of each resource of a run, when its templates are resolved. Three things decide: the limits
+/// of the host, the rights of the command, and the agent's own files, which no run may touch.
 pub(in crate::agent) struct Permitted {
     limits: NodeLimits,
     rights: Rights,
@@ -74,8 +73,8 @@ impl Permitted {
         self.bundle.as_deref().is_some_and(|bundle| fs::real(path).starts_with(bundle))
     }
 
-    /// Rejects effects on the agent's own files.
-    /// An effect that changes or covers files is also rejected on the directories above them.
+    /// Rejects effects on the agent's own files. An effect that changes or covers files is also rejected on the
+    /// directories above them.
     fn spare_own(&self, effect: &Effect) -> Result<(), String> {
         let (place, above) = match effect {
             Effect::Read(place) => (place.clone(), place.below),
@@ -142,8 +141,8 @@ impl ReadAccess for Permitted {
 
 /// Returns an effect on a path with its links resolved; none for an effect on no path.
 ///
-/// Most types replace or reject a link at the end of a written path.
-/// The link is resolved all the same: when it leads to a directory, the run may write below that.
+/// Most types replace or reject a link at the end of a written path. The link is resolved all the same: when it leads
+/// to a directory, the run may write below that.
 fn real(effect: &Effect) -> Option<Effect> {
     let read = |place: &PathScope| PathScope { path: located(&place.path), below: place.below };
     Some(match effect {
