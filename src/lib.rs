@@ -3,10 +3,10 @@
 //! The nouns:
 //! - **Resource**: one thing of one type (`file#/etc/motd`) with the properties its author wrote.
 //! - **Resource type**: three functions over a resource: `observe` (never writes), `diff` (pure), `apply` (one step).
-//! - **Provider**: how a type does it on this kind of host.
+//! - **Provider**: the way in which a type works on this kind of host.
 //! - **Manifest**: YAML: data, and an ordered list of resources; alone or in a *bundle* with its files.
 //! - **Session**: the record of one run, an event for every resource; answers `require` and `subscribe`.
-//! - **Event**: what happened to one resource ([`model::TransactionEvent`]).
+//! - **Event**: the report about one resource ([`model::TransactionEvent`]).
 //! - **Envelope** and [`trust::Verified`]: signed bytes, and the only type the agent accepts work in.
 //!
 //! The layers; each module uses only what is above it in this table, never its own row:
@@ -20,7 +20,7 @@
 //! | L4 | [`agent`], [`fleet`], [`web`] |
 //! | L5 | [`cli`] |
 //!
-//! `tests/it/architecture.rs` holds the code to it.
+//! `tests/it/architecture` checks the layers.
 
 pub mod agent;
 pub mod cli;

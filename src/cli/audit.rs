@@ -1,4 +1,4 @@
-//! `ensign audit`: checks an export of `ensign fleet audit export`, without a server.
+//! `ensign audit`: verifies an export of `ensign fleet audit export`, without a server.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::ui::{Text, Tone, Ui, text};
 use crate::cli::args::connection::{Connection, config_file};
 use crate::cli::local::inputs::OutputFormat;
 
-/// The audit trail.
+/// Verify an exported audit trail.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
     #[command(subcommand)]
@@ -26,29 +26,29 @@ pub struct AuditArgs {
 
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
-    /// Checks what `ensign fleet audit export` wrote: receipts, their chains, and results against commands.
+    /// Verify an export: receipts, hash chains, and results against commands.
     Verify(Verify),
 }
 
 #[derive(Debug, Args)]
 struct Verify {
-    /// The export.
+    /// File that `ensign fleet audit export` wrote.
     file: PathBuf,
-    /// The file with the public keys of nodes; known_nodes beside operator.toml when not given.
+    /// File of pinned node keys; known_nodes beside operator.toml by default.
     #[arg(long, env = "ENSIGN_KNOWN_NODES", hide_env_values = true, value_name = "FILE")]
     known_nodes: Option<PathBuf>,
-    /// The signed trust bundle, to check who signed the commands.
+    /// Signed trust bundle, to check the signers of commands.
     #[arg(long, value_name = "FILE")]
     trust: Option<PathBuf>,
-    /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
+    /// Configuration of the operator; ~/.config/ensign/operator.toml by default.
     #[arg(long, env = "ENSIGN_OPERATOR", hide_env_values = true, value_name = "FILE")]
     operator: Option<PathBuf>,
-    /// How the report is written to standard output.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// A line that could not be had, or is none.
+/// An error in a line of an export: unreadable, or not a record.
 #[derive(Debug, thiserror::Error)]
 enum LineError {
     #[error(transparent)]
@@ -70,7 +70,7 @@ pub fn run(args: AuditArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     let lines = lines(&args.file).map_err(|error| usage(&error))?;
     let report = verify(lines, |fleet| NodeKeys::new(fleet, known, None), trust.as_ref()).map_err(|error| usage(&error))?;
     if trust.as_ref().is_some_and(|trust| trust.fleet() != report.fleet) {
-        return Err(Failure::usage(format!("the trust bundle is not that of the fleet {}", report.fleet)));
+        return Err(Failure::usage(format!("the trust bundle is not of the fleet {} of the export", report.fleet)));
     }
     match args.output {
         OutputFormat::Json => ui.json(&report),
@@ -90,10 +90,10 @@ fn known_nodes(args: &Verify) -> Result<PathBuf, Failure> {
         .map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?
         .or_else(|| config_file("known_nodes")),
     };
-    let hint = "the keys of the nodes are what proves their words: --known-nodes FILE";
-    let none = || Failure::new(Exit::Usage, Diagnostic::new("there is no list of known nodes")).hint(hint);
+    let hint = "name the file of pinned keys: --known-nodes FILE";
+    let none = || Failure::new(Exit::Usage, Diagnostic::new("no known_nodes file configured")).hint(hint);
     let path = beside.ok_or_else(none)?;
-    if path.is_file() { Ok(path) } else { Err(Failure::usage(format!("there is no {}", path.display())).hint(hint)) }
+    if path.is_file() { Ok(path) } else { Err(Failure::usage(format!("cannot find {}", path.display())).hint(hint)) }
 }
 
 fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>, FsError> {
@@ -114,9 +114,9 @@ fn print(report: &AuditReport, ui: &mut Ui) {
         ui.line(text!("  {:<20} {} verified{}, {}", node.as_str(), of.verified, unverified, chain));
     }
     if let Some(horizon) = report.horizon {
-        ui.line(text!("  before {:.0} messages may be missing for their age", horizon));
+        ui.line(text!("  messages older than {:.0} may have expired", horizon));
     }
-    let signed = if report.commands_checked { "" } else { " (who signed them was not checked: --trust FILE)" };
+    let signed = if report.commands_checked { "" } else { " (signers not checked: give --trust FILE)" };
     let verdict = match report.findings.len() {
         0 => ui.paint(Tone::Success, "clean"),
         1 => ui.paint(Tone::Error, "1 finding"),

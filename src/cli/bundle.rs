@@ -1,6 +1,7 @@
-//! `ensign bundle`: a manifest and its files in one archive, as agents and `ensign apply` take it.
+//! `ensign bundle`: a manifest and its files in one archive, for agents and `ensign apply`.
 //!
-//! `manifest::bundle` packs, `origin.rs` gets and unpacks, `fleet/source.rs` puts it where the nodes of a fleet find it.
+//! `manifest::bundle` packs it. `local/manifest_source.rs` fetches and unpacks it. `fleet/source.rs` uploads it for the nodes
+//! of a fleet.
 
 use std::path::{Path, PathBuf};
 
@@ -19,30 +20,30 @@ use crate::cli::args::connection::Connection;
 use crate::cli::local::inputs::OutputFormat;
 use crate::cli::local::manifest_source::ManifestSource;
 
-/// Manifests and their files in one archive.
+/// Create, show and upload bundles: a manifest with its files in one archive.
 #[derive(Debug, Subcommand)]
 pub enum Bundle {
-    /// Packs a directory with a manifest.yaml. The same files give the same bytes, wherever and whenever they are packed.
+    /// Pack a directory with a manifest.yaml. The same files always give the same bytes.
     Create(Create),
-    /// Shows what is in a bundle, and its digest.
+    /// Show the content of a bundle and its digest.
     Show(Show),
-    /// Puts a directory or bundle into the object store of a fleet. Nothing is asked of its nodes.
+    /// Upload a directory or bundle to the object store of a fleet. The nodes get no command.
     Push(Push),
 }
 
-/// `ensign bundle create`.
+/// Arguments of `ensign bundle create`.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// The directory.
+    /// Directory to pack.
     directory: PathBuf,
-    /// The bundle; what is there is replaced.
+    /// File of the bundle; an existing file is replaced.
     file: PathBuf,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// `ensign bundle show`.
+/// Arguments of `ensign bundle show`.
 #[derive(Debug, Args)]
 pub struct Show {
     #[command(flatten)]
@@ -54,23 +55,23 @@ pub struct Show {
     output: OutputFormat,
 }
 
-/// `ensign bundle push`.
+/// Arguments of `ensign bundle push`.
 #[derive(Debug, Args)]
 pub struct Push {
-    /// A directory with a manifest.yaml, a bundle, or a manifest.
+    /// Directory with a manifest.yaml, bundle, or manifest.
     path: PathBuf,
     #[command(flatten)]
     context: Context,
 }
 
-/// Bytes that a signature can name.
+/// The digest and size of a source, for a signed command.
 #[derive(Debug, Serialize)]
 struct Pinned {
-    /// The source: a path, or a URL.
+    /// The path or URL of the source.
     source: String,
-    /// SHA-256, in hex.
+    /// The SHA-256 digest in hex.
     sha256: String,
-    /// In bytes.
+    /// The size in bytes.
     size: u64,
 }
 
@@ -79,11 +80,11 @@ struct Pinned {
 struct Shown {
     /// The source: a path, or a URL without credentials.
     source: String,
-    /// SHA-256 of the bundle, in hex.
+    /// The SHA-256 digest of the bundle in hex.
     sha256: String,
-    /// Its files, by their paths in it.
+    /// The files, by their paths in the bundle.
     files: Vec<Entry>,
-    /// `type#name` of each resource as written; none where a template makes them.
+    /// `type#name` of each resource as written; none where a template creates the list.
     resources: Option<Vec<String>>,
 }
 
@@ -91,16 +92,16 @@ struct Shown {
 #[derive(Debug, Serialize)]
 struct Entry {
     path: String,
-    /// In bytes.
+    /// The size in bytes.
     size: u64,
-    /// Permissions, as `0644`.
+    /// The permissions, as `0644`.
     mode: String,
 }
 
 /// Runs `ensign bundle`.
 ///
 /// # Errors
-/// When there is no manifest in it, or it can't be read, written or sent.
+/// When the bundle has no manifest, or can't be read, written or sent.
 pub fn run(command: Bundle, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
         Bundle::Create(args) => create(&args, ui),
@@ -115,13 +116,13 @@ pub fn run(command: Bundle, ui: &mut Ui) -> Result<Exit, Failure> {
 fn create(args: &Create, ui: &mut Ui) -> Result<Exit, Failure> {
     let (directory, file) = (&args.directory, &args.file);
     if !directory.is_dir() {
-        let why = format!("{} is no directory", directory.display());
-        return Err(Failure::usage(why).hint("a bundle is made of a directory with a manifest.yaml"));
+        let why = format!("{} is not a directory", directory.display());
+        return Err(Failure::usage(why).hint("name a directory with a manifest.yaml"));
     }
     let place = std::path::absolute(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
     if place.parent().is_some_and(|above| fs::real(above).starts_with(fs::real(directory))) {
-        let why = format!("{} lies in {}: the next bundle would have this one in it", file.display(), directory.display());
-        return Err(Failure::usage(why).hint("write it to another directory"));
+        let why = format!("{} is inside {}: the next bundle would contain this one", file.display(), directory.display());
+        return Err(Failure::usage(why).hint("write the bundle to another directory"));
     }
     let content = packed(directory, true)?;
     let spec = WriteSpec { uid: None, gid: None, mode: 0o644 };
@@ -136,7 +137,7 @@ fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
     let source = &obtained.source;
     let (Some(_), Some(directory), Some(sha256)) = (&obtained.kept, &source.directory, &source.digest) else {
         return Err(
-            Failure::usage(format!("{} is no bundle", source.name)).hint("`ensign check` reads manifests and directories")
+            Failure::usage(format!("{} is not a bundle", source.name)).hint("`ensign check` reads manifests and directories")
         );
     };
     let manifest = parse::parse(source).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
@@ -161,7 +162,7 @@ fn written(mut declaration: Declaration) -> String {
     format!("{}#{}", declaration.kind, properties.get("name").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// The files below a directory of what was unpacked, which has neither links nor devices.
+/// Collects the files below a directory of an unpacked bundle, which has neither links nor devices.
 fn list(directory: &Path, top: &Path, found: &mut Vec<Entry>) -> Result<(), FsError> {
     for path in fs::list(directory)? {
         let Some(look) = fs::stat(&path, false)? else { continue };
@@ -184,7 +185,7 @@ impl Shown {
         }
         match &self.resources {
             Some(resources) => resources.iter().for_each(|resource| ui.line(text!("  {}", resource))),
-            None => ui.line("  its resources are made by a template"),
+            None => ui.line("  a template creates the resources"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ensign doc` and `ensign schema`: what the definitions say of themselves.
+//! `ensign doc` and `ensign schema`: the documentation and JSON schemas of the definitions.
 
 use clap::Args;
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use crate::cli::local::status;
 /// Show the documentation of a resource type, or list the types.
 #[derive(Debug, Args)]
 pub struct Doc {
-    /// The resource type, as `file`.
+    /// Resource type, as `file`.
     #[arg(value_name = "TYPE")]
     kind: Option<String>,
 }
@@ -23,11 +23,11 @@ pub struct Doc {
 /// Print a JSON schema, or list the schemas.
 #[derive(Debug, Args)]
 pub struct Schema {
-    /// Its name, as `manifest`.
+    /// Name of the schema, as `manifest`.
     name: Option<String>,
 }
 
-/// `ensign doc`.
+/// Runs `ensign doc`.
 pub fn doc(args: &Doc, ui: &mut Ui) -> Result<Exit, Failure> {
     match &args.kind {
         None => resource::TYPES.iter().for_each(|kind| ui.line(text!("{:<10} {}", kind.name(), kind.about()))),
@@ -36,7 +36,7 @@ pub fn doc(args: &Doc, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// `ensign schema`.
+/// Runs `ensign schema`.
 pub fn schema(args: &Schema, ui: &mut Ui) -> Result<Exit, Failure> {
     let Some(name) = &args.name else {
         schemas::ALL.iter().for_each(|schema| ui.line(schema.name));
@@ -45,14 +45,14 @@ pub fn schema(args: &Schema, ui: &mut Ui) -> Result<Exit, Failure> {
     let found = schemas::ALL.iter().find(|schema| schema.name == name.as_str());
     let Some(schema) = found else {
         let hint = did_you_mean(name, schemas::ALL.iter().map(|schema| schema.name))
-            .map_or_else(|| "ensign schema lists all there are".to_owned(), |near| format!("did you mean \"{near}\"?"));
-        return Err(Failure::new(Exit::Usage, Diagnostic::new(format!("no schema is called \"{name}\"")).hint(hint)));
+            .map_or_else(|| "`ensign schema` lists all schemas".to_owned(), |near| format!("did you mean \"{near}\"?"));
+        return Err(Failure::new(Exit::Usage, Diagnostic::new(format!("unknown schema \"{name}\"")).hint(hint)));
     };
     ui.json(&(schema.make)());
     Ok(Exit::Success)
 }
 
-/// The page of a type, in Markdown, all of it from its definition.
+/// Returns the page of a type in Markdown, generated from its definition.
 pub fn page(kind: &dyn ResourceType) -> String {
     let mut generator = schemas::generator();
     let own = kind.schema(&mut generator);

@@ -1,4 +1,4 @@
-//! The commands of the pages in `docs/` and of the README are commands that this program has, with flags that they have.
+//! Checks that the commands in `docs/` and in the README exist, with their flags.
 
 use std::path::{Path, PathBuf};
 
@@ -27,11 +27,11 @@ fn pages() -> Vec<PathBuf> {
     docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).chain([root.join("README.md")]).collect()
 }
 
-/// The commands of a line of a shell that call the program, without what a shell does with their output.
+/// Returns the calls of the program in a shell line, without pipes and redirections.
 fn calls(line: &str) -> Vec<Vec<String>> {
     let mut line = line.trim().trim_start_matches("$ ").split(" #").next().unwrap_or_default().to_owned();
     for (placeholder, value) in PLACEHOLDERS {
-        // Words, but for what is part of one.
+        // A placeholder that is a word replaces whole words only.
         let is_word = placeholder.chars().all(char::is_alphanumeric);
         let replaced = |word: &str| if word == *placeholder { (*value).to_owned() } else { word.to_owned() };
         line =
@@ -72,7 +72,7 @@ fn the_commands_of_the_pages_are_there() {
             } else if fenced {
                 lines.push((line, true));
             } else {
-                // Between two backticks; what stands there may be the beginning of a command.
+                // Inline code may be only the beginning of a command.
                 let code = line.split('`').skip(1).step_by(2);
                 lines.extend(code.filter(|code| !code.contains("...")).map(|code| (code, false)));
             }

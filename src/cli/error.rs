@@ -9,13 +9,13 @@ use super::ui::Ui;
 /// The exit codes of every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done, and nothing failed.
+    /// The command succeeded, and nothing failed.
     Success,
     /// At least one resource (or node) failed.
     Failed,
     /// The usage, manifest, configuration or request is wrong: nothing was run.
     Usage,
-    /// Refused: a signature, a policy.
+    /// A signature or a rule was refused.
     Refused,
     /// Incomplete: no answer, a timeout, cancelled.
     Partial,
@@ -24,7 +24,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number.
+    /// Returns the number of the exit code.
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -37,7 +37,7 @@ impl Exit {
     }
 }
 
-/// A command that could not do its work.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
@@ -47,22 +47,22 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with one message.
+    /// Creates a failure with one message.
     pub fn new(exit: Exit, diagnostic: Diagnostic) -> Self {
         Self { exit, diagnostics: vec![diagnostic] }
     }
 
-    /// Wrong usage.
+    /// Creates a failure for wrong usage.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, Diagnostic::new(message))
     }
 
-    /// An error with all its causes.
+    /// Creates a failure from an error with all its causes.
     pub fn from_error(exit: Exit, error: &dyn Error) -> Self {
         Self::new(exit, Diagnostic::new(chain(error)))
     }
 
-    /// The same with a hint on its last message.
+    /// Adds a hint to the last message.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         if let Some(last) = self.diagnostics.last_mut() {
@@ -71,12 +71,12 @@ impl Failure {
         self
     }
 
-    /// Everything that is wrong, as one text.
+    /// Returns all messages as one text.
     pub fn why(&self) -> String {
         self.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 
-    /// Prints it and gives the exit.
+    /// Prints the messages and returns the exit code.
     pub fn report(&self, ui: &mut Ui) -> Exit {
         for diagnostic in &self.diagnostics {
             ui.error(diagnostic);

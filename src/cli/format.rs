@@ -18,7 +18,7 @@ pub(super) fn names(nodes: &[NodeId]) -> String {
     first_names(nodes, MAX_NAMES)
 }
 
-/// The first names, and the count of the others.
+/// Returns the first names and the count of the others.
 pub(super) fn first_names(nodes: &[NodeId], most: usize) -> String {
     let mut names: Vec<&str> = nodes.iter().map(NodeId::as_str).take(most).collect();
     let more = format!("+{}", nodes.len().saturating_sub(names.len()));
@@ -28,12 +28,12 @@ pub(super) fn first_names(nodes: &[NodeId], most: usize) -> String {
     names.join(" ")
 }
 
-/// The parts that are not empty, each followed by a space.
+/// Joins the parts that are not empty, each followed by a space.
 pub(super) fn spaced(parts: &[&str]) -> String {
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("{part} ")).collect()
 }
 
-/// The time since `then`, in its largest unit: `3m`, `2h`, `4d`.
+/// Formats the time since `then` in its largest unit: `3m`, `2h`, `4d`.
 pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs().max(0);
     match seconds {

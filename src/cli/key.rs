@@ -16,7 +16,7 @@ use super::ui::{Ui, text};
 use crate::cli::args::signer::{KEY_MAX, ask, from_env, in_file, of_file, stem};
 pub use crate::cli::args::signer::{NamedKey, borrowed, signer};
 
-/// Keys to sign with, and keys for NATS.
+/// Create, show and import keys to sign with, and keys for NATS.
 #[derive(Debug, Args)]
 pub struct KeyArgs {
     #[command(subcommand)]
@@ -25,17 +25,17 @@ pub struct KeyArgs {
 
 #[derive(Debug, Subcommand)]
 enum KeyCommand {
-    /// Makes a key: an OpenSSH private key file, and its public key in FILE.pub.
+    /// Create a key: an OpenSSH private key file, and its public key in FILE.pub.
     New(New),
-    /// Shows the public key of a private or public key, in both its forms.
+    /// Show the public key of a private or public key, in both its forms.
     Show(Show),
-    /// Takes over an OpenSSH private key (ssh-ed25519) into a file of its own, with a passphrase of its own.
+    /// Import an OpenSSH private key (ssh-ed25519) into a new file, with a new passphrase.
     Import(Import),
 }
 
 #[derive(Debug, Args)]
 struct Import {
-    /// The private key to take over, as ~/.ssh/id_ed25519. It stays as it is.
+    /// Private key to import, as ~/.ssh/id_ed25519. The file does not change.
     source: PathBuf,
     #[command(flatten)]
     new: Written,
@@ -45,32 +45,32 @@ struct Import {
 struct New {
     #[command(flatten)]
     new: Written,
-    /// Makes a key for a NATS user instead: the file gets the seed, the public nkey is for the server.
+    /// Create a key for a NATS user instead: the seed goes into the file, the public nkey is for the server.
     #[arg(long, conflicts_with_all = ["comment", "passphrase_env", "no_passphrase"])]
     nats: bool,
 }
 
-/// A private key file that is written.
+/// The new private key file.
 #[derive(Debug, Args)]
 struct Written {
-    /// The file to write; it must not be there yet.
+    /// File to write, which must not exist.
     file: PathBuf,
-    /// What stands behind the public key, for people; the file's name when not given.
+    /// Comment of the public key, for people; the name of the file by default.
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
-    /// Takes the passphrase from this environment variable instead of asking.
+    /// Environment variable with the passphrase, instead of a question.
     #[arg(long, value_name = "VAR", conflicts_with = "no_passphrase")]
     passphrase_env: Option<String>,
-    /// Writes the private key as it is: whoever reads the file can sign.
+    /// Write the private key without encryption: every user who can read the file can sign.
     #[arg(long)]
     no_passphrase: bool,
 }
 
 #[derive(Debug, Args)]
 struct Show {
-    /// A key file, a public key itself, or ssh-agent:NAME.
+    /// Key file, public key, or ssh-agent:NAME.
     key: String,
-    /// Prints one JSON document.
+    /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
@@ -78,7 +78,7 @@ struct Show {
 /// Runs `ensign key`.
 ///
 /// # Errors
-/// When a file is in the way, or can't be read or written.
+/// When a file exists already, or can't be read or written.
 pub fn run(args: KeyArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     match args.command {
         KeyCommand::New(new) if new.nats => new_nats(&new.new.file, ui),
@@ -132,7 +132,7 @@ fn print_public(key: &PublicKey, comment: &str, ui: &mut Ui) {
     ui.line(key.to_short());
 }
 
-/// A file that was not there, on disk when this returns.
+/// Writes and syncs a new file.
 fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
     let written = fs::create_new(path, mode).and_then(|mut file| {
         std::io::Write::write_all(&mut file, content).map_err(|error| fs::FsError::io("write", path, error))
@@ -162,16 +162,16 @@ fn new_passphrase(new: &Written) -> Result<Option<Secret>, Failure> {
     if first.reveal().is_empty() {
         return Err(Failure::usage("the passphrase is empty").hint("--no-passphrase writes a key without one"));
     }
-    if first != ask("the same again: ")? {
-        return Err(Failure::usage("the two are not the same"));
+    if first != ask("repeat the passphrase: ")? {
+        return Err(Failure::usage("the two passphrases differ"));
     }
     Ok(Some(first))
 }
 
-/// A public key with its comment: as it is written, or of a file of either half.
+/// Returns a public key with its comment, from its text or from a file of either half.
 ///
 /// # Errors
-/// When it is neither.
+/// When the text is neither a key nor a key file.
 pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
     if let Ok(key) = text_or_file.parse::<PublicKey>() {
         return Ok((key, comment_of(text_or_file)));
@@ -188,13 +188,13 @@ pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
     if let Ok(key) = text.parse::<PublicKey>() {
         return Ok((key, comment_of(&text)));
     }
-    // The public half lies beside it, and needs no passphrase.
+    // The public half is in the file beside it, and needs no passphrase.
     if let Ok(beside) = fs::read_named_text(&public_file(path), KEY_MAX)
         && let Ok(key) = beside.parse::<PublicKey>()
     {
         return Ok((key, comment_of(&beside)));
     }
-    // A public key of a kind that can't sign is no private key either, and says better what is wrong.
+    // For a public key of a kind that can't sign, the error of the public key is the better one.
     if let Err(error @ (KeyError::Fido(_) | KeyError::Algorithm(_))) = text.parse::<PublicKey>() {
         return Err(in_file(path, &error));
     }

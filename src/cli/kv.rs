@@ -1,4 +1,4 @@
-//! `ensign kv`: values of key-value buckets that an operator signs, so that nodes believe them.
+//! `ensign kv`: signed values of key-value buckets, which nodes can verify.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ use super::ui::{Ui, text};
 use crate::cli::args::connection::failure;
 use crate::cli::local::inputs::OutputFormat;
 
-/// Sign values of key-value buckets, and show whose they are.
+/// Sign values of key-value buckets, and show their signers.
 #[derive(Debug, Args)]
 pub struct KvArgs {
     #[command(subcommand)]
@@ -34,44 +34,44 @@ pub struct KvArgs {
 enum Command {
     /// Sign a value and store it.
     Put(Put),
-    /// Show a value, and who signed it.
+    /// Show a value and its signers.
     Get {
-        /// The bucket.
+        /// Name of the bucket.
         bucket: String,
-        /// The key in the bucket.
+        /// Key in the bucket.
         #[arg(value_name = "KEY")]
         name: String,
     },
-    /// List the keys of a bucket, and who signed their values.
+    /// List the keys of a bucket and the signers of their values.
     Ls {
-        /// The bucket.
+        /// Name of the bucket.
         bucket: String,
     },
 }
 
 #[derive(Debug, Args)]
 struct Put {
-    /// The bucket.
+    /// Name of the bucket.
     bucket: String,
-    /// The key in the bucket.
+    /// Key in the bucket.
     #[arg(value_name = "KEY")]
     name: String,
-    /// The value.
+    /// Value to store.
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     value: Option<String>,
-    /// A file with the value.
+    /// File with the value.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How long nodes believe it; until there is another one when not given.
+    /// Time for which nodes accept the value; until the next value by default.
     #[arg(long, value_name = "DURATION")]
     life: Option<HumanDuration>,
 }
 
-/// A value as it is shown.
+/// A value for the output.
 #[derive(Debug, Serialize)]
 struct Shown {
     key: String,
-    /// `signed`, `plain`, or what is wrong.
+    /// `signed`, `plain`, or the error.
     state: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     signers: Vec<String>,
@@ -84,7 +84,7 @@ struct Shown {
 /// Runs `ensign kv`.
 ///
 /// # Errors
-/// When what is given is wrong, or the server does not answer.
+/// When an argument is wrong, or the server does not answer.
 pub fn run(args: &KvArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::from_error(Exit::Failed, &error))?;
@@ -121,8 +121,8 @@ async fn store(session: &Session, put: &Put, ui: &mut Ui) -> Result<Exit, Failur
     let payload = serde_json::to_vec(&data).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let signed = sign_envelope_with(DATA_TYPE, payload, &borrowed(&keys)).map_err(failed)?.encode();
     if signed.len() > MAX_ENVELOPE {
-        let what = format!("the value has {} bytes when signed, and nodes take at most {MAX_ENVELOPE}", signed.len());
-        return Err(Failure::usage(what).hint("put what is large into a bundle: its digest is signed"));
+        let what = format!("the signed value has {} bytes; nodes accept at most {MAX_ENVELOPE}", signed.len());
+        return Err(Failure::usage(what).hint("put large values into a bundle, whose digest is signed"));
     }
     session.bus.put_value(&put.bucket, &put.name, signed).await.map_err(|error| failure(&error))?;
     let by = keys.iter().map(|key| key.id.as_str()).collect::<Vec<_>>().join(", ");
@@ -130,7 +130,7 @@ async fn store(session: &Session, put: &Put, ui: &mut Ui) -> Result<Exit, Failur
     Ok(Exit::Success)
 }
 
-/// When the value that is there was signed. Nodes do not go back to an earlier time.
+/// Returns the signing time of the current value. Nodes do not go back to an earlier time.
 async fn before(session: &Session, put: &Put) -> Result<Option<Timestamp>, Failure> {
     match session.bus.value(&put.bucket, &put.name).await {
         Ok(bytes) => Ok(claimed(&bytes).map(|data| data.issued)),
@@ -139,13 +139,13 @@ async fn before(session: &Session, put: &Put) -> Result<Option<Timestamp>, Failu
     }
 }
 
-/// The time of a value that follows one of `before`, whose operator's clock may have been a little ahead.
+/// Returns the time of a value that follows one of `before`, whose operator's clock may have been a little ahead.
 fn later_than(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let next = before.and_then(|before| before.checked_add(SignedDuration::from_millis(1)).ok());
     next.filter(|next| next.duration_since(now) < crate::trust::decide::verify::MAX_CLOCK_SKEW).map_or(now, |next| next.max(now))
 }
 
-/// What an envelope says of itself, verified by nobody.
+/// Parses an envelope without verification.
 fn claimed(bytes: &[u8]) -> Option<SignedData> {
     let envelope = Envelope::parse(bytes).ok().filter(|_| is_signed_data(bytes))?;
     json::read(&envelope.payload).ok()
@@ -202,7 +202,7 @@ impl Shown {
                 }
             }
             None if is_signed_data(&bytes) => match open_unverified(bytes) {
-                Ok(value) => ("not verified: no trust bundle is named".to_owned(), vec![], Some(value)),
+                Ok(value) => ("not verified: no trust bundle configured".to_owned(), vec![], Some(value)),
                 Err(why) => (why, vec![], None),
             },
             None => ("plain".to_owned(), vec![], Some(bytes)),
@@ -211,7 +211,7 @@ impl Shown {
         Self { key: key.to_owned(), state, signers, issued, value }
     }
 
-    /// False for a value that is meant as signed and is not shown to be.
+    /// Returns false for a signed value that is not verified.
     fn is_good(&self) -> bool {
         matches!(self.state.as_str(), "plain" | "signed")
     }
@@ -236,7 +236,7 @@ mod tests {
             (None, "2026-11-20T10:00:00Z"),
             (Some("2026-11-19T10:00:00Z"), "2026-11-20T10:00:00Z"),
             (Some("2026-11-20T10:00:05Z"), "2026-11-20T10:00:05.001Z"),
-            // No node takes what is so far ahead: neither that one nor one after it.
+            // Nodes refuse a value so far ahead, and every value after it.
             (Some("2026-11-20T11:00:00Z"), "2026-11-20T10:00:00Z"),
         ] {
             assert_eq!(later_than(before.map(at), now), at(wanted), "{before:?}");

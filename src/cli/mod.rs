@@ -1,6 +1,6 @@
-//! The command line: one file a command; `ui.rs` prints, `error.rs` gives hints and exit codes.
+//! The command line: one file per command. `ui` prints; `error` has hints and exit codes.
 //!
-//! stdout is data, stderr is talk.
+//! stdout has data, stderr has messages.
 
 pub mod agent;
 pub mod args;
@@ -45,10 +45,10 @@ use ui::{Ui, text};
 #[derive(Debug, Parser)]
 #[command(name = "ensign", version, propagate_version = true, disable_help_subcommand = true)]
 struct Cli {
-    /// Say more of what is done.
+    /// Log the steps of the command.
     #[arg(short = 'v', long, global = true, hide = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Say all of what is done.
+    /// Log all details.
     #[arg(long, global = true, hide = true)]
     debug: bool,
     #[command(subcommand)]
@@ -89,7 +89,7 @@ enum Command {
     Agent(agent::Agent),
 }
 
-/// Runs the command that `args` (the program's name first) ask for.
+/// Runs the command line `args`, which begins with the name of the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(ui::panicked));
     let mut ui = Ui::new();
@@ -97,13 +97,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
-            // The error repeats words, and a word with line ends would be lines of it: what it says is said of clean words.
+            // The error quotes the arguments. They are cleaned first, so that a line end in them forges no line.
             let words = args.iter().map(|word| clean::line(&word.to_string_lossy()).into_owned());
             let error = Cli::try_parse_from(words).err().unwrap_or(error);
             return ExitCode::from(ui.parsed(&error).code());
         }
     };
-    // The log of an agent is configured.
+    // The configuration of an agent sets its log.
     if (cli.debug || cli.verbose > 0) && !matches!(cli.command, Command::Agent(_)) {
         agent::log::verbose(cli.debug || cli.verbose > 1);
     }

@@ -1,4 +1,4 @@
-//! `ensign registration`: services that hosts have told each other of.
+//! `ensign registration`: the services that hosts have registered.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -18,49 +18,49 @@ use crate::cli::args::connection;
 use crate::cli::args::connection::Connection;
 use crate::cli::local::inputs::OutputFormat;
 
-/// Where services are: what `register_when_stable` publishes.
+/// Show and change registrations of services, as `register_when_stable` publishes them.
 #[derive(Debug, Args)]
 pub struct RegistrationArgs {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
     connection: Connection,
-    /// The stream that keeps registrations.
+    /// Stream that keeps registrations.
     #[arg(short = 'R', long, value_name = "STREAM", default_value = STREAM, global = true)]
     registration: String,
-    /// How results are written to standard output.
+    /// Output format.
     #[arg(long, global = true, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make the stream that keeps registrations.
+    /// Create the stream that keeps registrations.
     Init {
-        /// On how many servers of a cluster.
+        /// Number of servers of a cluster that keep the stream.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
         replicas: u8,
-        /// How long a registration without a life of its own is kept.
+        /// Lifetime of a registration without a ttl of its own.
         #[arg(long, value_name = "DURATION", default_value = "1m")]
         max_age: HumanDuration,
     },
-    /// Show what is registered.
+    /// Show the registrations.
     #[command(alias = "q")]
     Query(Which),
-    /// Show what is registered, and then what comes and goes.
+    /// Show the registrations, then follow the changes.
     Watch(Which),
     /// Register a service.
     #[command(alias = "c")]
     Create {
         #[command(flatten)]
         identity: Identity,
-        /// Its priority, from 1 to 255.
+        /// Priority, from 1 to 255.
         #[arg(long, default_value_t = 100)]
         priority: u8,
-        /// After how long it is gone: a duration or `never`.
+        /// Lifetime of the registration: a duration or `never`.
         #[arg(long, value_name = "DURATION", default_value = "30s")]
         ttl: String,
-        /// Anything else about it. May be repeated.
+        /// Annotation of the registration. May be repeated.
         #[arg(short = 'A', long = "annotation", value_name = "NAME=VALUE")]
         annotations: Vec<String>,
     },
@@ -69,25 +69,25 @@ enum Command {
     Rm {
         #[command(flatten)]
         identity: Identity,
-        /// Do not ask.
+        /// Remove without a question.
         #[arg(long)]
         force: bool,
     },
 }
 
-/// Which registrations; `*` is all.
+/// The filter of registrations; `*` matches all.
 #[derive(Debug, Args)]
 struct Which {
-    /// Of this cluster.
+    /// Cluster to match.
     #[arg(default_value = "*")]
     cluster: String,
-    /// With this protocol.
+    /// Protocol to match.
     #[arg(default_value = "*")]
     protocol: String,
-    /// Of this service.
+    /// Service to match.
     #[arg(default_value = "*")]
     service: String,
-    /// At this address.
+    /// Address to match.
     #[arg(default_value = "*")]
     address: String,
 }
@@ -98,22 +98,22 @@ impl Which {
     }
 }
 
-/// One registration.
+/// The identity of a registration.
 #[derive(Debug, Args)]
 struct Identity {
-    /// Its cluster.
+    /// Cluster of the service.
     #[arg(long)]
     cluster: String,
-    /// Its service.
+    /// Name of the service.
     #[arg(long)]
     service: String,
-    /// Its protocol.
+    /// Protocol of the service.
     #[arg(long)]
     protocol: String,
-    /// Its address.
+    /// Address of the service.
     #[arg(long)]
     address: String,
-    /// Its port.
+    /// Port of the service.
     #[arg(long)]
     port: u16,
 }
@@ -131,12 +131,12 @@ impl Identity {
     }
 }
 
-/// `ensign registration`.
+/// Runs `ensign registration`.
 ///
 /// # Errors
-/// When what is given is wrong, or the server does not answer.
+/// When an argument is wrong, or the server does not answer.
 pub fn run(args: RegistrationArgs, ui: &mut Ui) -> Result<Exit, Failure> {
-    // What can be wrong without a server is said without one.
+    // Wrong arguments fail before the connection is opened.
     let wanted = Wanted::of(args.command)?;
     let settings = args.connection.settings()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -155,7 +155,7 @@ pub fn run(args: RegistrationArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     })
 }
 
-/// A command whose arguments are right.
+/// A command with checked arguments.
 enum Wanted {
     Init(usize, HumanDuration),
     Query(RegistrationFilter),
@@ -192,7 +192,7 @@ fn annotation(text: &str) -> Result<(&str, &str), Failure> {
 
 fn confirmed(entry: &Registration) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage("there is nobody to ask whether to remove it").hint("use --force"));
+        return Err(Failure::usage("cannot ask for confirmation without a terminal").hint("use --force"));
     }
     let Registration { cluster, service, protocol, address, port, .. } = entry;
     let port = port.unwrap_or_default();
@@ -203,7 +203,7 @@ fn confirmed(entry: &Registration) -> Result<bool, Failure> {
 fn failure(error: &RegistryError, stream: &str) -> Failure {
     match error {
         RegistryError::Bus(TransportError::NoStream(_)) => {
-            Failure::from_error(Exit::Partial, error).hint(format!("`ensign registration init` makes the stream {stream}"))
+            Failure::from_error(Exit::Partial, error).hint(format!("`ensign registration init` creates the stream {stream}"))
         }
         RegistryError::Bus(error) => connection::failure(error),
         RegistryError::Entry { .. } => Failure::from_error(Exit::Failed, error),
@@ -229,7 +229,7 @@ async fn init(
         _ => ui.jsonl(&json!({"name": stream, "result": word, "changes": changes})),
     }
     if !bus.has_message_ttl() {
-        ui.say("this server is older than 2.11: a ttl of a single registration has no effect, the age of the stream has");
+        ui.say("this server is older than 2.11: the ttl of a registration has no effect, only the age of the stream has");
     }
     Ok(())
 }
@@ -242,7 +242,7 @@ async fn query(
     ui: &mut Ui,
 ) -> Result<(), RegistryError> {
     let mut found = registry::query(bus, stream, filter).await?;
-    // Stable: within a service by address and port.
+    // Stable: sorted within a service by address and port.
     found.sort_by(|a, b| (&a.cluster, &a.protocol, &a.service).cmp(&(&b.cluster, &b.protocol, &b.service)));
     match output {
         OutputFormat::Json => ui.json(&found),
@@ -276,9 +276,9 @@ async fn watch(
     let mut watch = registry::watch(bus, stream, filter).await?;
     loop {
         let next = tokio::select! {
-            // Safe to cancel: a feed loses no message.
+            // Cancel-safe: the stream reader loses no message.
             next = watch.next() => next,
-            // Safe to cancel: a signal that did not come.
+            // Cancel-safe: a signal is not lost before it comes.
             _ = tokio::signal::ctrl_c() => None,
         };
         let Some(happened) = next else { return Ok(()) };
@@ -303,7 +303,7 @@ async fn watch(
 
 async fn remove(bus: &Bus, stream: &str, entry: &Registration, ui: &mut Ui) -> Result<(), RegistryError> {
     if !registry::remove(bus, stream, entry).await? {
-        ui.say("there was no such registration");
+        ui.say("no such registration");
     }
     Ok(())
 }

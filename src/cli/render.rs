@@ -1,4 +1,4 @@
-//! Rendering of events and summaries for people: a line for each resource, a block for each run.
+//! Renders events and summaries for people: a line for each resource, a block for each run.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,23 +19,23 @@ const TOOK_WIDTH: usize = 8;
 /// Width of the column of the changes.
 const WHAT_WIDTH: usize = 40;
 
-/// The widest label that is padded to; longer ones push their line.
+/// Widest label that sets the column; a longer label moves the rest of its line.
 const MAX_LABEL: usize = 48;
 
-/// The most steps that stand beside each other.
+/// Most steps on one line.
 const ON_A_LINE: usize = 4;
-/// The most steps that are listed.
+/// Most steps in a list.
 const LISTED: usize = 20;
 
-/// The most lines of one error.
+/// Most lines of one error.
 const MOST_LINES: usize = 200;
 
-/// A width for labels that are this wide.
+/// Returns the column width for labels of these widths.
 pub fn label_width(labels: impl Iterator<Item = usize>) -> usize {
     labels.max().unwrap_or(0).min(MAX_LABEL)
 }
 
-/// The line of an event: mark, outcome, resource, what happened, how long it took.
+/// Returns the line of an event: mark, outcome, resource, changes, duration.
 pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
     let (mark, word, tone) = match event.outcome() {
         Outcome::Stable => ("✓", "stable", Tone::Success),
@@ -51,10 +51,9 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
     head.push_part(word, WORD_WIDTH);
     let took = duration(Duration::from_nanos(event.duration));
     let what = what(event);
-    // An error may show the line it is about: that goes below, so that columns stay columns.
+    // Further lines of an error go below, so that columns stay aligned.
     let (first, more) = what.split_once('\n').unwrap_or((&what, ""));
-    // Put together by hand: `format!` with widths is three times the work, and this line is written for every resource of
-    // every run.
+    // Assembled by hand: `format!` with widths takes three times as long, and every resource of every run has this line.
     let mut text = Text::default();
     text.push("  ");
     text.push_part(&ui.paint(tone, head), 0);
@@ -72,7 +71,7 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
     text
 }
 
-/// Returns the output of the program of an event, where it is shown: the last lines of many.
+/// Returns the last lines of the program output of an event.
 pub fn said(event: &TransactionEvent) -> impl Iterator<Item = &str> {
     let output = event.status.as_ref().and_then(|status| status.get("output")).and_then(Value::as_str).unwrap_or_default();
     let lines = output.lines().count();
@@ -84,7 +83,7 @@ fn what(event: &TransactionEvent) -> Cow<'_, str> {
     match event.outcome() {
         Outcome::Failed => event.errors.join("; ").into(),
         Outcome::Unmet => format!("needs {}", event.unmet_requirements.join(", ")).into(),
-        Outcome::Skipped => "control says no".into(),
+        Outcome::Skipped => "excluded by control".into(),
         Outcome::Stable if event.health_check_only => checks(event).into(),
         Outcome::Stable => event.final_ensure.as_str().into(),
         Outcome::Changed | Outcome::Refreshed => changes(&event.changes).into(),
@@ -111,11 +110,11 @@ fn checks(event: &TransactionEvent) -> String {
     if names.is_empty() { "no health checks".to_owned() } else { names.join(", ") }
 }
 
-/// A duration with three significant digits.
+/// Formats a duration with three significant digits.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
-        // Nearly all are short, and a float is slow to print.
+        // Nearly all durations are short, and a float is slow to print.
         s if s < 0.001 => format!("{}µs", (duration.as_nanos() + 500) / 1000),
         s if s < 0.1 => format!("{:.1}ms", s * 1e3),
         s if s < 1.0 => format!("{:.0}ms", s * 1e3),
@@ -124,7 +123,7 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// The counts of a run on one line; what is zero is left out.
+/// Returns the counts of a run on one line, without the zero counts.
 pub fn summary_line(ui: &Ui, summary: &Summary, noop: bool) -> Text {
     let changed = if noop { "would change" } else { "changed" };
     let parts = [

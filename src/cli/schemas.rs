@@ -1,4 +1,4 @@
-//! The JSON schemas, all made from the types they describe. `schemas/` holds their text; a test compares.
+//! The JSON schemas, generated from the types that they describe. A test compares them with the files in `schemas/`.
 
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -10,9 +10,9 @@ use crate::wire;
 
 /// A schema by name.
 pub struct Named {
-    /// Its name: that of its file without `.json`.
+    /// The name of the schema: its file name without `.json`.
     pub name: &'static str,
-    /// Makes it.
+    /// Generates the schema.
     pub make: fn() -> Value,
 }
 
@@ -39,7 +39,7 @@ pub static ALL: &[Named] = &[
     Named { name: "agent", make: || of::<crate::config::Settings>() },
 ];
 
-/// A generator with our settings: JSON Schema 2020-12.
+/// Returns a generator with our settings: JSON Schema 2020-12.
 pub fn generator() -> SchemaGenerator {
     SchemaSettings::draft2020_12().into_generator()
 }
@@ -48,7 +48,7 @@ fn of<T: schemars::JsonSchema>() -> Value {
     generator().into_root_schema_for::<T>().to_value()
 }
 
-/// The properties of a type with those of every resource; what they refer to goes into `definitions`.
+/// Returns the properties of a type with the common ones. Types that they refer to go into `definitions`.
 fn properties(kind: &dyn ResourceType, definitions: &mut Map<String, Value>) -> Value {
     let mut own = scoped(kind.schema(&mut generator()).to_value(), kind.name(), definitions);
     let common = scoped(of::<Common>(), "common", definitions);
@@ -98,10 +98,10 @@ fn as_written(property: &mut Value, required: bool) {
     map.extend(kept);
 }
 
-/// A text that holds a template.
+/// The pattern of a text with a template.
 const TEMPLATE: &str = r"\{\{|\$\{";
 
-/// Returns a schema without the keys of a root. `scope` tells types of one name in two resource types apart.
+/// Returns a schema without the keys of a root. `scope` separates types of the same name in two resource types.
 fn scoped(schema: Value, scope: &str, definitions: &mut Map<String, Value>) -> Value {
     let text = schema.to_string().replace("\"#/$defs/", &format!("\"#/$defs/{scope}."));
     let Ok(Value::Object(mut schema)) = serde_json::from_str(&text) else { return schema };
@@ -139,7 +139,7 @@ fn manifest() -> Value {
             "data": {"type": "object", "description": "Data for templates."},
             "hierarchy": {
                 "type": "object",
-                "description": "Which overrides apply, in order.",
+                "description": "The overrides that apply, in order.",
                 "additionalProperties": false,
                 "properties": {
                     "order": {"type": "array", "items": {"type": "string"}},

@@ -1,5 +1,4 @@
-//! `ensign completions`, `ensign man` and `ensign version`: what shells and readers of manuals are given, from the same definition as
-//! the parser.
+//! `ensign completions` and `ensign man`: generated from the definition of the parser.
 
 use std::path::{Path, PathBuf};
 
@@ -14,23 +13,23 @@ use super::ui::{Ui, text};
 /// Print the completions for a shell.
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// The shell.
+    /// Shell to complete for.
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// Write the manual pages, one for each command, or print that of one command.
+/// Print the manual page of a command, or write the pages of all commands.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// The command whose page is printed, as `apply` or `fleet status`; that of `ensign` itself when left out.
+    /// Command of the page, as `apply` or `fleet status`; `ensign` itself by default.
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
-    /// Write all pages into this directory instead, as `ensign-fleet-status.1`.
+    /// Directory for the pages of all commands, as `ensign-fleet-status.1`.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     directory: Option<PathBuf>,
 }
 
-/// `ensign completions`.
+/// Runs `ensign completions`.
 pub fn completions(args: &Completions, mut command: Command, ui: &mut Ui) -> Exit {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "ensign", &mut script);
@@ -38,9 +37,9 @@ pub fn completions(args: &Completions, mut command: Command, ui: &mut Ui) -> Exi
     Exit::Success
 }
 
-/// `ensign man`.
+/// Runs `ensign man`.
 pub fn man(args: &Man, mut command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
-    // Gives every command its full name and the options of those above it.
+    // Gives every command its full name and the inherited options.
     command.build();
     if let Some(directory) = &args.directory {
         let pages = write(&command, "ensign", directory)?;
@@ -51,7 +50,7 @@ pub fn man(args: &Man, mut command: Command, ui: &mut Ui) -> Result<Exit, Failur
     let mut name = "ensign".to_owned();
     for word in &args.command {
         wanted = wanted.find_subcommand(word).ok_or_else(|| {
-            Failure::usage(format!("there is no command `{name} {word}`")).hint(format!("{name} --help lists the commands"))
+            Failure::usage(format!("unknown command `{name} {word}`")).hint(format!("{name} --help lists the commands"))
         })?;
         name = format!("{name} {}", wanted.get_name());
     }

@@ -1,5 +1,6 @@
-//! `ensign sign`: a command, signed by file, without a network. What it makes can be sent by anybody, or carried: nodes obey
-//! the signature, see `ensign agent accept`.
+//! `ensign sign`: signs a command from a file, without a network.
+//!
+//! Any user may send or carry the signed command: nodes check its signatures, see `ensign agent accept`.
 
 use std::path::PathBuf;
 
@@ -20,19 +21,18 @@ use super::key;
 use super::ui::{Ui, text};
 use super::verify;
 
-/// Sign a command, by file and without a network; a signed one gets further signatures.
+/// Sign a command from a file, without a network, or add signatures to a signed one.
 #[derive(Debug, Args)]
 pub struct Sign {
-    /// The command as JSON (`ensign schema command`), or a signed one. `id`, `issued` and `expires` are filled in where they
-    /// are missing.
+    /// Command as JSON (`ensign schema command`), or a signed command. Missing `id`, `issued` and `expires` are filled in.
     file: PathBuf,
-    /// A private key: its file, or ssh-agent:NAME. May be repeated, where rules ask for several.
+    /// Private key: its file, or ssh-agent:NAME. May be repeated, where rules require several.
     #[arg(long, value_name = "FILE", required = true)]
     key: Vec<PathBuf>,
-    /// How long nodes may accept it, where `expires` is missing; as long as they do at most when not given.
+    /// Time for which nodes may accept the command, where `expires` is missing; the longest allowed by default.
     #[arg(long, value_name = "DURATION")]
     life: Option<HumanDuration>,
-    /// Where to write the signed command; standard output when not given.
+    /// File for the signed command; standard output by default.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -49,7 +49,8 @@ pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
     let failed = |error| Failure::from_error(Exit::Failed, &error);
     let envelope = match Envelope::parse(&bytes) {
         Ok(envelope) if envelope.payload_type != COMMAND_TYPE => {
-            let what = format!("{} is signed already, and no command but \"{}\"", args.file.display(), envelope.payload_type);
+            let what =
+                format!("{} is signed already, and is not a command but \"{}\"", args.file.display(), envelope.payload_type);
             return Err(Failure::usage(what).hint("`ensign trust sign` signs trust bundles"));
         }
         Ok(mut envelope) => {
@@ -61,12 +62,12 @@ pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     let command = read(&envelope.payload, args)?;
     if command.expires < host.now() {
-        ui.warn(text!("it expired at {}: no node takes it", command.expires));
+        ui.warn(text!("the command expired at {}: no node accepts it", command.expires));
     }
     let signed = envelope.encode();
     if signed.len() > MAX_ENVELOPE {
-        let what = format!("it has {} bytes when signed, and nodes take at most {MAX_ENVELOPE}", signed.len());
-        return Err(Failure::usage(what).hint("an apply names its manifest by URL: use that for large ones"));
+        let what = format!("the signed command has {} bytes; nodes accept at most {MAX_ENVELOPE}", signed.len());
+        return Err(Failure::usage(what).hint("use an apply for a large manifest: it names the manifest by URL"));
     }
     match &args.out {
         None => {
@@ -88,7 +89,7 @@ fn path_in_directory(path: &std::path::Path) -> PathBuf {
     if path.parent() == Some(std::path::Path::new("")) { std::path::Path::new(".").join(path) } else { path.to_owned() }
 }
 
-/// The command that nodes will read from these bytes.
+/// Parses the command as nodes will.
 fn read(payload: &[u8], args: &Sign) -> Result<Command, Failure> {
     let wrong = |why: String| {
         let diagnostic = Diagnostic::new(format!("{}: {why}", args.file.display()));
@@ -99,12 +100,12 @@ fn read(payload: &[u8], args: &Sign) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// The bytes to sign: those of the file where nothing is missing.
+/// Returns the bytes to sign: those of the file where nothing is missing.
 fn completed(bytes: &[u8], args: &Sign, host: &Host) -> Result<Vec<u8>, Failure> {
     let written: Result<Map<String, Value>, _> = serde_json::from_slice(bytes);
     let Ok(mut command) = written else { return Ok(bytes.to_vec()) };
     let whole = ["id", "issued", "expires"].iter().all(|key| command.contains_key(*key));
-    // What is wrong with it is said by the strict reader.
+    // The strict reader reports errors in the command.
     if whole {
         return Ok(bytes.to_vec());
     }

@@ -1,7 +1,7 @@
-//! `ensign verify`: what a signed command is, and whether nodes would take it, by file and without a network.
+//! `ensign verify`: the content of a signed command, and the decision of nodes about it, without a network.
 //!
-//! The same verifier as in the agent, with what is known here: the trust bundle, and who the node is. What only the node
-//! itself knows (its limits, what it has seen, its facts) is left to it.
+//! Uses the verifier of the agent, with the trust bundle and the id and groups of a node. Only the node knows its limits, its
+//! ledger and its facts: they are not checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,60 +26,60 @@ use super::key;
 use super::ui::{Tone, Ui, text};
 use crate::cli::local::inputs::OutputFormat;
 
-/// Check a signed command against a trust bundle, by file and without a network.
+/// Verify a signed command against a trust bundle, without a network.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// The signed command.
+    /// File of the signed command.
     file: PathBuf,
-    /// The signed trust bundle.
+    /// File of the signed trust bundle.
     #[arg(long, value_name = "FILE")]
     trust: PathBuf,
-    /// A root key that the bundle must be signed by, or its file; its own roots are believed when none is given.
+    /// Root key, or its file, that must have signed the bundle; the roots of the bundle itself by default.
     #[arg(long, value_name = "KEY")]
     root: Vec<String>,
-    /// A node that it is for; may be repeated. Those that it names when not given.
+    /// Node to decide for, may be repeated; by default the nodes that the command names.
     #[arg(long, value_name = "ID")]
     node: Vec<NodeId>,
-    /// A group that these nodes are in; may be repeated. Those that it names when no node is given.
+    /// Group of these nodes, may be repeated; without --node, by default the groups that the command names.
     #[arg(long, value_name = "NAME")]
     group: Vec<String>,
-    /// When it comes; now when not given.
+    /// Time of arrival; now by default.
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
-    /// How results are written to standard output.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// What a node would say.
+/// The decision of a node.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Verdict {
-    /// It would take it.
+    /// The node would accept the command.
     Taken {
         signers: Vec<String>,
-        /// The rule of the bundle that allows it, from 1.
+        /// The rule of the bundle that allows the command, from 1.
         rule: usize,
     },
-    /// It would not.
+    /// The node would refuse the command.
     Refused { code: &'static str, message: String },
 }
 
-/// What is found.
+/// The content of a signed command, and the decisions of nodes.
 #[derive(Debug, Serialize)]
 struct Found {
     /// SHA-256 of the signed bytes.
     digest: String,
-    /// The key ids that the envelope names: hints, not facts.
+    /// The key ids in the envelope: hints, not facts.
     keyids: Vec<String>,
-    /// What was signed, where it can be read: that it was signed by somebody who may is said by the nodes.
+    /// The signed command, where it can be parsed. Only the decisions of nodes say whether its signers may send it.
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<Command>,
-    /// What each node would say.
+    /// The decision of each node.
     nodes: BTreeMap<String, Verdict>,
 }
 
-/// Nothing was seen before.
+/// A replay store without commands.
 struct EmptyReplayStore;
 
 impl ReplayStore for EmptyReplayStore {
@@ -139,7 +139,7 @@ fn bundle(args: &Verify) -> Result<TrustedBundle, Failure> {
     open_bundle(&bytes, pin).map_err(|error| Failure::from_error(Exit::Refused, &error))
 }
 
-/// The nodes that are asked about, and their groups. Where neither the caller nor the command names one, any will do.
+/// Returns the nodes to decide for, and their groups: any node where neither the caller nor the command names one.
 fn whom(args: &Verify, command: Option<&Command>) -> (Vec<NodeId>, Vec<String>) {
     let any = || "any".parse().into_iter().collect();
     if !args.node.is_empty() {
@@ -153,7 +153,7 @@ fn whom(args: &Verify, command: Option<&Command>) -> (Vec<NodeId>, Vec<String>) 
 }
 
 fn judge(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], now: Timestamp) -> Verdict {
-    // The limits of a node stand in its own configuration, and are its to hold.
+    // Only the node itself knows and enforces its limits.
     let limits = NodeLimits { exec: true, ..NodeLimits::default() };
     let subjects = Subjects::new(trust.fleet());
     let condition = |_: &str| Ok(true);
@@ -164,9 +164,13 @@ fn judge(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], 
         Ok(OpenedMessage::New(command) | OpenedMessage::NotSelected(command)) => {
             Verdict::Taken { signers: command.signers().to_vec(), rule: command.rule() }
         }
-        Ok(OpenedMessage::Elsewhere(_)) => Verdict::Refused { code: "not_for_me", message: "it is for other nodes".to_owned() },
-        // Nothing was seen before.
-        Ok(OpenedMessage::Seen { .. }) => Verdict::Refused { code: "replayed", message: "it was accepted before".to_owned() },
+        Ok(OpenedMessage::Elsewhere(_)) => {
+            Verdict::Refused { code: "not_for_me", message: "the command is for other nodes".to_owned() }
+        }
+        // The replay store is empty.
+        Ok(OpenedMessage::Seen { .. }) => {
+            Verdict::Refused { code: "replayed", message: "the node accepted the command before".to_owned() }
+        }
         Err(Rejection { code, message, .. }) => Verdict::Refused { code: code.as_str(), message },
     }
 }
@@ -174,10 +178,7 @@ fn judge(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], 
 fn say(found: &Found, trust: &TrustedBundle, ui: &mut Ui) {
     let mut row = |name: &str, what: String| ui.line(text!("{:<9} {}", name, what));
     row("sha256", found.digest.clone());
-    row(
-        "keys",
-        format!("{} (as it says itself)", if found.keyids.is_empty() { "none".to_owned() } else { found.keyids.join(", ") }),
-    );
+    row("keys", format!("{} (not verified)", if found.keyids.is_empty() { "none".to_owned() } else { found.keyids.join(", ") }));
     if let Some(command) = &found.command {
         row("command", format!("{} of fleet {}", command.id, command.fleet));
         row("asks", asked(command));
@@ -198,8 +199,8 @@ fn say(found: &Found, trust: &TrustedBundle, ui: &mut Ui) {
     for (node, verdict) in &found.nodes {
         let text = match verdict {
             Verdict::Taken { signers, rule } => {
-                let limits = ui.paint(Tone::Dim, "; its own limits, and what it has seen, are its to check");
-                let taken = ui.paint(Tone::Success, "would take it");
+                let limits = ui.paint(Tone::Dim, "; only the node checks its limits and replays");
+                let taken = ui.paint(Tone::Success, "would accept it");
                 text!("{}: signed by {}, allowed by rule {}{}", taken, signers.join(", "), rule, limits)
             }
             Verdict::Refused { code, message } => {
@@ -210,12 +211,12 @@ fn say(found: &Found, trust: &TrustedBundle, ui: &mut Ui) {
     }
 }
 
-/// What a command asks for, on one line.
+/// Returns the action of a command on one line.
 pub(super) fn asked(command: &Command) -> String {
     asked_of(&command.action, command.options.noop)
 }
 
-/// The same of an action.
+/// Returns an action on one line.
 pub(super) fn asked_of(action: &Action, noop: bool) -> String {
     let noop = if noop { " (dry run)" } else { "" };
     let what = match action {
@@ -226,19 +227,19 @@ pub(super) fn asked_of(action: &Action, noop: bool) -> String {
     format!("{what}{noop}")
 }
 
-/// Whom a command is for, on one line.
+/// Returns the target of a command on one line.
 pub(super) fn whose(command: &Command) -> String {
     audience(&command.to)
 }
 
-/// The same of an audience.
+/// Returns a target on one line.
 pub(super) fn audience(to: &Target) -> String {
     let only_where = &to.only_where;
     let to = match to.selector() {
         Some(Selector::Nodes(nodes)) => format!("nodes {}", nodes.iter().map(NodeId::as_str).collect::<Vec<_>>().join(", ")),
         Some(Selector::Groups(groups)) => format!("groups {}", groups.join(", ")),
         Some(Selector::All) => "all nodes".to_owned(),
-        None => "nobody".to_owned(),
+        None => "no nodes".to_owned(),
     };
     only_where.as_ref().map_or_else(|| to.clone(), |only| format!("{to}, where {only}"))
 }

@@ -97,7 +97,7 @@ fn older_names_are_still_understood() {
     desk.run(&["apply", "m.yaml", "--hiera", "data.yaml", "--monitor-only"]).ends(0);
     let ran = desk.run(&["apply", "m.yaml", "--debug"]);
     ran.ends(0).says(&["started", "resource=exec#true"]);
-    desk.run(&["-v", "apply", "m.yaml"]).ends(0).says(&["it was read"]);
+    desk.run(&["-v", "apply", "m.yaml"]).ends(0).says(&["read the manifest"]);
     assert_eq!(desk.run(&["apply", "m.yaml"]).ends(0).err, "");
 }
 

@@ -83,7 +83,7 @@ fn an_emptied_server_gets_the_queued_messages_once_the_streams_exist() {
             })
             .await;
         let status = as_operator(&fleet, &["status"]);
-        assert!(status.code == 4 && status.stderr.contains("`ensign fleet init` makes the streams"), "{}", status.stderr);
+        assert!(status.code == 4 && status.stderr.contains("`ensign fleet init` creates the streams"), "{}", status.stderr);
         assert_eq!(as_operator(&fleet, &["init"]).code, 0);
         assert_eq!(place.only_result(&fleet.bus, id).await.outcome, CommandOutcome::Changed);
         place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;

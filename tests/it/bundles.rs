@@ -51,12 +51,12 @@ fn an_invalid_bundle_directory_is_reported_and_nothing_is_written() {
     desk.write("again/manifest.yaml", "ccm:\n  resuorces: []\n");
     std::os::unix::fs::symlink("/etc/passwd", desk.path("site/link")).unwrap();
     for (args, said) in [
-        (&["create", "nowhere", "b.tar.gz"][..], &["nowhere is no directory", "hint: "][..]),
+        (&["create", "nowhere", "b.tar.gz"][..], &["nowhere is not a directory", "hint: "][..]),
         (&["create", "again", "b.tar.gz"], &["again/manifest.yaml:2:3", "resuorces"]),
         (&["create", "site/bin", "b.tar.gz"], &["site/bin", "manifest.yaml"]),
         (&["create", "site", "b.tar.gz"], &["link", "it is a symbolic link"]),
-        (&["create", "site", "site/bin/b.tar.gz"], &["lies in site", "hint: "]),
-        (&["show", "site/manifest.yaml"], &["is no bundle", "ensign check"]),
+        (&["create", "site", "site/bin/b.tar.gz"], &["is inside site", "hint: "]),
+        (&["show", "site/manifest.yaml"], &["is not a bundle", "ensign check"]),
         (&["show", "nowhere.tar.gz"], &["nowhere.tar.gz", "hint: "]),
     ] {
         desk.run(&[&["bundle"], args].concat()).ends(2).says(said);

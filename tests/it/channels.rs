@@ -156,7 +156,7 @@ fn channels_select_nodes_and_can_be_ended() {
     let whole = fleet.run(&["withdraw", "base", "--group", "web"]);
     assert!(whole.code == 2 && whole.stderr.contains("as a whole"), "{}", whole.stderr);
     let typo = fleet.run(&["withdraw", "bsae"]);
-    assert!(typo.code == 2 && typo.stderr.contains("there are: base"), "{}", typo.stderr);
+    assert!(typo.code == 2 && typo.stderr.contains("known channels: base"), "{}", typo.stderr);
     let withdrawn = fleet.run(&["withdraw", "base", "--output", "json", "--timeout", "60s"]);
     assert_eq!((withdrawn.code, outcome(&withdrawn, "web1")), (0, "stable".into()), "{}", withdrawn.stderr);
     fleet.wait_for("nothing is assigned", || state(&fleet, "web1")["assignments"].as_array().is_none_or(Vec::is_empty));

@@ -28,7 +28,7 @@ fn data_is_resolved_and_printed() {
     let ran = desk.run(&["data", "parse", "d.yaml", "role=web"]);
     let data = json!({"ip": "192.0.2.7", "web": {"port": 8080, "users": [{"name": "a"}, {"name": "b"}]}, "ratio": 2.5});
     assert_eq!(ran.ends(0).json(), data);
-    let order = "role:web  matched, laid over\n  site:     no match: its expressions have no value here\n  global    matched, no override of this name\n";
+    let order = "role:web  matched, merged\n  site:     no match: its expressions have no value here\n  global    matched, no override of this name\n";
     ran.says(&["hierarchy, merge deep:\n", order]);
 
     let ran = desk.run(&["hiera", "resolve", "d.yaml", "role=web", "--query", "web.users.#.name", "--output", "jsonl"]);

@@ -335,7 +335,7 @@ fn without_a_server_a_hint_is_printed() {
     let port = Port::new();
     let nobody = format!("nats://{}", port.address());
     let ran = ensign(&["fleet", "--fleet", "f", "--nats", &nobody, "status"]);
-    assert!(ran.code == 4 && ran.stderr.contains("hint: is the server running"), "{}", ran.stderr);
+    assert!(ran.code == 4 && ran.stderr.contains("hint: check that the server runs"), "{}", ran.stderr);
     let ran = ensign(&["fleet", "--nats", &nobody, "--operator", "/dev/null", "status"]);
     assert!(ran.code == 2 && ran.stderr.contains("--fleet NAME"), "{}", ran.stderr);
 }

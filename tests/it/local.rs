@@ -155,7 +155,7 @@ fn apply_prints_a_line_a_resource_and_a_summary() {
         "✓ stable file#@D@/kept present",
         "~ changed file#@D@/made created the file",
         "↻ refresh exec#reload executed via subscribe",
-        "- skipped exec#skipped control says no",
+        "- skipped exec#skipped excluded by control",
         "",
         "after",
         "",
@@ -201,7 +201,7 @@ fn noop_and_plan_change_nothing() {
     desk.run(&["apply", "m.yaml", "--noop", "--health-check-only"]).ends(2).says(&["hint: use --noop or --health-check-only"]);
     desk.run(&["apply", "m.yaml"]).ends(0);
     let plan = desk.run(&["plan", "m.yaml"]);
-    assert_eq!(plan.lines(), ["- skipped exec#skipped control says no", "", "4 resources: 3 stable, 1 skipped in"]);
+    assert_eq!(plan.lines(), ["- skipped exec#skipped excluded by control", "", "4 resources: 3 stable, 1 skipped in"]);
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn hostile_manifests_are_refused_quickly() {
     desk.write("large.yaml", &format!("# {}\n", "x".repeat(33 << 20)));
     for (name, expected) in [
         ("bytes.yaml", "bytes.yaml is not UTF-8 text"),
-        ("directory.yaml", "a directory is applied by its manifest.yaml"),
+        ("directory.yaml", "a directory needs a manifest.yaml"),
         ("deep.yaml", "deep.yaml:1:"),
         ("bomb.yaml", "its aliases stand for more than a document may hold"),
         ("large.yaml", "is larger than"),
@@ -468,10 +468,10 @@ fn a_session_links_commands_of_a_script() {
 #[test]
 fn runs_are_remembered() {
     let desk = mixed();
-    desk.run(&["session", "list"]).ends(0).says(&["no runs are remembered"]);
+    desk.run(&["session", "list"]).ends(0).says(&["no runs are recorded"]);
     desk.run(&["apply", "--noop", "m.yaml"]);
     // A dry run is no run.
-    desk.run(&["session", "list"]).ends(0).says(&["no runs are remembered"]);
+    desk.run(&["session", "list"]).ends(0).says(&["no runs are recorded"]);
     desk.run(&["apply", "m.yaml"]);
     let shown = desk.run(&["session", "show", "--output", "json"]).ends(0).json();
     assert_eq!((&shown["what"], &shown["running"]), (&json!("m.yaml"), &json!(false)), "{shown}");

@@ -212,7 +212,7 @@ fn wrong_names_and_flags_are_reported_before_anything_is_sent() {
     for (flags, why) in [
         (&["--waves", "1,50%"] as &[&str], "the last wave must be 100%"),
         (&["--waves", "5,1,100%"], "1 after 5 adds no node"),
-        (&["--hold", "2s"], "are about --waves"),
+        (&["--hold", "2s"], "need --waves"),
         (&["--key", "nowhere.key"], "nowhere.key"),
     ] {
         let ran = fleet.run(&[&["apply", site, "--all"], flags].concat());
@@ -229,7 +229,7 @@ fn wrong_names_and_flags_are_reported_before_anything_is_sent() {
         (&["node", "web3"], 2, "did you mean web1?"),
         (&["job", "show", "nope"], 2, "`ensign fleet job list` shows them"),
         (&["events", "--node", "web3"], 0, "no events of web3 in the last 1h"),
-        (&["--fleet", "other", "apply", site, "--all"], 4, "`ensign fleet init` makes the streams"),
+        (&["--fleet", "other", "apply", site, "--all"], 4, "`ensign fleet init` creates the streams"),
     ] {
         let ran = fleet.run(args);
         assert!(ran.code == code && ran.stderr.contains(why), "{args:?}: {} {}", ran.code, ran.stderr);
@@ -241,7 +241,7 @@ fn wrong_names_and_flags_are_reported_before_anything_is_sent() {
     let file = fleet.path("audit.jsonl").display().to_string();
     assert_eq!(fleet.run(&["audit", "export", &file]).code, 0);
     let again = fleet.run(&["audit", "export", &file]);
-    assert!(again.code == 2 && again.stderr.contains("is there already"), "{}", again.stderr);
+    assert!(again.code == 2 && again.stderr.contains("exists already"), "{}", again.stderr);
 }
 
 #[test]

@@ -143,15 +143,15 @@ fn input_that_is_no_manifest_is_refused_with_a_hint() {
     let digest = ensign::wire::digest(&bundle);
     std::fs::write(desk.path("b.tar.gz"), &bundle).unwrap();
     for (args, code, said) in [
-        (&["empty"][..], 2, &["could not read ", "empty/manifest.yaml", "a directory is applied by its manifest.yaml"][..]),
+        (&["empty"][..], 2, &["could not read ", "empty/manifest.yaml", "a directory needs a manifest.yaml"][..]),
         (&["nowhere.tar.gz"], 2, &["could not read nowhere.tar.gz", "check the path"]),
         (&["cut.tar.gz"], 2, &["cut.tar.gz: the bundle is not a whole gzipped tar archive", "ensign bundle create"]),
         (&["two.tar.gz"], 2, &["two.tar.gz: the bundle has two manifests: ", "a/manifest.yaml", "b/manifest.yaml"]),
         (&["none.tar.gz"], 2, &["none.tar.gz: the bundle has no manifest.yaml"]),
         (&["large.tar.gz"], 2, &["large.tar.gz gives more than 67108864 bytes", "`archive` resources"]),
         (&["x.tar"], 2, &["x.tar is not UTF-8 text", "a bundle is a gzipped tar archive"]),
-        (&["b.tar.gz", "--sha256", &other], 3, &["b.tar.gz is not what --sha256 pins", &digest, &other]),
-        (&["site/manifest.yaml", "--sha256", &other], 3, &["site/manifest.yaml is not what --sha256 pins", &other]),
+        (&["b.tar.gz", "--sha256", &other], 3, &["b.tar.gz does not match --sha256", &digest, &other]),
+        (&["site/manifest.yaml", "--sha256", &other], 3, &["site/manifest.yaml does not match --sha256", &other]),
         (&["ftp://u:hunter2@h/x"], 2, &["unsupported manifest source: ftp://h/x", "https://host/path", "obj://bucket/key"]),
         (&["file:///x/m.yaml"], 2, &["unsupported manifest source: file:///x/m.yaml", "by its path: /x/m.yaml"]),
         (&["obj://bucket"], 2, &["key is required for object store manifest source"]),
@@ -212,7 +212,7 @@ fn a_manifest_from_a_web_server_is_applied() {
     let nobody = Port::new();
     let closed = format!("http://u:hunter2@127.0.0.1:{}/m", nobody.number());
     for (url, more, code, said) in [
-        (web.url("/none"), &[][..], 2, &["/none: the server answered 404 Not Found", "is this the URL?"][..]),
+        (web.url("/none"), &[][..], 2, &["/none: the server answered 404 Not Found", "check the URL"][..]),
         (secret.replace("://", "://u:wrong@"), &[], 2, &["401 Unauthorized", "https://USER:PASSWORD@HOST/PATH"]),
         (web.url("/broken"), &[], 4, &["503 Service Unavailable", "try again later"]),
         (web.url("/cut"), &[], 4, &["could not fetch http://127.0.0.1"]),
@@ -222,9 +222,9 @@ fn a_manifest_from_a_web_server_is_applied() {
             web.url("/m.yaml"),
             &["--sha256", &other],
             3,
-            &["/m.yaml is not what --sha256 pins", &ensign::wire::digest(&alone), &other],
+            &["/m.yaml does not match --sha256", &ensign::wire::digest(&alone), &other],
         ),
-        (closed.clone(), &[], 4, &["could not fetch http://127.0.0.1", "is the server running"]),
+        (closed.clone(), &[], 4, &["could not fetch http://127.0.0.1", "check that the server runs"]),
     ] {
         for verb in ["apply", "check"] {
             refused(&desk, &[&[verb, &*url], more].concat(), code, said);
@@ -296,7 +296,7 @@ fn a_manifest_from_an_object_store_is_applied() {
             ("sites/none", &[][..], 2, &["obj://sites/none does not exist", "nats object ls"][..]),
             ("nowhere/x", &[], 2, &["could not fetch obj://nowhere/x", "there is no such bucket"]),
             ("sites/odd", &[], 2, &["obj://sites/odd: it is neither a bundle nor text"]),
-            ("sites/alone", &["--sha256", &other], 3, &["obj://sites/alone is not what --sha256 pins", &other]),
+            ("sites/alone", &["--sha256", &other], 3, &["obj://sites/alone does not match --sha256", &other]),
         ] {
             refused(&desk, &[&["apply", &format!("obj://{key}"), "--nats", &nats], more].concat(), code, said);
         }

@@ -298,7 +298,7 @@ fn a_fleet_does_what_its_plan_said() {
         std::fs::remove_file(fleet.path("web2/site/motd")).unwrap();
         let approved = fleet.run(&["apply", "--approve", saved["id"].as_str().unwrap(), "--output", "json"]);
         assert_eq!((approved.code, outcomes(&approved)), (3, three(["changed", "changed", "refused"])), "{}", approved.stderr);
-        assert!(approved.stderr.contains("as the server has it"), "{}", approved.stderr);
+        assert!(approved.stderr.contains("from the server"), "{}", approved.stderr);
         let refused = &approved.json()["nodes"][2]["done"];
         assert!(refused["message"].as_str().unwrap().contains("would now be changed otherwise"), "{refused}");
         // By its file; and when it is too old, or none.

@@ -239,7 +239,7 @@ fn an_operator_rotates_trust_with_the_program() {
             ran.stderr
         };
         let first = trust(&fleet, &["publish", &sealed]);
-        assert_eq!((first.code, first.stdout.as_str()), (0, "2 of 2 nodes obey version 1\n"));
+        assert_eq!((first.code, first.stdout.as_str()), (0, "2 of 2 nodes use version 1\n"));
         // A stolen key, while one node is away.
         fleet.stop("web2");
         let said = edit(&["revoke", &sealed, "ops-bob", "--root", &root]);
@@ -255,18 +255,21 @@ fn an_operator_rotates_trust_with_the_program() {
         assert_eq!(ensign(&["key", "new", "--no-passphrase", &root2]).code, 0);
         edit(&["rotate-root", &sealed, "--add", &format!("{root2}.pub"), "--remove", &format!("{root}.pub")]);
         let said = edit(&["sign", &plain, "--root", &root2]);
-        assert!(said.contains("signed by 0 of the roots of the version before") && said.contains("needs more"), "{said}");
+        assert!(
+            said.contains("signed by 0 of the roots of the version before") && said.contains("more signatures are needed"),
+            "{said}"
+        );
         let early = trust(&fleet, &["publish", &sealed]);
         assert!(early.code == 3 && early.stderr.contains("current roots"), "{}", early.stderr);
         edit(&["sign", &sealed, "--root", &root]);
         let published = trust(&fleet, &["publish", &sealed]);
-        assert_eq!((published.code, published.stdout.as_str()), (0, "2 of 2 nodes obey version 3\n"));
+        assert_eq!((published.code, published.stdout.as_str()), (0, "2 of 2 nodes use version 3\n"));
         // An operator for a day, and a rule; edits before a signature are one version.
         let carol = path("carol.key");
         assert_eq!(ensign(&["key", "new", "--no-passphrase", &carol]).code, 0);
         edit(&["add-key", &sealed, &format!("carol={carol}.pub"), "--not-after", "1d"]);
         edit(&["rule", "add", &plain, "--keys", "carol", "--actions", "ens*", "--types", "file", "--root", &root2]);
-        assert_eq!(trust(&fleet, &["publish", &sealed]).stdout, "2 of 2 nodes obey version 4\n");
+        assert_eq!(trust(&fleet, &["publish", &sealed]).stdout, "2 of 2 nodes use version 4\n");
         let status = trust(&fleet, &["status"]);
         assert!(
             status.stdout.contains("version 4 is published") && status.stdout.contains("the key carol ends in"),
@@ -283,7 +286,7 @@ fn an_operator_rotates_trust_with_the_program() {
         let skipped = trust(&fleet, &["publish", &sealed]);
         assert!(skipped.code == 3 && skipped.stderr.contains("publish the versions between"), "{}", skipped.stderr);
         let both = trust(&fleet, &["publish", &path("elsewhere.dsse.json"), &sealed]);
-        assert_eq!((both.code, both.stdout.as_str()), (0, "2 of 2 nodes obey version 6\n"));
+        assert_eq!((both.code, both.stdout.as_str()), (0, "2 of 2 nodes use version 6\n"));
     }
 }
 

@@ -109,7 +109,7 @@ fn a_lost_stream_is_filled_again_from_the_files_beside_the_latest() {
         }
         // One command brings all of them, though only the latest is named.
         let published = trust(&fleet, &["publish", &sealed]);
-        assert_eq!((published.code, published.stdout.as_str()), (0, "1 of 1 nodes obey version 4\n"), "{}", published.stderr);
+        assert_eq!((published.code, published.stdout.as_str()), (0, "1 of 1 nodes use version 4\n"), "{}", published.stderr);
         for version in 1..=4 {
             let said = format!("version {version} of the trust bundle of test is published");
             assert!(published.stderr.contains(&said), "{said}: {}", published.stderr);
@@ -133,7 +133,7 @@ fn a_lost_stream_is_filled_again_from_the_files_beside_the_latest() {
         let missing = "db1                  this node uses version 0 of the trust bundle and cannot update: the stream has version 4, and version 1 is missing";
         fleet.wait_for("its alarm is shown", || fleet.run(&["status"]).stdout.contains(missing));
         let repaired = trust(&fleet, &["publish", &sealed]);
-        assert_eq!((repaired.code, repaired.stdout.as_str()), (0, "2 of 2 nodes obey version 4\n"), "{}", repaired.stderr);
+        assert_eq!((repaired.code, repaired.stdout.as_str()), (0, "2 of 2 nodes use version 4\n"), "{}", repaired.stderr);
         assert!(repaired.stderr.contains("version 1 of the trust bundle of test is published"), "{}", repaired.stderr);
         assert!(repaired.stderr.contains("version 4 is published already"), "{}", repaired.stderr);
         fleet.wait_for("all is well", || !fleet.run(&["status"]).stdout.contains('!'));

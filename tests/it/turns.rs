@@ -38,7 +38,7 @@ fn one_run_at_a_time_changes_a_host() {
     let desk = desk();
     let slow = begun(&desk);
     let who = format!("another run is under way: ensign apply slow.yaml (process {}, since 20", slow.id());
-    desk.run(&["apply", "quick.yaml", "--wait", "0"]).ends(4).says(&[&who, "nothing was run", "hint: --wait gives it longer"]);
+    desk.run(&["apply", "quick.yaml", "--wait", "0"]).ends(4).says(&[&who, "nothing was run", "hint: wait longer than 0"]);
     desk.run(&["apply", "quick.yaml", "--wait", "200ms"])
         .ends(4)
         .says(&["waiting for another run: ensign apply slow.yaml", &who]);

@@ -18,11 +18,11 @@ use super::{Output, Where, unreached};
 /// Hand a signed command to the agent of this host, as from a USB stick.
 #[derive(Debug, Args)]
 pub struct Accept {
-    /// The signed command, as `ensign sign` writes it.
+    /// Signed command, as `ensign sign` writes it.
     file: PathBuf,
     #[command(flatten)]
     place: Where,
-    /// Return when the agent has it, without waiting for its end.
+    /// Return once the agent has the command, without waiting for its end.
     #[arg(long)]
     no_wait: bool,
     /// Output format.
@@ -30,12 +30,12 @@ pub struct Accept {
     output: Output,
 }
 
-/// Runs the command.
+/// Runs `ensign agent accept`.
 ///
 /// # Errors
 /// When the file can't be read, or no agent answers.
 pub(super) fn run(args: &Accept, ui: &mut Ui) -> Result<Exit, Failure> {
-    // As much as the agent would look at, and some more: that it is too much is the agent's to say.
+    // Reads slightly more than the agent accepts: the agent itself reports a file that is too large.
     let envelope =
         fs::read_named(&args.file, MAX_ENVELOPE as u64 + 1024).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let state_dir = args.place.state_dir(ui)?;
@@ -56,9 +56,9 @@ pub(super) fn run(args: &Accept, ui: &mut Ui) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     ui.flush();
-    let done = answers.end().map_err(|error| {
-        unreached(&error).hint("the agent goes on with it after its next start, or says why not: `ensign session list`")
-    })?;
+    let done = answers
+        .end()
+        .map_err(|error| unreached(&error).hint("the agent continues after its next start: see `ensign session list`"))?;
     Ok(ended(&done, args.output, ui))
 }
 

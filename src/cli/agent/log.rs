@@ -1,5 +1,5 @@
-//! The log of the agent: one line an event, on standard error. Values come from the wire as well, so each is cleaned: none
-//! can begin a line, or tell a terminal what to do.
+//! The log of the agent: one line per event, on standard error. Values may come from the wire, so each is cleaned: no value can
+//! begin a line or control a terminal.
 
 use std::fmt::{Debug, Write};
 use std::io::IsTerminal;
@@ -18,27 +18,26 @@ use crate::agent::config::reload::SetLog;
 use crate::config::{Level, Log};
 use crate::diag::clean::{Cleaner, LINE, VALUE};
 
-/// Begins to log; gives what changes how much while the program runs.
+/// Starts the log, and returns the function that changes its levels while the program runs.
 pub(super) fn begin(wanted: &Log) -> SetLog {
     let (filter, handle) = reload::Layer::new(targets(wanted));
     let terminal = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false);
     let lines = lines.fmt_fields(fields());
-    // The journal has the time of every line itself.
+    // The journal adds the time of every line itself.
     let lines = if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().boxed() } else { lines.boxed() };
-    // It fails when there is one already: then that one is as good.
+    // Fails when a log exists already, which then serves as well.
     let _there_is_one = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
-    // It fails when the filter is gone, which lives as long as the program.
+    // Fails only without the filter, which lives as long as the program.
     Arc::new(move |wanted| drop(handle.reload(targets(wanted))))
 }
 
-/// Begins to log what a command on a command line does; with `all`, details too. The log of an agent is configured, and then
-/// counts.
+/// Starts the log of a command; with `all`, details too. The log of an agent is configured, and then goes first.
 pub(in crate::cli) fn verbose(all: bool) {
     let level = if all { LevelFilter::DEBUG } else { LevelFilter::INFO };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_target(false);
     let lines = lines.fmt_fields(fields()).with_filter(Targets::new().with_target("ensign", level));
-    // It fails when there is one already: then that one is as good.
+    // Fails when a log exists already, which then serves as well.
     let _there_is_one = tracing_subscriber::registry().with(lines).try_init();
 }
 
@@ -56,7 +55,7 @@ fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
     .delimited(" ")
 }
 
-/// Our own lines as asked for, those of libraries from warnings on; modules apart as asked for.
+/// Returns the levels: ours and those of single modules as configured, those of libraries from warnings on.
 fn targets(log: &Log) -> Targets {
     let own = level(log.level);
     let targets = Targets::new().with_target("ensign", own).with_default(own.min(LevelFilter::WARN));

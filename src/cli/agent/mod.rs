@@ -1,4 +1,4 @@
-//! `ensign agent`: the daemon of a node, the check of its configuration, and questions to it on its host.
+//! `ensign agent`: the daemon of a node, the check of its configuration, and its status on the host.
 
 mod accept;
 mod harden;
@@ -30,20 +30,20 @@ use super::error::{Exit, Failure};
 use super::ui::{Ui, text};
 use crate::cli::args::nats_context;
 
-/// A configuration is shorter than this.
+/// Largest configuration in bytes.
 const MAX_CONFIG: u64 = 1 << 20;
 
-/// The agent of this node.
+/// Run, check and query the agent of this node.
 #[derive(Debug, Subcommand)]
 pub enum Agent {
-    /// Run the agent, until it is asked to stop.
+    /// Run the agent until it is asked to stop.
     Run(Config),
-    /// Check the configuration and the trust of the node; touches nothing.
+    /// Check the configuration and the trust of the node; touch nothing.
     Check(Check),
-    /// Print a drop-in for the unit of the agent that takes from it what its limits do not need.
+    /// Print a drop-in for the unit of the agent, without the rights that its limits do not need.
     Harden(Config),
-    /// Print the public key of the node and its fingerprint. The agent makes the key at its first start, and signs
-    /// with it what it says.
+    /// Print the public key of the node and its fingerprint. The agent creates the key at its first start, and signs its
+    /// messages with it.
     Key(Check),
     /// Show the status of the agent of this host, with or without a server.
     Status(status::Status),
@@ -51,26 +51,26 @@ pub enum Agent {
     Accept(accept::Accept),
 }
 
-/// The path of the configuration.
+/// Arguments that name the configuration.
 #[derive(Debug, Args)]
 pub struct Config {
-    /// The configuration of the agent.
+    /// Configuration of the agent.
     #[arg(long, value_name = "FILE", default_value = "/etc/ensign/agent.toml")]
     config: PathBuf,
 }
 
-/// The agent of this host.
+/// Arguments that name the agent of this host.
 #[derive(Debug, Args)]
 pub(super) struct Where {
     #[command(flatten)]
     config: Config,
-    /// State directory of the agent; by default that of the configuration.
+    /// State directory of the agent; that of the configuration by default.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
 impl Where {
-    /// The state directory of the agent. The agent of a configuration that became wrong is asked as well.
+    /// Returns the state directory of the agent. A configuration that became wrong does not prevent the query.
     fn state_dir(&self, ui: &mut Ui) -> Result<PathBuf, Failure> {
         if let Some(given) = &self.state_dir {
             return Ok(given.clone());
@@ -81,14 +81,14 @@ impl Where {
             Ok(text) => Ok(config::state_dir(&text, &around)),
             Err(error) => {
                 let assumed = around.state_dir;
-                ui.warn(text!("{}; its state is taken to be in {}", crate::diag::chain(&error), assumed.display()));
+                ui.warn(text!("{}; assuming the state directory {}", crate::diag::chain(&error), assumed.display()));
                 Ok(assumed)
             }
         }
     }
 }
 
-/// No answer from the agent of this host, with what to do about it.
+/// Returns the failure for an agent of this host that does not answer, with a hint.
 fn unreached(error: &SocketError) -> Failure {
     let failure = Failure::from_error(Exit::Partial, error);
     match error {
@@ -100,7 +100,7 @@ fn unreached(error: &SocketError) -> Failure {
     }
 }
 
-/// Arguments of the check.
+/// Arguments of `ensign agent check` and `ensign agent key`.
 #[derive(Debug, Args)]
 pub struct Check {
     #[command(flatten)]
@@ -113,7 +113,7 @@ pub struct Check {
 /// Output formats.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum Output {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
     /// A JSON document.
@@ -122,7 +122,7 @@ enum Output {
     Jsonl,
 }
 
-/// Runs the command.
+/// Runs `ensign agent`.
 ///
 /// # Errors
 /// When the configuration is wrong, or the agent can't start.
@@ -189,23 +189,23 @@ fn key(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
 fn no_key(error: &NodeKeyError) -> Failure {
     let failure = Failure::from_error(Exit::Failed, error);
     match error {
-        NodeKeyError::None(_) => failure.hint("the agent makes it at its first start"),
+        NodeKeyError::None(_) => failure.hint("the agent creates the key at its first start"),
         NodeKeyError::Key { .. } => failure.hint(
-            "without it the node can't sign what it says: bring the file back, or remove it and run \
-             `ensign fleet node forget NODE` wherever the node is known",
+            "without the key the node can't sign its messages: restore the file, or remove it and run \
+             `ensign fleet node forget NODE` on each machine that has the key pinned",
         ),
         NodeKeyError::File(_) | NodeKeyError::Write(_) => failure,
     }
 }
 
-/// The page for monitoring, which runs beside the agent.
+/// Serves the page for monitoring beside the agent.
 fn page(view: StatusView) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let (settings, shown) = (view.settings(), view.clone());
     let source = Source { status: Arc::new(move || shown.status()), trouble: Arc::new(move |what| view.page_trouble(what)) };
     Box::pin(web::serve(settings, source))
 }
 
-/// Reads the same file again, whatever the working directory is by then.
+/// Returns a function that reads the same file again, whatever the working directory is then.
 fn reread(path: &Path) -> Reread {
     let path = std::env::current_dir().map_or_else(|_| path.to_owned(), |here| here.join(path));
     Arc::new(move || settings(&path).map_err(|failure| failure.diagnostics))
@@ -216,7 +216,7 @@ fn failure(error: &AgentError) -> Failure {
         AgentError::Key(error) => no_key(error),
         AgentError::Anchor(error) => untrusted(error),
         AgentError::Confinement(_) => Failure::from_error(Exit::Usage, error)
-            .hint("`confine = \"auto\"` takes what the kernel has; `ensign agent check` says what that is"),
+            .hint("`confine = \"auto\"` uses what the kernel has, as `ensign agent check` shows"),
         AgentError::File(_) | AgentError::Store { .. } | AgentError::Bus(_) | AgentError::System(_) => {
             Failure::from_error(Exit::Failed, error)
         }
@@ -299,8 +299,7 @@ fn summary(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Rep
 }
 
 fn say(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Report, ui: &mut Ui) {
-    let mapped =
-        if settings.node_is_mapped() { format!(" (made from the host name {})", settings.hostname) } else { String::new() };
+    let mapped = if settings.node_is_mapped() { format!(" (from the host name {})", settings.hostname) } else { String::new() };
     let groups = if settings.groups.is_empty() { "none".to_owned() } else { settings.groups.join(", ") };
     ui.line(text!("fleet    {}", settings.fleet));
     ui.line(text!("node     {}{}", settings.node, mapped));

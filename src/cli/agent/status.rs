@@ -1,4 +1,4 @@
-//! `ensign agent status`: the status of the agent of this host, from the agent itself, with or without a server.
+//! `ensign agent status`: the status of the agent of this host, with or without a server.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use super::super::error::{Exit, Failure};
 use super::super::ui::{Part, Tone, Ui, text};
 use super::{Output, Where, unreached};
 
-/// Arguments of the status.
+/// Arguments of `ensign agent status`.
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
@@ -20,7 +20,7 @@ pub struct Status {
     output: Output,
 }
 
-/// Runs the command.
+/// Runs `ensign agent status`.
 ///
 /// # Errors
 /// When no agent answers.
@@ -70,7 +70,7 @@ fn list(names: &[String], none: &str) -> String {
     if names.is_empty() { none.to_owned() } else { names.join(", ") }
 }
 
-/// A time for people: whole seconds.
+/// Rounds a time down to whole seconds, for people.
 fn whole(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -120,5 +120,5 @@ fn commands(status: &AgentStatus) -> String {
     let refused: Vec<String> = status.counts.refused.iter().map(|(code, count)| format!("{code} {count}")).collect();
     let total: u64 = status.counts.refused.values().sum();
     let why = if refused.is_empty() { String::new() } else { format!(" ({})", refused.join(", ")) };
-    format!("{} accepted, {total} not taken{why} since the start", status.counts.accepted)
+    format!("{} accepted, {total} refused{why} since the start", status.counts.accepted)
 }

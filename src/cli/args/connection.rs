@@ -1,4 +1,4 @@
-//! The way to a NATS server, for every command that asks one.
+//! The connection to a NATS server, for every command that needs one.
 
 use std::path::{Path, PathBuf};
 
@@ -13,28 +13,28 @@ use crate::transport::{BusSettings, TransportError};
 use super::nats_context;
 use crate::cli::error::{Exit, Failure};
 
-/// The longest operator.toml.
+/// Largest operator.toml in bytes.
 const CONFIG_MAX: u64 = 1 << 20;
 
 /// The server and its credentials.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Connection {
-    /// The NATS server; several with commas.
+    /// URL of the NATS server; several with commas.
     #[arg(long, global = true, env = "NATS_URL", hide_env_values = true, value_name = "URL")]
     pub nats: Option<String>,
-    /// A context of the NATS CLI, by name or file; '' is the selected one.
+    /// Context of the NATS CLI, by name or file; '' is the selected one.
     #[arg(long, global = true, env = "NATS_CONTEXT", hide_env_values = true, value_name = "NAME")]
     pub context: Option<String>,
-    /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
+    /// Configuration of the operator; ~/.config/ensign/operator.toml by default.
     #[arg(long, global = true, env = "ENSIGN_OPERATOR", hide_env_values = true, value_name = "FILE")]
     pub operator: Option<PathBuf>,
 }
 
 impl Connection {
-    /// The text of `operator.toml` and where it is, when there is one.
+    /// Returns the text of `operator.toml` and its path, when the file exists.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When the file can't be read.
     pub fn written(&self) -> Result<Option<(String, PathBuf)>, Failure> {
         let path = match &self.operator {
             Some(path) => Some(path.clone()),
@@ -57,10 +57,10 @@ impl Connection {
         operator_config::connection(self.nats.as_deref(), context.as_ref(), written).map_err(wrong)
     }
 
-    /// The context of the NATS CLI that the command line or `operator.toml` names.
+    /// Loads the context of the NATS CLI that the command line or `operator.toml` names.
     ///
     /// # Errors
-    /// When it can't be used.
+    /// When the context can't be used.
     pub fn context(&self, written: Option<(&str, &Path)>) -> Result<Option<Nats>, Failure> {
         let named = match &self.context {
             Some(name) => Some(name.clone()),
@@ -81,13 +81,15 @@ pub(in crate::cli) fn config_file(name: &str) -> Option<PathBuf> {
     Some(config.join("ensign").join(name))
 }
 
-/// Returns the failure for an error of the bus, with a remedy. Nothing was decided: the work is incomplete.
+/// Returns the failure for an error of the bus, with a hint. The work is incomplete, as nothing was decided.
 pub fn failure(error: &TransportError) -> Failure {
     let diagnostic = Diagnostic::new(chain(error));
     let hint = match error {
-        TransportError::Connect { .. } => "is the server running, and may we in? --nats URL or NATS_URL says where it is",
+        TransportError::Connect { .. } => {
+            "check that the server runs and accepts these credentials; --nats URL or NATS_URL names the server"
+        }
         TransportError::NoStream(_) => {
-            "`ensign fleet init` makes the streams of a fleet, `ensign registration init` that of registrations"
+            "`ensign fleet init` creates the streams of a fleet, `ensign registration init` that of registrations"
         }
         TransportError::NoJetStream => "the server needs `jetstream {}` in its configuration",
         TransportError::Url(..) => "write nats://host:4222 or tls://host:4222",

@@ -1,4 +1,4 @@
-//! Contexts of the NATS CLI: where they are, and which one is selected.
+//! Contexts of the NATS CLI: their files, and the selected one.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use crate::host::fs;
 
 use crate::cli::error::{Exit, Failure};
 
-/// A context is shorter than this.
+/// Largest context file in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// The context of this name, of this file when it is one, or the selected one when the name is empty.
+/// Loads a context by its name or file; the selected one when the name is empty.
 ///
 /// # Errors
-/// When there is none, or it can't be used.
+/// When there is no such context, or it can't be used.
 pub(in crate::cli) fn load(name: &str) -> Result<Nats, Failure> {
     let name = if name.is_empty() { selected()? } else { name.to_owned() };
     let path = if name.ends_with(".json") && name.contains('/') { PathBuf::from(&name) } else { file(&name)? };
@@ -32,15 +32,14 @@ fn variable(name: &str) -> Option<PathBuf> {
 }
 
 fn home() -> Option<PathBuf> {
-    // A service of the system has no HOME unless its unit says so.
+    // A system service has no HOME unless its unit sets one.
     variable("HOME").or_else(|| (crate::host::account::effective_uid() == 0).then(|| PathBuf::from("/root")))
 }
 
 /// Returns the directory of the NATS CLI.
 fn directory() -> Result<PathBuf, Failure> {
     let config = variable("XDG_CONFIG_HOME").or_else(|| home().map(|home| home.join(".config")));
-    let missing =
-        || Failure::usage("there is no home directory to look for NATS contexts in").hint("name the file of the context");
+    let missing = || Failure::usage("cannot find NATS contexts: there is no home directory").hint("name the file of the context");
     Ok(config.ok_or_else(missing)?.join("nats"))
 }
 
@@ -61,7 +60,7 @@ fn selected() -> Result<String, Failure> {
     Ok(name)
 }
 
-/// The contexts that there are.
+/// Lists the contexts, for a hint.
 fn known(path: &Path) -> String {
     let files = path.parent().and_then(|directory| fs::list(directory).ok()).unwrap_or_default();
     let mut names: Vec<String> = files
@@ -71,8 +70,8 @@ fn known(path: &Path) -> String {
         .collect();
     names.sort();
     if names.is_empty() {
-        "there is no NATS context; `nats context add` makes one".to_owned()
+        "there is no NATS context; `nats context add` creates one".to_owned()
     } else {
-        format!("there is {}", names.join(", "))
+        format!("known contexts: {}", names.join(", "))
     }
 }

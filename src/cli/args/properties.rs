@@ -1,5 +1,5 @@
-//! Resource types as subcommands, each with its properties as flags, all derived from `TYPES`.
-//! `ensign ensure` and `ensign fleet ensure` share them.
+//! Resource types as subcommands, each with its properties as flags, all derived from `TYPES`. `ensign ensure` and `ensign
+//! fleet ensure` share them.
 
 use std::marker::PhantomData;
 
@@ -11,14 +11,13 @@ use crate::resource::{self, ResourceType};
 use super::shape::Shape;
 use crate::cli::schemas;
 
-/// The flags of a command beside those of properties.
+/// The flags of a command besides those of properties.
 pub trait CommandFlags: std::fmt::Debug + Clone + Send + Sync + 'static {
-    /// Long flags of that command itself. A property of one of these names gets the type's name before it:
-    /// `--exec-timeout`.
+    /// Long flags of the command itself. A property of such a name gets the name of the type before it: `--exec-timeout`.
     const TAKEN: &'static [&'static str];
 }
 
-/// `ensign ensure`.
+/// The flags of `ensign ensure`.
 #[derive(Debug, Clone)]
 pub struct Here;
 
@@ -27,7 +26,7 @@ impl CommandFlags for Here {
         &["check", "data", "detailed-exitcodes", "diff", "fact", "facts", "hiera", "if", "noop", "output", "session", "unless"];
 }
 
-/// `ensign fleet ensure`.
+/// The flags of `ensign fleet ensure`.
 #[derive(Debug, Clone)]
 pub struct OnNodes;
 
@@ -58,12 +57,12 @@ impl CommandFlags for OnNodes {
     ];
 }
 
-/// A resource as the command line describes it, beside the flags of `B`.
+/// A resource from the command line, beside the flags of `B`.
 #[derive(Debug, Clone)]
 pub struct ResourceArgs<B> {
-    /// The type.
+    /// The resource type.
     pub kind: &'static str,
-    /// All its properties, `name` among them.
+    /// All properties, with `name`.
     pub properties: Map<String, Value>,
     beside: PhantomData<B>,
 }
@@ -96,7 +95,7 @@ impl<B: CommandFlags> Subcommand for ResourceArgs<B> {
     }
 }
 
-/// The properties of a type that are flags, with their shapes and descriptions.
+/// Returns the properties of a type that are flags, with their shapes and descriptions.
 fn flags(kind: &dyn ResourceType) -> Vec<(String, Shape, String)> {
     let schema = kind.schema(&mut schemas::generator()).to_value();
     let definitions = schema.get("$defs").cloned().unwrap_or_default();
@@ -114,18 +113,18 @@ fn long<B: CommandFlags>(kind: &dyn ResourceType, property: &str) -> String {
     if B::TAKEN.contains(&flag.as_str()) { format!("{}-{flag}", kind.name()) } else { flag }
 }
 
-/// The flags are made when the command is looked at: making those of all types would be most of what a start costs.
+/// Returns the subcommand of a type. Its flags are created on use, as the flags of all types would dominate the start time.
 fn subcommand<B: CommandFlags>(kind: &dyn ResourceType) -> Command {
     Command::new(kind.name()).about(kind.about()).defer(described::<B>)
 }
 
-/// The command of a type, with its flags.
+/// Adds the flags of a type to its command.
 fn described<B: CommandFlags>(command: Command) -> Command {
     let Some(kind) = resource::find(command.get_name()) else { return command };
     let usual = usual_ensure(kind).unwrap_or_else(|| PRESENT.to_owned());
     let mut command = command
-        .arg(Arg::new("name").value_name("NAME").required(true).help("The name of the resource"))
-        .arg(Arg::new("ensure").value_name("ENSURE").help(format!("The state that is wanted: {usual} when left out")));
+        .arg(Arg::new("name").value_name("NAME").required(true).help("Name of the resource"))
+        .arg(Arg::new("ensure").value_name("ENSURE").help(format!("Wanted state; {usual} by default")));
     for (name, shape, about) in flags(kind) {
         let arg = Arg::new(format!("property {name}")).long(long::<B>(kind, &name)).help(about).help_heading("Properties");
         command = command.arg(match shape {
@@ -146,15 +145,15 @@ fn described<B: CommandFlags>(command: Command) -> Command {
     command
 }
 
-/// The state of most types.
+/// The default state of most types.
 const PRESENT: &str = "present";
 
-/// Flags for what every resource has.
+/// Flags for the common properties of resources.
 const COMMON: &[(&str, bool, &str)] = &[
     ("alias", false, "A second name for the resource"),
     ("provider", false, "The provider to use"),
     ("require", true, "A resource, as type#name, that must not have failed in the session"),
-    ("subscribe", true, "A resource, as type#name, on whose change in the session this one acts"),
+    ("subscribe", true, "A resource, as type#name, whose change in the session refreshes this one"),
     ("if", false, "Manage the resource only when this expression holds"),
     ("unless", false, "Do not manage the resource when this expression holds"),
     ("check", true, "A health check: a command in the convention of Nagios plugins"),
@@ -208,14 +207,14 @@ fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) 
     Ok(properties)
 }
 
-/// The state when none is given: what the type takes for one left out, or else `present`. None where a type has no states.
+/// Returns the default state: that of the type, else `present`. None where a type has no states.
 fn usual_ensure(kind: &dyn ResourceType) -> Option<String> {
     let schema = kind.schema(&mut schemas::generator()).to_value();
     let usual = schema.pointer("/properties/ensure")?.get("default").and_then(Value::as_str);
     Some(usual.unwrap_or(PRESENT).to_owned())
 }
 
-/// `name=value`.
+/// Parses `name=value`.
 fn pair(text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<(String, Value), clap::Error> {
     let pair = text.split_once('=').map(|(key, value)| (key.to_owned(), json!(value)));
     pair.ok_or_else(|| invalid(text, "of the form name=value"))

@@ -1,4 +1,4 @@
-//! The kind of value of a property, from its schema: for flags and for the documentation.
+//! The shape of a property's values, from its schema, for flags and documentation.
 
 use serde_json::Value;
 
@@ -11,16 +11,16 @@ pub enum Shape {
     Bool,
     /// A whole number.
     Integer,
-    /// Several of a shape.
+    /// A list of values of one shape.
     List(Box<Self>),
-    /// Names with values.
+    /// A map of names to values.
     Map,
-    /// Anything.
+    /// Any value.
     Any,
 }
 
 impl Shape {
-    /// The shape that a schema describes; `definitions` are the `$defs` of its root.
+    /// Returns the shape that a schema describes; `definitions` are the `$defs` of its root.
     pub fn of(schema: &Value, definitions: &Value) -> Self {
         let referenced =
             schema.get("$ref").and_then(Value::as_str).and_then(|path| definitions.get(path.trim_start_matches("#/$defs/")));
@@ -50,7 +50,7 @@ impl Shape {
         }
     }
 
-    /// The shape in words.
+    /// Describes the shape in words.
     pub fn describe(&self) -> String {
         match self {
             Self::Text(words) if words.is_empty() => "text".to_owned(),
@@ -64,7 +64,7 @@ impl Shape {
     }
 }
 
-/// The words of an enumeration, in either form that schemas have for it.
+/// Returns the words of an enumeration, in either form that schemas have for it.
 fn words(schema: &Value) -> Vec<String> {
     let listed = ["oneOf", "enum"].into_iter().filter_map(|key| schema.get(key)?.as_array()).flatten();
     let constant = schema.get("const").into_iter();

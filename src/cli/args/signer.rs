@@ -1,4 +1,4 @@
-//! The keys that an operator signs with: files, or held by an SSH agent; and where passphrases come from.
+//! The signing keys of an operator, from files or from an SSH agent, and their passphrases.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ use crate::trust::{KeyError, PublicKey, Signer, SigningKey};
 
 use crate::cli::error::{Exit, Failure};
 
-/// The longest file that holds a key.
+/// Largest key file in bytes.
 pub(in crate::cli) const KEY_MAX: u64 = 64 * 1024;
-/// The variable with a passphrase, for use without a terminal.
+/// Environment variable with a passphrase, for use without a terminal.
 pub(in crate::cli) const PASSPHRASE: &str = "ENSIGN_KEY_PASSPHRASE";
 
-/// A private key to sign with, and what it is called in the envelope.
+/// A private key to sign with, and its id in the envelope.
 #[derive(Debug)]
 pub struct NamedKey {
     /// The name of the key file without the ending, or the comment of the key in the agent. A hint for nodes, which try their
@@ -27,7 +27,7 @@ pub struct NamedKey {
     pub key: Box<dyn Signer>,
 }
 
-/// The keys in the form that signing takes.
+/// Returns the keys in the form that signing takes.
 pub fn borrowed(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
     signers.iter().map(|signer| (signer.id.as_str(), signer.key.as_ref())).collect()
 }
@@ -44,10 +44,10 @@ pub fn signer(path: &Path) -> Result<NamedKey, Failure> {
     Ok(NamedKey { id: stem(path), key: Box::new(of_file(path)?) })
 }
 
-/// The private key of a file.
+/// Reads the private key of a file.
 ///
 /// # Errors
-/// When it can't be read, or the passphrase is wrong.
+/// When the file can't be read, or the passphrase is wrong.
 pub(in crate::cli) fn of_file(path: &Path) -> Result<SigningKey, Failure> {
     let text = fs::read_private_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let key = match SigningKey::from_openssh(&text, None) {
@@ -99,7 +99,7 @@ pub(in crate::cli) fn in_file(path: &Path, error: &KeyError) -> Failure {
     Failure::new(Exit::Usage, Diagnostic::new(format!("{}: {}", path.display(), chain(error))))
 }
 
-/// The name of a file without its ending: what its key is called.
+/// Returns the name of a file without its ending, as the id of its key.
 pub(in crate::cli) fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(|| "key".to_owned(), |name| name.to_string_lossy().into_owned())
 }
@@ -108,8 +108,8 @@ pub(in crate::cli) fn from_env(variable: &str) -> Option<Secret> {
     std::env::var(variable).ok().filter(|value| !value.is_empty()).map(Secret::new)
 }
 
-/// Asks for a passphrase: on the terminal, or with the program that `SSH_ASKPASS` names where there is no terminal, or
-/// where `SSH_ASKPASS_REQUIRE` wants it (ssh(1)).
+/// Asks for a passphrase on the terminal. The program in `SSH_ASKPASS` asks instead where there is no terminal, or where
+/// `SSH_ASKPASS_REQUIRE` demands it (ssh(1)).
 pub(in crate::cli) fn ask(prompt: &str) -> Result<Secret, Failure> {
     let program = std::env::var_os("SSH_ASKPASS").filter(|program| !program.is_empty());
     let require = std::env::var("SSH_ASKPASS_REQUIRE").unwrap_or_default();
@@ -122,7 +122,7 @@ pub(in crate::cli) fn ask(prompt: &str) -> Result<Secret, Failure> {
         }),
     };
     asked.map_err(|error| {
-        Failure::new(Exit::Usage, Diagnostic::new(format!("could not ask for the passphrase: {error}"))).hint(format!(
+        Failure::new(Exit::Usage, Diagnostic::new(format!("cannot ask for the passphrase: {error}"))).hint(format!(
             "without a terminal, give it in {PASSPHRASE} or by SSH_ASKPASS, or make the key with --passphrase-env or --no-passphrase"
         ))
     })

@@ -1,4 +1,4 @@
-//! What the demonstration needs: keys, a server, three agents, all in one directory, all ended with it.
+//! The environment of the demonstration: keys, a server and three agents, all in one directory. They end together with it.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -27,32 +27,32 @@ use crate::transport::{Bus, BusSettings, Credentials, OLDEST_SERVER};
 use crate::trust::{PublicKey, SigningKey};
 use crate::wire::{NodeState, Subjects};
 
-/// The fleet.
+/// Name of the fleet.
 pub(super) const FLEET: &str = "demo";
-/// Its nodes, each with its group.
+/// The nodes, each with its group.
 pub(super) const NODES: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db")];
-/// What the operator's key is called.
+/// Id of the operator's key.
 pub(super) const OPERATOR: &str = "ops-alice";
-/// How long the server and the agents may take to get ready.
+/// Longest start of the server and the agents.
 const READY: Duration = Duration::from_secs(10);
-/// How long each may take to end.
+/// Longest wait for the end of each process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Everything that runs. Dropping it ends everything.
+/// The running processes. The drop ends all of them.
 pub(super) struct DemoFleet {
-    /// Where everything lies.
+    /// Directory of all files.
     pub(super) dir: PathBuf,
-    /// The operator, connected.
+    /// Connection of the operator.
     pub(super) session: Session,
     /// The operator's key.
     pub(super) operator: NamedKey,
-    // Ended in this order.
+    // The agents end before the server.
     agents: Vec<Child>,
     server: Child,
 }
 
 impl DemoFleet {
-    /// Starts the server, makes the streams, starts the agents, waits until all of them have said that they are there.
+    /// Starts the server, creates the streams, starts the agents, and waits until all of them are online.
     pub(super) async fn open(dir: &Path, binary: &Path, host: &Host) -> Result<Self, Failure> {
         let subjects = Subjects::new(FLEET);
         let operator_nkey = nkey()?;
@@ -85,12 +85,12 @@ impl DemoFleet {
         Ok(stage)
     }
 
-    /// Where the site of a node is, which the manifest describes.
+    /// Returns the directory of a node that the manifest describes.
     pub(super) fn site(&self, node: &str) -> PathBuf {
         self.dir.join(node).join("site")
     }
 
-    /// Waits until every node is there.
+    /// Waits until every node is online.
     async fn ready(&mut self) -> Result<(), Failure> {
         let now = self.session.now();
         self.until("get ready", |state| states::presence(state, now) == Liveness::Alive).await
@@ -98,7 +98,7 @@ impl DemoFleet {
 
     /// Waits until the state of every node has this run as its last.
     pub(super) async fn settled(&mut self, run: Uuid) -> Result<(), Failure> {
-        self.until("say how they stand", |state| state.last_run.as_ref().is_some_and(|last| last.run_id == run)).await
+        self.until("report the run", |state| state.last_run.as_ref().is_some_and(|last| last.run_id == run)).await
     }
 
     async fn until(&mut self, what: &str, holds: impl Fn(&NodeState) -> bool) -> Result<(), Failure> {
@@ -116,13 +116,13 @@ impl DemoFleet {
         }
     }
 
-    /// Ends everything, in order. False when something had to be killed.
+    /// Ends everything, in order. Returns false when a process had to be killed.
     pub(super) async fn close(self) -> bool {
         let Self { session, agents, server, .. } = self;
         agents.iter().for_each(Child::terminate);
         let agents = agents.into_iter().map(|agent| agent.stop(PATIENCE)).filter(|ended| *ended).count();
         session.bus.drain(Instant::now() + PATIENCE).await;
-        // The server's exit code after a signal depends on its version: that it ended is enough.
+        // The exit code of the server after a signal depends on its version, so only its end counts.
         let _ended = server.stop(PATIENCE);
         agents == NODES.len()
     }
@@ -149,7 +149,7 @@ fn free_port() -> Result<u16, Failure> {
     port.map(|address| address.port()).map_err(|error| failed(&error))
 }
 
-/// Writes a file that only we can read.
+/// Writes a file that only this user can read.
 pub(super) fn write(path: &Path, content: &str) -> Result<(), Failure> {
     let spec = WriteSpec { uid: None, gid: None, mode: 0o600 };
     if let Some(parent) = path.parent() {
@@ -183,13 +183,13 @@ async fn connect(url: &str, key: &UserKey) -> Result<Bus, Failure> {
         match Bus::connect(&settings).await {
             Ok(bus) => return Ok(bus),
             Err(error) if Instant::now() > until => return Err(failure(&error)),
-            // It is starting.
+            // The server may still be starting.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
 }
 
-/// What an agent is told of trust: the root key, and where the first bundle is.
+/// The trust files of an agent: the root key, and the path of the first bundle.
 struct TrustFiles {
     root: PublicKey,
     bundle: PathBuf,
@@ -231,7 +231,7 @@ fn start_agent(dir: &Path, node: &NodeId, group: &str, key: &UserKey, url: &str,
     Child::start(&program, &args, &[("PATH", "/usr/bin:/bin")], &home.join("agent.log")).map_err(|error| failed(&error))
 }
 
-/// The server to start: the one that is named, else the first on `PATH`; new enough either way.
+/// Finds the server to start: the named one, else the first on `PATH`; new enough either way.
 pub(super) fn find_server(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let (major, minor) = OLDEST_SERVER;
     let missing = |message: String| {
@@ -243,8 +243,8 @@ pub(super) fn find_server(named: Option<&Path>) -> Result<PathBuf, Failure> {
         let path = std::env::var_os("PATH")?;
         std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| file.is_file())
     };
-    let binary = named.map(Path::to_owned).or_else(on_path).ok_or_else(|| missing("there is no nats-server".to_owned()))?;
-    let version = version(&binary).ok_or_else(|| missing(format!("{} does not say its version", binary.display())))?;
+    let binary = named.map(Path::to_owned).or_else(on_path).ok_or_else(|| missing("cannot find nats-server".to_owned()))?;
+    let version = version(&binary).ok_or_else(|| missing(format!("cannot read the version of {}", binary.display())))?;
     if version < OLDEST_SERVER {
         return Err(missing(format!("{} is version {}.{}: too old", binary.display(), version.0, version.1)));
     }

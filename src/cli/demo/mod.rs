@@ -1,5 +1,6 @@
-//! `ensign demo`: a whole fleet on this machine, in a few seconds: a server, three agents, signed work,
-//! refusals, drift and its repair. It checks what it shows: when something is not as it says, it fails.
+//! `ensign demo`: a whole fleet on this machine, in a few seconds: a server, three agents, rejections, drift and its repair.
+//!
+//! Every step is checked. The demonstration fails when a result is not as shown.
 
 mod environment;
 
@@ -25,11 +26,11 @@ use super::fleet::status::{print_nodes, print_status};
 use super::ui::{Tone, Ui, text};
 use environment::{DemoFleet, NODES, OPERATOR, find_server, write};
 
-/// How long a command may take here.
+/// Longest run of a command.
 const TIMEOUT: HumanDuration = HumanDuration::seconds(10);
 
-/// What is applied: every node has a directory of its own, which its facts name.
-const MANIFEST: &str = r#"# A manifest: what shall be, in order.
+/// The manifest: every node has a directory of its own, which its facts name.
+const MANIFEST: &str = r#"# A manifest: the desired state, in order.
 ccm:
   resources:
     - file:
@@ -42,22 +43,22 @@ ccm:
             mode: "0755"
         - "{{ Facts.site }}/motd":
             ensure: present
-            content: "Managed by Ensign. What is changed here by hand is put right.\n"
+            content: "Managed by Ensign. Changes by hand are undone.\n"
         - "{{ Facts.site }}/app.conf":
             ensure: present
             source: app.conf
 "#;
 
-/// The file that comes with it in the bundle.
+/// The file beside the manifest in the bundle.
 const APP_CONF: &str = "listen = 8080\nworkers = 4\n";
 
-/// Shows everything on this machine: a server, three agents, signed work, refusals, repair.
+/// Show a whole fleet on this machine: a server, three agents, signed work, rejections, repair.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// The nats-server to start, 2.10 or later; the one on PATH when not given.
+    /// The nats-server to start, 2.10 or later; the one on PATH by default.
     #[arg(long, env = "NATS_SERVER", hide_env_values = true, value_name = "FILE")]
     nats_server: Option<PathBuf>,
-    /// Keeps the directory with configurations, keys and logs.
+    /// Keep the directory with configurations, keys and logs.
     #[arg(long)]
     keep: bool,
 }
@@ -65,7 +66,7 @@ pub struct DemoArgs {
 /// Runs the demonstration.
 ///
 /// # Errors
-/// When there is no server to start, or something is not as it should be.
+/// When there is no server to start, or a result is not as expected.
 pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     let began = Instant::now();
     let binary = find_server(args.nats_server.as_deref())?;
@@ -74,7 +75,7 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     let dir = std::env::temp_dir().join(format!("ensign-demo-{}", host.new_id().simple()));
     fs::create_directory(&dir, 0o700).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let told = runtime.block_on(async {
-        // Dropping the story, finished or not, ends everything that it started.
+        // The drop of the story, finished or not, ends everything that it started.
         tokio::select! {
             told = tell(&dir, &binary, &host, ui) => told,
             _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Partial, Diagnostic::new("interrupted"))),
@@ -91,26 +92,26 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// The whole story.
+/// Runs all steps.
 async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: &mut Ui) -> Result<(), Failure> {
     title(ui, "A server, three agents, an operator's key, a trust bundle");
     let mut stage = DemoFleet::open(dir, binary, host).await?;
     ui.line(text!("  {} at {}", binary.display(), stage.session.operator.bus.servers.join(" ")));
     print_nodes(&stage.session, ui).await?;
 
-    title(ui, "A signed manifest for everybody");
+    title(ui, "A signed manifest for all nodes");
     let accepted = apply(&stage, ui).await?;
     title(ui, "The same again: nothing to do");
     expect(&apply(&stage, ui).await?.1, &[(3, "stable")])?;
 
-    title(ui, "A forged command: signed by somebody else, in the operator's name");
+    title(ui, "A forged command: signed with another key, in the operator's name");
     forged(&stage, ui).await?;
     title(ui, "A replay: the id of an accepted command, with other work");
     replayed(&stage, &accepted.0, ui).await?;
     title(ui, "More than the node's owner allows: a file outside its own directory");
     beyond_limits(&stage, ui).await?;
 
-    title(ui, "Drift: somebody edits a file on web1 by hand; the next command puts it right");
+    title(ui, "Drift: a user edits a file on web1 by hand; the next command repairs it");
     let last = drift(&stage, ui).await?;
 
     title(ui, "The fleet");
@@ -138,7 +139,7 @@ fn wrong(message: String) -> Failure {
         .hint("this should not happen: the logs are in the directory that is kept")
 }
 
-/// Holds the results to what they must be.
+/// Checks the results against the expected counts.
 fn expect(results: &[NodeResult], wanted: &[(usize, &str)]) -> Result<(), Failure> {
     for (count, word) in wanted {
         let found = results.iter().filter(|result| result.outcome.word() == *word).count();
@@ -205,7 +206,7 @@ fn to(node: &str) -> Result<Target, Failure> {
     Ok(Target::nodes(vec![node]))
 }
 
-/// One node must have refused for this reason.
+/// Checks that one node has refused with this code.
 fn refused(results: &[NodeResult], code: &str) -> Result<(), Failure> {
     match results {
         [NodeResult { outcome: Outcome::Refused(found), .. }] if found == code => Ok(()),
@@ -242,14 +243,14 @@ async fn drift(stage: &DemoFleet, ui: &mut Ui) -> Result<SealedCommand, Failure>
     if fs::read_named_text(&path, 1024).is_ok_and(|text| text.starts_with("Managed by Ensign")) {
         return Ok(signed);
     }
-    Err(wrong(format!("{} was not put right", path.display())))
+    Err(wrong(format!("{} was not repaired", path.display())))
 }
 
-/// How to do the same with real machines.
+/// Prints the steps for real machines.
 fn by_hand(ui: &mut Ui) {
     ui.line(text!("\nThe same by hand, for a fleet called prod:"));
     for (command, what) in [
-        ("ensign key new root.key; ensign key new ops-alice.key", "once: a key that decides who may, one that may"),
+        ("ensign key new root.key; ensign key new ops-alice.key", "once: a root key, and a key of an operator"),
         (
             "ensign trust init --fleet prod --root root.key --operator ops-alice=ops-alice.key.pub",
             "the trust bundle, and [trust] for agent.toml",

@@ -14,10 +14,10 @@ use super::target::TargetArgs;
 pub(super) struct ApplyArgs {
     #[command(flatten)]
     manifest: ManifestArgs,
-    /// Approve a plan, by its id or its file: nodes apply it where their plan is still the same.
+    /// Plan to approve, by its id or its file: nodes apply it where their plan is still the same.
     #[arg(long, value_name = "ID|FILE", conflicts_with_all = ["source", "sha256", "size", "channel"])]
     approve: Option<String>,
-    /// With --approve: sign without a question.
+    /// Sign without a question, with --approve.
     #[arg(long, requires = "approve")]
     yes: bool,
     #[command(flatten)]

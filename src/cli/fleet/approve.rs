@@ -1,5 +1,7 @@
-//! `ensign fleet plan --approve`: lets nodes do what their plan said. What is signed was signed before, by somebody whose key
-//! is known here, or is said on this command line; it is shown first.
+//! `ensign fleet plan --approve`: lets nodes make the changes that they had planned.
+//!
+//! The approved action comes from a command with a valid signature, or from this command line. The command shows the action
+//! before it signs.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -26,7 +28,7 @@ use super::session::{Context, Session, unchecked};
 use super::target::TargetArgs;
 use crate::cli::local::inputs::OutputFormat;
 
-/// Does what a plan said, on its nodes or on those that are named.
+/// Approves a plan, for its nodes or for the named ones.
 pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let chosen = !target.node.is_empty() || !target.group.is_empty() || target.all || target.only_where.is_some();
     let to = if chosen { Some(target.audience()?) } else { None };
@@ -42,7 +44,7 @@ pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context:
         Some(id) => find(id, &states, &session, ui).await?,
     };
     plan.check(&session.operator.fleet, session.now()).map_err(|error| unusable(&error))?;
-    // What the command line says of a time only where it says one.
+    // The timeout changes only where the command line names one.
     let timeout = Some(target.timeout()).filter(|timeout| *timeout != Options::default().timeout);
     let channel = match &planned.command().channel {
         Some(channel) => Some(next_position(&channel.name, &states, &session, ui).await?.0),
@@ -64,20 +66,19 @@ pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context:
     Ok(send(order, &target, &states, &session, ui).await?.exit)
 }
 
-/// A plan by its file. The file says which command it is of; what that is, its signature says.
+/// Reads a plan from its file. The file names its command; the signature decides what the command is.
 async fn read_file(file: &Path, session: &Session) -> Result<(CheckedCommand, Plan), Failure> {
     let plan = Plan::read(file).map_err(|error| unusable(&error))?;
     plan.check(&session.operator.fleet, session.now()).map_err(|error| unusable(&error))?;
     let checker = session.checker()?;
     let record = record(plan.id, session).await?;
     let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
-    // It is signed, and the one that the file is of.
+    // The command is signed, and is the one that the file names.
     checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
     Ok((checked, plan))
 }
 
-/// A plan by its id: from the file that this user has of it, else from what the server has. In both cases its command is
-/// the one that was signed.
+/// Finds a plan by its id: in the file of this user, else on the server. In both cases its command is the signed one.
 async fn find(id: Uuid, states: &NodeStates, session: &Session, ui: &mut Ui) -> Result<(CheckedCommand, Plan), Failure> {
     let checker = session.checker()?;
     let own = file_of(id).filter(|file| file.is_file());
@@ -90,18 +91,21 @@ async fn find(id: Uuid, states: &NodeStates, session: &Session, ui: &mut Ui) -> 
     let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
     let results = results(&record, states, session).await?;
     let plan = Plan::of(checked.command(), checked.digest(), &results).map_err(|error| unusable(&error))?;
-    ui.say(text!("the plan {} as the server has it:", id));
+    ui.say(text!("the plan {} from the server:", id));
     if session.output == OutputFormat::Text {
         print_groups(&plan.groups, ui);
     }
     Ok((checked, plan))
 }
 
-/// Everything that is about to be signed.
+/// Shows everything that will be signed.
 fn show_signed(planned: &CheckedCommand, order: &CommandDraft, target: &TargetArgs, ui: &mut Ui) {
     let command = planned.command();
-    let signers =
-        if planned.signers().is_empty() { "this machine has its file".to_owned() } else { planned.signers().join(", ") };
+    let signers = if planned.signers().is_empty() {
+        "unknown, from its file on this machine".to_owned()
+    } else {
+        planned.signers().join(", ")
+    };
     ui.say(text!("approves  {} (sha256 {})", command.id, planned.digest()));
     ui.say(text!("planned   by {}, at {:.0}", signers, command.issued));
     ui.say(text!("action    {}", verify::asked_of(&order.action, order.options.noop)));
@@ -116,7 +120,7 @@ fn show_signed(planned: &CheckedCommand, order: &CommandDraft, target: &TargetAr
     ui.say(text!("reason    {}", order.reason.as_deref().unwrap_or("none")));
 }
 
-/// What is about to happen, and which nodes will refuse because they have no plan.
+/// Shows the approved changes, and the nodes that will refuse because they have no plan.
 fn show_approved(plan: &Plan, order: &CommandDraft, states: &NodeStates, session: &Session, ui: &mut Ui) {
     let expected = states.expected(&order.to);
     let meant: BTreeSet<&NodeId> = expected.iter().map(|expected| &expected.node).collect();
@@ -131,7 +135,7 @@ fn show_approved(plan: &Plan, order: &CommandDraft, states: &NodeStates, session
         same
     ));
     let has_plan = |node: &NodeId| plan.nodes.get(node).is_some_and(|node| node.digest.is_some());
-    // Of a `where`, nobody knows here whom it leaves out.
+    // Only the nodes know which of them a `where` leaves out.
     let without: Vec<NodeId> = expected
         .into_iter()
         .map(|ExpectedNode { node, .. }| node)
@@ -139,7 +143,7 @@ fn show_approved(plan: &Plan, order: &CommandDraft, states: &NodeStates, session
         .collect();
     if !without.is_empty() {
         let all = matches!(order.to.selector(), Some(Selector::All | Selector::Groups(_)));
-        let why = if all { "they are in the audience, not in the plan" } else { "they are not in the plan" };
+        let why = if all { "they are targeted, but not in the plan" } else { "they are not in the plan" };
         ui.say(text!("{} will refuse, {}: {}", nodes(without.len()), why, names(&without)));
     }
 }

@@ -1,4 +1,4 @@
-//! Questions to nodes: sent like commands, and followed without a line for each node.
+//! Queries of nodes: sent like commands, and followed without a line for each node.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::seal::seal;
 use super::session::{Session, disconnected, undelivered};
 use super::unknown_nodes;
 
-/// Time for which nodes may accept a question: an old answer helps no user.
+/// Time for which nodes may accept a query: an old answer helps no user.
 const QUESTION_LIFETIME: HumanDuration = HumanDuration::seconds(60);
 
-/// Drafts a question.
+/// Drafts a query.
 pub(super) fn question(action: Action, to: Target) -> CommandDraft {
     CommandDraft { action, to, options: Options::default(), channel: None, reason: None, lifetime: QUESTION_LIFETIME }
 }

@@ -1,4 +1,4 @@
-//! `ensign fleet audit`: who asked for what and why, and the whole of it as a file that `ensign audit verify` checks.
+//! `ensign fleet audit`: the audit trail, and its export for `ensign audit verify`.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {
-    /// How far back to begin.
+    /// Age of the oldest command.
     #[arg(long, value_name = "DURATION", default_value = "7d")]
     since: HumanDuration,
     #[command(subcommand)]
@@ -28,15 +28,15 @@ pub(super) struct AuditArgs {
 
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
-    /// Writes all that is on record to a file: jobs, results, events and states, with their receipts.
+    /// Export all records to a file: jobs, results, events and states, with their receipts.
     Export(Export),
 }
 
 #[derive(Debug, Args)]
 struct Export {
-    /// The file to write; it must not be there yet. `-` is standard output.
+    /// File to write, which must not exist; `-` is standard output.
     file: PathBuf,
-    /// How far back to begin; with everything there is when not given.
+    /// Age of the oldest record; all records by default.
     #[arg(long, value_name = "DURATION")]
     since: Option<HumanDuration>,
 }
@@ -56,7 +56,7 @@ fn back(now: Timestamp, span: HumanDuration) -> Timestamp {
 async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
     let trust = trust(&session.operator)?;
-    // Whoever is seen for the first time is known from their states.
+    // The states have the keys of nodes that are met for the first time.
     session.states().await?;
     let since = back(session.now(), args.since);
     let rows = job_log::rows(&session.bus, &session.subjects, &session.node_keys, trust.as_ref(), since);
@@ -74,7 +74,7 @@ fn print(rows: &[JobLogRow], ui: &mut Ui) {
     ui.line(ui.paint(Tone::Dim, title));
     for row in rows {
         let mark = if row.signers_verified { "" } else { "?" };
-        let signers = if row.signers.is_empty() { "nobody known".to_owned() } else { row.signers.join(",") };
+        let signers = if row.signers.is_empty() { "unknown".to_owned() } else { row.signers.join(",") };
         let noop = if row.noop { " (noop)" } else { "" };
         let time = format!("{:.0}", row.time);
         let signers = format!("{signers}{mark}");
@@ -88,7 +88,7 @@ fn print(rows: &[JobLogRow], ui: &mut Ui) {
         }
     }
     if rows.iter().any(|row| !row.signers_verified) {
-        ui.say("? who signed was not checked: --trust FILE, or `trust` in operator.toml");
+        ui.say("? signers not checked: give --trust FILE, or set `trust` in operator.toml");
     }
 }
 
@@ -112,8 +112,8 @@ async fn write_export(args: &Export, context: &Context, ui: &mut Ui) -> Result<E
 
 async fn to_file(path: &Path, session: &Session, since: Option<Timestamp>) -> Result<u64, Failure> {
     if path.exists() {
-        let hint = "name another file: what was exported before is not overwritten";
-        return Err(Failure::usage(format!("{} is there already", path.display())).hint(hint));
+        let hint = "name another file: an export overwrites none";
+        return Err(Failure::usage(format!("{} exists already", path.display())).hint(hint));
     }
     let wrong = |error| Failure::from_error(Exit::Usage, &error);
     let file = fs::create_new(path, 0o600).map_err(wrong)?;
@@ -126,7 +126,7 @@ async fn to_file(path: &Path, session: &Session, since: Option<Timestamp>) -> Re
         Ok(count)
     });
     if written.is_err() {
-        // Half of a record is none; that it can't be removed either changes nothing.
+        // Half of an export is useless. A failure to remove it changes nothing.
         let _removed = fs::remove(path).is_ok();
     }
     written

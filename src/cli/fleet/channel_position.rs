@@ -13,7 +13,7 @@ use super::session::{Session, failure};
 /// Checks the name of a channel.
 ///
 /// # Errors
-/// When no channel can have it.
+/// When the name is not valid.
 pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
     if is_token(name) {
         return Ok(());
@@ -21,8 +21,8 @@ pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
     Err(Failure::usage(format!("\"{name}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")))
 }
 
-/// Returns the position after the latest command of a channel with a valid signature, and after those of the nodes. Beside
-/// it: the sequence number of the message that the next one follows.
+/// Returns the position after the latest command of a channel with a valid signature, and after those of the nodes. Also
+/// returns the sequence number of the message that the next one follows.
 ///
 /// # Errors
 /// When the channel can't be read.
@@ -38,7 +38,7 @@ pub(super) async fn next_position(
         Some(checked) => match checked? {
             Ok(checked) => checked.command().channel.clone().filter(|channel| channel.name == name),
             Err(error) => {
-                ui.warn(text!("channel {}: the published command does not count: {}", name, chain(&error)));
+                ui.warn(text!("channel {}: ignored the published command: {}", name, chain(&error)));
                 None
             }
         },

@@ -1,4 +1,4 @@
-//! `ensign fleet assign`, `withdraw` and `channels`: what nodes keep to from now on.
+//! `ensign fleet assign`, `withdraw` and `channels`: the desired state of the fleet.
 
 use std::collections::BTreeMap;
 
@@ -23,23 +23,23 @@ use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct AssignArgs {
-    /// The channel: nodes keep to the latest of each that is for them.
+    /// Channel of the assignment: nodes apply the latest assignment of each channel.
     channel: String,
     #[command(flatten)]
     source: SourceArgs,
     /// Time between two runs on a node.
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     interval: HumanDuration,
-    /// Time between two looks at the health checks alone; a critical one makes the node run at once.
+    /// Time between two runs of the health checks alone; a critical check makes the node run at once.
     #[arg(long, value_name = "DURATION")]
     health_interval: Option<HumanDuration>,
-    /// Spreads the first runs of the nodes over this time.
+    /// Time over which the first runs of the nodes are spread.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     splay: HumanDuration,
-    /// Drift is said and not repaired: every run is a dry one.
+    /// Report drift without repair: every run is a dry run.
     #[arg(long)]
     monitor: bool,
-    /// How long nodes may take it up: sign it again before. They keep to it after that, and raise an alarm.
+    /// Time for which nodes may accept the assignment: sign it again before. Nodes apply it afterwards too, and raise an alarm.
     #[arg(long, value_name = "DURATION", default_value = "30d")]
     life: HumanDuration,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(super) struct AssignArgs {
 pub(super) async fn assign(args: AssignArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     check_channel(&args.channel)?;
     if args.target.noop {
-        return Err(Failure::usage("an assignment is no dry run").hint("--monitor says drift and repairs nothing"));
+        return Err(Failure::usage("an assignment is no dry run").hint("--monitor reports drift and repairs nothing"));
     }
     args.target.check()?;
     if args.life > MAX_ASSIGNMENT_LIFETIME {
@@ -82,7 +82,7 @@ pub(super) async fn assign(args: AssignArgs, context: &Context, ui: &mut Ui) -> 
 
 #[derive(Debug, Args)]
 pub(super) struct WithdrawArgs {
-    /// The channel.
+    /// Channel to withdraw.
     channel: String,
     #[command(flatten)]
     target: TargetArgs,
@@ -95,22 +95,22 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
         return Err(Failure::usage("a channel is withdrawn as a whole").hint(hint));
     }
     let session = context.open().await?;
-    // Before its audience is read: when another one is stored in between, this one is not.
+    // Read before the target: this message then fails when another one is stored in between.
     let states = session.states().await?;
     let (place, after) = next_position(&args.channel, &states, &session, ui).await?;
     let desired = view::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let Some(latest) = desired.get(&args.channel) else {
         let known = desired.keys().cloned().collect::<Vec<_>>().join(", ");
-        let hint = if known.is_empty() { "the fleet has no channels".to_owned() } else { format!("there are: {known}") };
-        return Err(Failure::usage(format!("there is no channel {}", args.channel)).hint(hint));
+        let hint = if known.is_empty() { "the fleet has no channels".to_owned() } else { format!("known channels: {known}") };
+        return Err(Failure::usage(format!("unknown channel {}", args.channel)).hint(hint));
     };
-    // Whom it is withdrawn from is signed: it must be what an operator signed.
+    // The signature covers the target of the withdrawal, so the target must come from a signed command.
     let latest = session.checker()?.check(&latest.envelope).map_err(|error| unchecked(&error))?;
     if latest.command().channel.as_ref().is_none_or(|channel| channel.name != args.channel) {
-        return Err(Failure::usage(format!("what is published for {} is of another channel", args.channel)));
+        return Err(Failure::usage(format!("the command published for {} is of another channel", args.channel)));
     }
     let mut order = args.target.order_to(latest.command().to.clone(), Action::Withdraw(NoParameters {}), Some(place));
-    // Who is offline now shall still learn it.
+    // Nodes that are offline now must still learn of the withdrawal.
     order.lifetime = MAX_ASSIGNMENT_LIFETIME;
     order.to.only_where = None;
     Ok(send_after(after, order, &args.target, &states, &session, ui).await?.exit)
@@ -131,22 +131,22 @@ pub(super) async fn list(context: &Context, ui: &mut Ui) -> Result<Exit, Failure
 
 fn print(rows: &[view::ChannelRow], session: &Session, ui: &mut Ui) {
     if rows.is_empty() {
-        ui.say("no channels: `ensign fleet assign CHANNEL SOURCE --all` makes one");
+        ui.say("no channels: `ensign fleet assign CHANNEL SOURCE --all` creates one");
     }
     let now = session.now();
     for row in rows {
         if row.id.is_some() {
             print_row(row, now, ui);
         } else {
-            ui.line(text!("{}  the stream has nothing of it", row.channel));
+            ui.line(text!("{}  not in the stream", row.channel));
         }
         if row.differing > 0 {
             let names = row.differ.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(" ");
             let serials = if row.id.is_some() { String::new() } else { format!("  (serials {})", serials(row)) };
             let keep = if row.differing == 1 { "keeps" } else { "keep" };
-            let what = format!("{} {keep} to something that is not in the stream", count(row.differing));
+            let what = format!("{} {keep} an assignment that is not in the stream", count(row.differing));
             ui.line(text!("  differing   {}: {}{}", ui.paint(Tone::Error, what), names, serials));
-            ui.line(text!("              assign the channel again: all nodes then take that"));
+            ui.line(text!("              assign the channel again: all nodes then accept it"));
         }
     }
 }
@@ -171,11 +171,11 @@ fn print_row(row: &view::ChannelRow, now: Timestamp, ui: &mut Ui) {
         let names = row.behind.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(" ");
         ui.line(text!("  not on      {}  (serials {})", names, serials(row)));
     }
-    // What has ended needs no new signature.
+    // An ended assignment needs no new signature.
     match row.expires.filter(|_| !ended) {
         None => {}
         Some(expires) if expires < now => {
-            let late = format!("was to be signed again {} ago", ago(expires, now));
+            let late = format!("expired {} ago: sign it again", ago(expires, now));
             ui.line(text!("  {}", ui.paint(Tone::Error, late)));
         }
         Some(expires) => ui.line(text!("  sign again  by {:.0}", expires)),

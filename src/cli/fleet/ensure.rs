@@ -66,7 +66,7 @@ mod tests {
         assert!(file(json!({"owner": "root"})).is_err(), "no group, no mode");
         assert!(file(json!({"owner": "{{ Facts.owner }}", "group": "root", "mode": "0644"})).is_ok());
         assert!(file(json!({"ensure": "absent"})).is_ok());
-        // A template in one property hides nothing that is wrong with the others.
+        // A template in one property hides no error in the others.
         let unknown = file(json!({"owner": "{{ Facts.owner }}", "colour": "red"})).unwrap_err();
         assert!(unknown.diagnostics[0].message.contains("colour"), "{}", unknown.why());
     }

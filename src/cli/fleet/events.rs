@@ -1,4 +1,4 @@
-//! `ensign fleet events`: what happened on the nodes.
+//! `ensign fleet events`: the events of the nodes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,23 +24,23 @@ use super::interrupt::interrupted;
 use super::session::{Context, Session, failure};
 use crate::cli::local::inputs::OutputFormat;
 
-/// How long to wait for the next event that must be there.
+/// Longest wait for the next event that must be there.
 const STALLED: Duration = Duration::from_secs(5);
-/// How often, and with which pauses, the state of a new node is looked for.
+/// Most lookups of the state of a new node, and the pause between two.
 const LOOKS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(250);
-/// When a node that has no state, or none that is believed, is looked up again.
+/// Pause before a node without a verified state is looked up again.
 const AGAIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
-    /// Goes on with what happens.
+    /// Follow new events.
     #[arg(long)]
     follow: bool,
-    /// How far back to begin.
+    /// Age of the oldest event.
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     since: HumanDuration,
-    /// Only those of this node.
+    /// Node whose events are shown.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
 }
@@ -50,7 +50,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
     let session = context.open().await?;
     let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
     let since = session.now().checked_sub(back).map_or(StartAt::Beginning, StartAt::Since);
-    // Whoever is seen for the first time is known from their states.
+    // The states have the keys of nodes that are met for the first time.
     session.states().await?;
     let filter = session.subjects.events(node.as_ref());
     let mut feed =
@@ -61,11 +61,11 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
     let mut any = false;
     while (args.follow || left > 0) && !ui.is_gone() {
         let next = tokio::select! {
-            // Safe to cancel: a feed loses no message.
+            // Cancel-safe: the stream reader loses no message.
             next = feed.next() => next,
-            // Safe to cancel: a moment in time. Old ones were removed while they were read: there are no more.
+            // Cancel-safe: a moment in time. Old events were removed during the read: no more of them follow.
             () = tokio::time::sleep(STALLED), if !args.follow => None,
-            // Safe to cancel: a signal that did not come.
+            // Cancel-safe: a signal is not lost before it comes.
             () = interrupted() => None,
         };
         let Some(message) = next else { break };
@@ -83,7 +83,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
                 ui.line(line);
                 ui.flush();
             }
-            // A list that never ends is a list of lines.
+            // A list without an end has a document per line.
             OutputFormat::Json | OutputFormat::Jsonl => {
                 document(&message, &session.node_keys).iter().for_each(|event| ui.jsonl(event));
                 ui.flush();
@@ -99,23 +99,23 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
     Ok(Exit::Success)
 }
 
-/// The most nodes that are looked up while events are read.
+/// Most nodes that are looked up while events are read.
 const MOST_GREETED: usize = 256;
 
-/// Nodes that were looked up because nobody knew their key, and how long ago.
+/// Nodes that were looked up because their keys were unknown, with the time of the lookup.
 #[derive(Default)]
 struct Greeted(HashMap<NodeId, Instant>);
 
 impl Greeted {
-    /// Looks up the node of a message when it is met for the first time: it joined after the states were read.
+    /// Looks up the node of a message at its first message: the node joined after the states were read.
     async fn greet(&mut self, message: &Message, session: &Session) {
         let Some(node) = speaker(message) else { return };
         let is_unknown = matches!(session.node_keys.verify(&node, message), Err(IdentityError::Unknown));
-        // A crowd of invented nodes is not looked up: each would be waited for.
+        // A crowd of invented nodes is not looked up: each lookup would wait.
         if !is_unknown || self.0.len() >= MOST_GREETED || self.0.get(&node).is_some_and(|looked| looked.elapsed() < AGAIN) {
             return;
         }
-        // What it says first may be there before its state.
+        // The first event of a node may arrive before its state.
         for _ in 0..LOOKS {
             if key_discovery::meet(&session.bus, &session.subjects, &session.node_keys, &node, session.now()).await {
                 break;
@@ -129,20 +129,20 @@ impl Greeted {
     }
 }
 
-/// The node on whose subject an event is.
+/// Returns the node on whose subject an event is.
 fn speaker(message: &Message) -> Option<NodeId> {
     message.subject.rsplit('.').nth(1)?.parse().ok()
 }
 
-/// Why an event is not the word of the node in whose name it is.
+/// Returns the reason to doubt that an event is from the node that it names.
 fn doubt(message: &Message, node_keys: &NodeKeys) -> Option<String> {
     let Some(node) = speaker(message) else {
-        return Some("it is on no subject of a node".to_owned());
+        return Some("not on the subject of a node".to_owned());
     };
     node_keys.verify(&node, message).err().map(|doubt| doubt.to_string())
 }
 
-/// The event, and whether it is the node's.
+/// Returns the event, with the field `verified`.
 fn document(message: &Message, node_keys: &NodeKeys) -> Option<Value> {
     let mut event = strict::parse(&message.payload).ok()?;
     let fields = event.as_object_mut()?;
@@ -162,12 +162,12 @@ fn line(message: &Message, ui: &Ui) -> Text {
     text!("{} {:<16} {:<10} {}", time, node, ui.paint(tone, word), what)
 }
 
-/// The tone, the word and the text of an event.
+/// Returns the tone, the word and the text of an event.
 fn describe(token: &str, payload: &[u8]) -> (Tone, &'static str, String) {
     let description = match EventKind::from_token(token) {
         Some(EventKind::Transaction) => strict::read(payload).ok().map(|event| transaction(&event)),
         Some(EventKind::Run) => strict::read(payload).ok().map(|state| run_result(&state)),
-        // Only health checks that are not well are published.
+        // Only failing health checks are published.
         Some(EventKind::Health) => strict::read(payload).ok().map(|state| (Tone::Error, "health", run_result(&state).2)),
         Some(EventKind::Stable) => strict::read(payload).ok().map(|stable| (Tone::Success, "stable", stable_runs(&stable))),
         Some(EventKind::Lifecycle) => strict::read(payload).ok().map(lifecycle),
@@ -207,7 +207,7 @@ fn transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
     (tone, word, format!("{}{noop}{drift}  {steps}", event.label()).trim_end().to_owned())
 }
 
-/// The action and the id of a command that a node accepted from a file.
+/// Returns the action and the id of a command that a node accepted from a file.
 fn local_command(payload: &[u8]) -> String {
     let envelope = Envelope::parse(payload).ok();
     let command = envelope.and_then(|envelope| strict::read::<Command>(&envelope.payload).ok());

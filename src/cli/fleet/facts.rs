@@ -1,4 +1,4 @@
-//! `ensign fleet facts`: what nodes are, asked of them.
+//! `ensign fleet facts`: the facts of nodes, by a query.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -18,19 +18,19 @@ use super::session::Context;
 use super::target_filter::TargetFilterArgs;
 use crate::cli::local::inputs::OutputFormat;
 
-/// As many nodes without an answer are named.
+/// Most nodes without an answer that are named.
 const SILENT: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct FactsArgs {
-    /// Only what this GJSON path names, as `host.info.platformFamily`.
+    /// GJSON path of the facts to show, as `host.info.platformFamily`.
     query: Option<String>,
     #[command(flatten)]
     which: TargetFilterArgs,
-    /// A line a node, instead of a line a value.
+    /// Print a line per node, instead of a line per value.
     #[arg(long)]
     by_node: bool,
-    /// How long to wait for the nodes.
+    /// Longest wait for the nodes.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: HumanDuration,
 }
@@ -74,7 +74,7 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
     ui.say(render_job::counted(&outcome.results));
     let nothing = same.iter().all(|same| same.value.is_null());
     if let Some(query) = args.query.as_deref().filter(|_| nothing && !same.is_empty()) {
-        ui.say(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all there are", query));
+        ui.say(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all facts", query));
     }
     if !outcome.complete {
         return Ok(Exit::Partial);
@@ -89,7 +89,7 @@ fn print_nodes(lines: &[(&crate::model::NodeId, &Value)], ui: &mut Ui) {
     let width = lines.iter().map(|(node, _)| node.as_str().len()).max().unwrap_or(0);
     for (node, value) in lines {
         match value {
-            // With one node there is nothing to tell apart.
+            // A single node needs no name beside its facts.
             Value::Object(_) if lines.len() == 1 => ui.document(value),
             Value::Object(_) => {
                 ui.line(text!("{}:", node));
@@ -100,7 +100,7 @@ fn print_nodes(lines: &[(&crate::model::NodeId, &Value)], ui: &mut Ui) {
     }
 }
 
-/// A value on one line.
+/// Formats a value on one line.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "(none)".to_owned(),
@@ -109,9 +109,9 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Who did not answer, and why.
+/// Prints the nodes that did not answer, and the reasons.
 pub(super) fn print_without(without: &[&NodeResult], now: jiff::Timestamp, ui: &mut Ui) {
-    // Who is not asked is no news.
+    // Nodes that were not asked are left out.
     let unasked = |result: &&&NodeResult| result.outcome != Outcome::NotSelected;
     let asked: Vec<_> = without.iter().filter(unasked).collect();
     for result in asked.iter().take(SILENT) {

@@ -1,4 +1,4 @@
-//! `ensign fleet healthcheck`: the health checks of what is assigned, run now.
+//! `ensign fleet healthcheck`: a run of the health checks of the assignments.
 
 use clap::Args;
 use serde_json::json;
@@ -25,10 +25,10 @@ use crate::cli::local::inputs::OutputFormat;
 pub(super) struct HealthcheckArgs {
     #[command(flatten)]
     which: TargetFilterArgs,
-    /// Only the checks of this channel.
+    /// Channel whose checks run.
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
-    /// How long it may take on a node, and how long to wait for the nodes.
+    /// Longest run on a node, and longest wait for the nodes.
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     timeout: HumanDuration,
 }

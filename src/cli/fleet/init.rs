@@ -1,4 +1,4 @@
-//! `ensign fleet init`: the streams of a fleet, and who may do what on its server.
+//! `ensign fleet init`: the streams of a fleet, and the permissions on its server.
 
 use clap::Args;
 use serde_json::json;
@@ -16,38 +16,38 @@ use super::super::ui::{Ui, text};
 use super::session::{Context, Session, failure};
 use crate::cli::local::inputs::OutputFormat;
 
-/// Less would not hold the results of one job on a few thousand nodes.
+/// Smallest stream in bytes: less would not hold the results of one job on a few thousand nodes.
 const MIN_STREAM_SIZE: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
-    /// On how many servers of a cluster everything is kept. 1 at first; as it is when left out later.
+    /// Number of servers of a cluster that keep every stream. 1 at first; unchanged by default later.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: Option<u8>,
-    /// How long results of jobs are kept. 7d at first; as it is when left out later.
+    /// Time for which results of jobs are kept. 7d at first; unchanged by default later.
     #[arg(long, value_name = "DURATION")]
     jobs: Option<HumanDuration>,
-    /// How long events are kept. 30d at first; as it is when left out later.
+    /// Time for which events are kept. 30d at first; unchanged by default later.
     #[arg(long, value_name = "DURATION")]
     events: Option<HumanDuration>,
-    /// Computes the sizes for so many nodes, where they are not given: for a count of stable runs every hour, two runs a day that
-    /// change something, and ten commands a day to every node.
+    /// Number of nodes, to compute sizes that are not given. Each node has a count of stable runs every hour, two changing runs
+    /// a day, and ten commands a day.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     nodes: Option<u64>,
-    /// How much of results is kept at most; the server sets it aside, and a sixteenth more for rollouts. 1GiB at first; as it is
-    /// when left out later.
+    /// Largest size of the results; the server reserves it, and a sixteenth more for rollouts. 1GiB at first; unchanged by
+    /// default later.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     jobs_size: Option<u64>,
-    /// How much of events is kept at most; the server sets it aside. 1GiB at first; as it is when left out later.
+    /// Largest size of the events; the server reserves it. 1GiB at first; unchanged by default later.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     events_size: Option<u64>,
-    /// Touches nothing: prints the users of the NATS server's configuration and what each may do.
+    /// Print the users of the NATS server's configuration with their permissions; touch nothing.
     #[arg(long)]
     print_permissions: bool,
-    /// A node to print. May be repeated, or several with commas.
+    /// Node to print. May be repeated, or several with commas.
     #[arg(long, value_name = "NODE", value_delimiter = ',', requires = "print_permissions", default_value = "web1")]
     node: Vec<String>,
-    /// The groups of these nodes, with commas.
+    /// Groups of these nodes, with commas.
     #[arg(long, value_name = "GROUP", value_delimiter = ',', requires = "print_permissions")]
     groups: Vec<String>,
 }
@@ -101,11 +101,11 @@ pub(super) async fn run(args: InitArgs, context: &Context, ui: &mut Ui) -> Resul
         Err(error @ TransportError::NoRoom { .. }) => return Err(no_room(&error, retention, &session).await),
         Err(error) => return Err(failure(&error)),
     }
-    ui.say("what each role may do on the server: ensign fleet init --print-permissions");
+    ui.say("permissions of each role on the server: ensign fleet init --print-permissions");
     Ok(Exit::Success)
 }
 
-/// What was asked, what there is, and how to ask for less.
+/// Returns the failure for missing space: the request, the quota, and sizes that may fit.
 async fn no_room(error: &TransportError, retention: Retention, session: &Session) -> Failure {
     let asked = format!(
         "all streams of the fleet set {} aside: {} for results, {} for events, the rest for rollouts",
@@ -127,22 +127,22 @@ async fn no_room(error: &TransportError, retention: Retention, session: &Session
             bytes(reserved),
             bytes(stored)
         ),
-        None => "what the account has it does not say".to_owned(),
+        None => "the server does not report the quota of the account".to_owned(),
     };
     let sizes = bytes(smaller(retention, room)).replace(' ', "");
     let remedy = format!("ask for less, as with --jobs-size {sizes} --events-size {sizes}, or give the server more");
     Failure::from_error(Exit::Partial, error).hint(format!("{asked}; {has}; {remedy}"))
 }
 
-/// A size of results and of events that may fit: of what is left, or else a part of what was asked.
+/// Returns a size of results and of events that may fit: from the free space, else a part of the request.
 fn smaller(retention: Retention, room: Option<StorageQuota>) -> u64 {
     let left = room.and_then(|room| Some(room.limit?.saturating_sub(room.reserved.max(room.stored))));
-    // A third for each of both leaves room for what has no bound: states, assignments, bundles.
+    // A third for each leaves space for the unbounded streams: states, assignments, bundles.
     let fits = left.map_or(retention.jobs_size.min(retention.events_size) / 16, |left| left / 3);
     (fits >> 20).max(1) << 20
 }
 
-/// `1 GiB`, `64 MiB`, `3 KiB`: whole GiB, or rounded up.
+/// Formats a size as `1 GiB`, `64 MiB`, `3 KiB`: whole GiB, or rounded up.
 fn bytes(count: u64) -> String {
     match count {
         0 => "nothing".to_owned(),
@@ -152,7 +152,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// A size on the command line.
+/// Parses a size of the command line.
 fn size(text: &str) -> Result<u64, String> {
     match parse_size(text) {
         Some(size) if size >= MIN_STREAM_SIZE => Ok(size),
@@ -175,7 +175,7 @@ fn print_permissions(args: &InitArgs, context: &Context, ui: &mut Ui) -> Result<
         .chain([user(Role::Monitor, "monitor")])
         .collect();
     ui.data(authorization(&users, &Subjects::new(operator.fleet)).as_bytes());
-    ui.say("`ensign key new --nats FILE` makes an nkey: the file is for the node, the line it prints for the server");
+    ui.say("`ensign key new --nats FILE` creates an nkey: the file is for the node, the line it prints for the server");
     Ok(Exit::Success)
 }
 

@@ -1,4 +1,4 @@
-//! The end of waiting by hand.
+//! The end of waiting by the user.
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -12,7 +12,7 @@ pub(super) async fn interrupted() {
         }
     };
     tokio::select! {
-        // Safe to cancel, both: a signal that did not come.
+        // Cancel-safe, both: a signal is not lost before it comes.
         _ = tokio::signal::ctrl_c() => (),
         _ = terminated => (),
     }

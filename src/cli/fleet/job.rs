@@ -1,4 +1,4 @@
-//! `ensign fleet job`: commands that were sent, from wherever they were sent.
+//! `ensign fleet job`: commands that were sent, from any machine.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use super::send::{follow, watch};
 use super::session::{Context, Session, failure};
 use crate::cli::local::inputs::OutputFormat;
 
-/// The widest column of the list; what is wider moves the others of its line.
+/// Widest column of the list; a wider value moves the rest of its line.
 const WIDE: usize = 48;
 
 #[derive(Debug, Args)]
@@ -36,52 +36,52 @@ pub(super) struct JobArgs {
 
 #[derive(Debug, Subcommand)]
 enum JobCommand {
-    /// Follows a command until every node has come to its end.
+    /// Follow a command until every node has reached its terminal state.
     Watch(Watch),
-    /// The commands that were sent, the latest first.
+    /// List the commands that were sent, the latest first.
     List(List),
-    /// What became of a command on every node, as far as they have said.
+    /// Show the result of a command on every node so far.
     Show(Show),
-    /// Sends a command once more, the same bytes, for nodes that did not answer; the others do nothing twice.
+    /// Send the same bytes again, for nodes that did not answer; the other nodes run nothing twice.
     Resend(Resend),
 }
 
 #[derive(Debug, Args)]
 struct Watch {
-    /// The id of the job.
+    /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
-    /// How long to wait; when not given, until no node can say anything new.
+    /// Longest wait; by default until no node can report anything new.
     #[arg(long, value_name = "DURATION")]
     timeout: Option<HumanDuration>,
 }
 
 #[derive(Debug, Args)]
 struct List {
-    /// How many.
+    /// Most commands to list.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     limit: usize,
-    /// How far back.
+    /// Age of the oldest command.
     #[arg(long, value_name = "DURATION", default_value = "7d")]
     since: HumanDuration,
 }
 
 #[derive(Debug, Args)]
 struct Show {
-    /// The id of the job.
+    /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
-    /// Everything that this node said.
+    /// Node whose messages are shown in full.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct Resend {
-    /// The id of the job.
+    /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
-    /// How long to wait; when not given, until no node can say anything new.
+    /// Longest wait; by default until no node can report anything new.
     #[arg(long, value_name = "DURATION")]
     timeout: Option<HumanDuration>,
 }
@@ -140,7 +140,7 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
     Ok(Exit::Success)
 }
 
-/// What a line of the list says behind the age: action, results, for whom, what and why.
+/// Returns the columns behind the age: action, results, target, and the object with the reason.
 fn columns(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> [String; 4] {
     let command = &record.command;
     let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
@@ -160,7 +160,7 @@ fn action(command: &Command) -> String {
     }
 }
 
-/// A command without its properties, which may be secret.
+/// Returns a command without its properties, which may be secret.
 fn head(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> Value {
     let command = &record.command;
     json!({
@@ -186,7 +186,7 @@ async fn show(args: Show, session: &Session, ui: &mut Ui) -> Result<Exit, Failur
     if let Some(node) = &args.node {
         results.retain(|result| result.node.as_str() == node);
         if results.is_empty() {
-            return Err(Failure::usage(format!("the job {} was not for a node {node}", args.id)));
+            return Err(Failure::usage(format!("the job {} does not target the node {node}", args.id)));
         }
     }
     match session.output {
@@ -214,12 +214,12 @@ fn print(record: &JobRecord, results: &[NodeResult], in_full: bool, session: &Se
         records::whom(&command.to)
     ));
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!(", because: {reason}"));
-    ui.say(text!("signed {} ago by {} as it says{}", format::ago(command.issued, now), record.keyids.join(", "), reason));
+    ui.say(text!("signed {} ago by {} (not verified){}", format::ago(command.issued, now), record.keyids.join(", "), reason));
     if let Some(plan) = command.options.approves {
         ui.say(text!("approves the plan {}", plan));
     }
     if records::is_open(command, now) {
-        ui.say(text!("nodes take it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
+        ui.say(text!("nodes accept it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
     }
     if !in_full {
         outcome_groups::cluster(results).iter().for_each(|cluster| group_lines(cluster, ui));
@@ -248,11 +248,11 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     let record = record(args.id, session).await?;
     let command = &record.command;
     if command.action.is_desired_state() {
-        return Err(Failure::usage("what is standing needs no sending: nodes ask for it themselves"));
+        return Err(Failure::usage("desired state is not resent: nodes fetch it themselves"));
     }
     if !records::is_open(command, session.now()) {
-        let over = Failure::usage(format!("nodes do not take it any more: it expired at {:.0}", command.expires));
-        return Err(over.hint("send a new command: what is as wanted already stays as it is"));
+        let over = Failure::usage(format!("nodes no longer accept the command: it expired at {:.0}", command.expires));
+        return Err(over.hint("send a new command: converged resources do not change"));
     }
     let states = session.states().await?;
     let known = results(&record, &states, session).await?;

@@ -23,7 +23,7 @@ pub(super) struct ManifestArgs {
 }
 
 impl ManifestArgs {
-    /// Connects to the fleet, uploads the source, and drafts the command. Returns the states of the nodes beside it.
+    /// Connects to the fleet, uploads the source, and drafts the command. Also returns the states of the nodes.
     ///
     /// # Errors
     /// When an argument is wrong or missing, or the fleet can't be reached.

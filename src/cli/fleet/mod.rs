@@ -1,4 +1,4 @@
-//! `ensign fleet`: one file a subcommand.
+//! `ensign fleet`: one file per subcommand.
 //!
 //! `session.rs` connects to the fleet. `target.rs` and `target_filter.rs` are the flags that choose nodes, `source.rs` and
 //! `manifest_args.rs` those of a manifest. `send.rs` sends commands and `ask.rs` questions, both with the keys of `seal.rs`.

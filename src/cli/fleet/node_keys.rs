@@ -1,4 +1,4 @@
-//! `ensign fleet node trust|forget|keys`: the keys by which the words of nodes are known.
+//! `ensign fleet node trust|forget|keys`: the pinned keys, which verify the messages of nodes.
 
 use std::path::Path;
 
@@ -20,31 +20,31 @@ use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum NodeCommand {
-    /// Holds a node to this key: what `ensign agent key` prints there. Or takes all nodes whose states are signed.
+    /// Pin the key of a node, as `ensign agent key` prints it there, or the keys of all nodes with signed states.
     Trust(Trust),
-    /// Forgets the key of a node, as of a host that was rebuilt: the next key that its state shows is taken.
+    /// Forget the key of a node, as of a rebuilt host: the next key that its state shows is pinned.
     Forget(Forget),
-    /// Lists the keys that are known.
+    /// List the pinned keys.
     Keys,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Trust {
-    /// The node.
+    /// Id of the node.
     #[arg(required_unless_present = "all_new", requires = "public")]
     node: Option<NodeId>,
-    /// Its public key, as "ssh-ed25519 AAAA..." or "ed25519:...", or a file with it.
+    /// Public key of the node, as "ssh-ed25519 AAAA..." or "ed25519:...", or a file with it.
     #[arg(value_name = "KEY")]
     public: Option<String>,
-    /// Takes the key of every node that is not known yet from its state: when a large fleet is met for the first time, and
-    /// nobody else may publish there.
+    /// Pin the key of every new node from its state: for the first contact with a large fleet, where only its nodes may
+    /// publish.
     #[arg(long, conflicts_with = "node")]
     all_new: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Forget {
-    /// The node.
+    /// Id of the node.
     node: NodeId,
 }
 
@@ -53,9 +53,9 @@ pub(super) async fn run(command: NodeCommand, context: &Context, ui: &mut Ui) ->
         return trust_all(context, ui).await;
     }
     let operator = context.operator()?;
-    let path = operator.known_nodes.ok_or_else(|| {
-        Failure::usage("it is not said where the keys of nodes are kept").hint("use --known-nodes FILE, or set HOME")
-    })?;
+    let path = operator
+        .known_nodes
+        .ok_or_else(|| Failure::usage("no known_nodes file configured").hint("use --known-nodes FILE, or set HOME"))?;
     match command {
         NodeCommand::Trust(trust) => self::trust(&trust, &operator.fleet, &path, ui),
         NodeCommand::Forget(forget) => self::forget(&forget.node, &operator.fleet, &path, ui),
@@ -63,20 +63,20 @@ pub(super) async fn run(command: NodeCommand, context: &Context, ui: &mut Ui) ->
     }
 }
 
-/// Learns every node that is new.
+/// Pins the keys of all new nodes.
 async fn trust_all(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
     let before = session.node_keys.count();
     session.node_keys.expect_all();
     let states = session.states().await?;
-    ui.say(text!("{} new nodes are known now, {} in all", session.node_keys.count() - before, session.node_keys.count()));
+    ui.say(text!("pinned {} new nodes, {} in all", session.node_keys.count() - before, session.node_keys.count()));
     unknown_nodes::warn_unpinned(&states, ui);
     Ok(if states.strangers > 0 { Exit::Partial } else { Exit::Success })
 }
 
 fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
     let (Some(node), Some(public)) = (&args.node, &args.public) else {
-        return Err(Failure::usage("which node is not said").hint("ensign fleet node trust NODE KEY"));
+        return Err(Failure::usage("no node named").hint("ensign fleet node trust NODE KEY"));
     };
     let (public, _): (PublicKey, String) = key::public_key(public)?;
     let mut known = node_identity::read(path).map_err(|error| unreadable(&error))?;
@@ -84,7 +84,7 @@ fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Fa
     node_identity::write(path, &known).map_err(|error| unreadable(&error))?;
     match before {
         Some(before) if before.key != public => {
-            ui.say(text!("{}: {} from here on, {} before", node, public.fingerprint(), before.key.fingerprint()));
+            ui.say(text!("{}: {}, was {}", node, public.fingerprint(), before.key.fingerprint()));
         }
         _ => ui.say(text!("{}: {}", node, public.fingerprint())),
     }
@@ -94,7 +94,7 @@ fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Fa
 fn forget(node: &NodeId, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
     let mut known = node_identity::read(path).map_err(|error| unreadable(&error))?;
     let Some(before) = known.forget(fleet, node) else {
-        return Err(Failure::usage(format!("{} knows no key of {node} in the fleet {fleet}", path.display())));
+        return Err(Failure::usage(format!("{} has no key of {node} in the fleet {fleet}", path.display())));
     };
     node_identity::write(path, &known).map_err(|error| unreadable(&error))?;
     ui.say(text!("{}: {} is forgotten", node, before.key.fingerprint()));

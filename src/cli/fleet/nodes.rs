@@ -1,4 +1,4 @@
-//! `ensign fleet nodes`: the nodes, or those that a `where` selects; `ensign fleet node`: one of them in full.
+//! `ensign fleet nodes`: the nodes, or those that a `where` selects. `ensign fleet node`: one node in full.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -32,7 +32,7 @@ const STATUS_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 pub(super) struct NodesArgs {
     #[command(flatten)]
     which: TargetFilterArgs,
-    /// With --where: how long to wait for the nodes.
+    /// Longest wait for the nodes, with --where.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: HumanDuration,
 }
@@ -70,7 +70,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
         }
     }
     ui.say(selection.counts());
-    // Who is away is named, and does not make a list of nodes a failure; who would not say does.
+    // An offline node is named, and is no failure of the list. A refused answer is a failure.
     let silent = selection.unknown.iter().any(|result| !matches!(result.outcome, Outcome::Offline(_)));
     if !selection.complete {
         return Ok(Exit::Partial);
@@ -85,7 +85,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     }
 }
 
-/// The status of the nodes for which `wanted` holds.
+/// Returns the status of the nodes for which `wanted` holds.
 fn only(states: &NodeStates, wanted: impl Fn(&NodeState) -> bool) -> Vec<NodeStatus> {
     let mut nodes = status::nodes(states);
     nodes.retain(|node| wanted(&node.state));
@@ -95,7 +95,7 @@ fn only(states: &NodeStates, wanted: impl Fn(&NodeState) -> bool) -> Vec<NodeSta
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub(super) struct NodeArgs {
-    /// The node.
+    /// Id of the node.
     name: Option<NodeId>,
     #[command(subcommand)]
     command: Option<NodeCommand>,
@@ -105,7 +105,7 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     let node = match (args.command, args.name) {
         (Some(command), _) => return node_keys::run(command, context, ui).await,
         (None, Some(node)) => node,
-        (None, None) => return Err(Failure::usage("no node is named").hint("`ensign fleet nodes` lists them")),
+        (None, None) => return Err(Failure::usage("no node named").hint("`ensign fleet nodes` lists them")),
     };
     let session = context.open().await?;
     session.node_keys.expect(std::slice::from_ref(&node));
@@ -125,7 +125,7 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     let is_live = live.is_some();
     let Some(state) = live.or_else(|| states.get(&node).cloned()) else {
         let why = doubtful.map(|doubtful| doubtful.doubt.to_string()).unwrap_or_default();
-        let diagnostic = Diagnostic::new(format!("what is said in the name of {node} is not its word: {why}"));
+        let diagnostic = Diagnostic::new(format!("cannot verify the state of {node}: {why}"));
         return Err(Failure::new(Exit::Partial, diagnostic));
     };
     let status = NodeStatus::verified(state, session.server_now());
@@ -142,15 +142,15 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     Ok(Exit::Success)
 }
 
-/// The state of a node from itself; or why there is none.
+/// Asks a node for its state. The error is the reason why the node did not send it.
 async fn ask_status(node: &NodeId, states: &NodeStates, session: &Session, ui: &mut Ui) -> Result<NodeState, String> {
     let draft = question(Action::Status(NoParameters {}), Target::nodes(vec![node.clone()]));
     let (_, outcome) = ask(draft, STATUS_TIMEOUT, states, session, ui).await.map_err(|failure| failure.why())?;
-    let result = outcome.results.into_iter().next().ok_or("it was not asked")?;
+    let result = outcome.results.into_iter().next().ok_or("the node was not asked")?;
     let answer = result.done.as_ref().and_then(|done| done.answer.as_ref()).filter(|_| result.outcome == Outcome::Stable);
     match answer.map(strict::from_value) {
         Some(Ok(state)) => Ok(state),
-        Some(Err(error)) => Err(format!("its answer can't be read: {error}")),
+        Some(Err(error)) => Err(format!("cannot read its answer: {error}")),
         None => {
             let message = result.done.and_then(|done| done.message).map_or_else(String::new, |message| format!(": {message}"));
             Err(format!("{}{message}", result.outcome.word()))
@@ -210,7 +210,7 @@ fn assigned(assignment: &crate::wire::report::AssignmentStatus, now: Timestamp) 
     if !assignment.selected {
         parts.push("not selected here".to_owned());
     }
-    parts.push(if assignment.enforce { "enforced".to_owned() } else { "looked at only".to_owned() });
+    parts.push(if assignment.enforce { "enforced".to_owned() } else { "monitored only".to_owned() });
     let outcome = assignment.outcome.map(status::outcome_word).unwrap_or("never");
     parts.push(assignment.ran.map_or_else(|| "never ran".to_owned(), |ran| format!("{outcome} {} ago", ago(ran, now))));
     if assignment.stable_runs > 1 {

@@ -27,13 +27,13 @@ use crate::cli::local::inputs::OutputFormat;
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(super) struct PlanArgs {
-    /// Approve a plan, by its id or its file: nodes apply it where their plan is still the same.
+    /// Plan to approve, by its id or its file: nodes apply it where their plan is still the same.
     #[arg(long, value_name = "ID|FILE")]
     approve: Option<String>,
-    /// With --approve: sign without a question.
+    /// Sign without a question, with --approve.
     #[arg(long, requires = "approve")]
     yes: bool,
-    /// File of the plan, instead of one named by its id in $XDG_STATE_HOME/ensign/plans.
+    /// File for the plan, instead of one named by its id in $XDG_STATE_HOME/ensign/plans.
     #[arg(long, global = true, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]

@@ -70,14 +70,14 @@ pub(super) fn print_groups(groups: &[Group], ui: &mut Ui) {
     }
 }
 
-/// The directory of the plans of this user.
+/// Returns the directory of the plans of this user.
 fn directory() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
     state.filter(|path| path.is_absolute()).map(|state| state.join("ensign/plans"))
 }
 
-/// The file of a plan.
+/// Returns the file of a plan.
 pub(super) fn file_of(id: Uuid) -> Option<PathBuf> {
     directory().map(|directory| directory.join(format!("{id}.json")))
 }

@@ -21,7 +21,7 @@ use crate::cli::local::inputs::OutputFormat;
 
 /// Most nodes of a job that get a line each. The nodes of a larger job are printed in groups.
 const MAX_NODE_LINES: usize = 20;
-/// Time between two updates of the progress: a terminal takes longer to show a line than ten nodes to send theirs.
+/// Time between two updates of the progress. A terminal takes longer to show a line than ten nodes to send theirs.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 /// Pause before the first line about missing nodes, doubled after each. A terminal always shows them.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -193,7 +193,7 @@ fn missing_nodes(missing: &[MissingNode], now: Timestamp) -> String {
     format!("{}{more}", named.join(", "))
 }
 
-/// The exit code of the worst of the results. A command that selected no node did not do its work.
+/// Returns the exit code of the worst of the results. A command that selected no node did not do its work.
 pub(super) fn exit(results: &[NodeResult]) -> Exit {
     if is_none_selected(results) {
         return Exit::Partial;
@@ -211,7 +211,7 @@ pub(super) fn is_none_selected(results: &[NodeResult]) -> bool {
     !results.is_empty() && results.iter().all(|result| result.outcome == Outcome::NotSelected)
 }
 
-/// The mark and the tone of an outcome. The word beside them tells the same without colour.
+/// Returns the mark and the tone of an outcome. The word beside them tells the same without colour.
 pub(super) fn mark(outcome: &str) -> (&'static str, Tone) {
     match outcome {
         "stable" => ("✓", Tone::Success),
@@ -223,7 +223,7 @@ pub(super) fn mark(outcome: &str) -> (&'static str, Tone) {
     }
 }
 
-/// The line of a node: mark, outcome, name and cause.
+/// Returns the line of a node: mark, outcome, name and cause.
 pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> Text {
     let (symbol, tone) = mark(result.outcome.word());
     let cause = match result.outcome {
@@ -235,7 +235,7 @@ pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> Text {
     text!("  {} {:<12} {:<23}  {}", ui.paint(tone, symbol), word, result.node.as_str(), cause).trim_end()
 }
 
-/// The lines of a group of nodes with the same outcome and cause.
+/// Prints the lines of a group of nodes with the same outcome and cause.
 pub(super) fn group_lines(group: &OutcomeGroup, ui: &mut Ui) {
     let (symbol, tone) = mark(group.outcome.word());
     let word = ui.paint(tone, text!("{} {:<12}", symbol, group.outcome.word()));
@@ -245,7 +245,7 @@ pub(super) fn group_lines(group: &OutcomeGroup, ui: &mut Ui) {
     }
 }
 
-/// The count of each outcome.
+/// Returns the count of each outcome.
 pub(super) fn counts(results: &[NodeResult]) -> BTreeMap<&'static str, usize> {
     results.iter().fold(BTreeMap::new(), |mut counts, result| {
         *counts.entry(result.outcome.word()).or_default() += 1;
@@ -268,7 +268,7 @@ pub(super) fn counted(results: &[NodeResult]) -> String {
         }
     }
     if counts.is_empty() {
-        return "no node is known that this is for".to_owned();
+        return "no known node is targeted".to_owned();
     }
     let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
     format!("{}: {}", nodes(results.len()), counts.join(", "))

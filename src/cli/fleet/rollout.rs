@@ -1,4 +1,4 @@
-//! `ensign fleet rollout`, `halt` and `resume`: commands in waves, from wherever they were sent.
+//! `ensign fleet rollout`, `halt` and `resume`: commands in waves, sent from any machine.
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -33,27 +33,27 @@ pub(super) struct RolloutArgs {
 
 #[derive(Debug, Subcommand)]
 enum RolloutCommand {
-    /// How it stands, wave by wave.
+    /// Show the progress of a rollout, wave by wave.
     Status {
-        /// The id of the job.
+        /// Id of the job.
         #[arg(value_parser = job_id)]
         id: Uuid,
     },
-    /// Lets the next wave begin, of a rollout that was sent with --go: once the wave before went well.
+    /// Release the next wave of a rollout that was sent with --go, once the wave before has succeeded.
     Go {
-        /// The id of the job.
+        /// Id of the job.
         #[arg(value_parser = job_id)]
         id: Uuid,
-        /// The wave, and those before it; the next one when not given.
+        /// Last wave to release, with all waves before it; the next wave by default.
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(2..=64))]
         wave: Option<u64>,
     },
-    /// Follows it until every node has come to its end, and says how it stands then.
+    /// Follow a rollout until every node has reached its terminal state, then show its progress.
     Watch {
-        /// The id of the job.
+        /// Id of the job.
         #[arg(value_parser = job_id)]
         id: Uuid,
-        /// How long to wait; when not given, until no node can say anything new.
+        /// Longest wait; by default until no node can report anything new.
         #[arg(long, value_name = "DURATION")]
         timeout: Option<HumanDuration>,
     },
@@ -83,7 +83,7 @@ pub(super) async fn run(args: RolloutArgs, context: &Context, ui: &mut Ui) -> Re
 }
 
 fn no_waves(id: Uuid) -> Failure {
-    Failure::usage(format!("the job {id} has no waves: every node began when it had it"))
+    Failure::usage(format!("the job {id} has no waves: every node began as soon as it had the command"))
 }
 
 async fn in_waves(id: Uuid, session: &Session) -> Result<(JobRecord, RolloutPlan), Failure> {
@@ -106,7 +106,7 @@ async fn go(id: Uuid, wave: Option<u64>, session: &Session, ui: &mut Ui) -> Resu
     }
     let signed = sign_draft(overrides::go_ahead_draft(job.command(), wave), session)?;
     overrides::store_go_ahead(&session.bus, &session.subjects, id, &signed).await.map_err(|error| failure(&error))?;
-    ui.say(text!("wave {} of {} may begin once wave {} went well", wave, id, wave.saturating_sub(1)));
+    ui.say(text!("wave {} of {} may begin once wave {} has succeeded", wave, id, wave.saturating_sub(1)));
     Ok(Exit::Success)
 }
 
@@ -133,7 +133,7 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
         "over_budget" => Tone::Error,
         _ => Tone::Changed,
     };
-    let health = if view.health { "; health is looked at once more" } else { "" };
+    let health = if view.health { "; with a health gate" } else { "" };
     ui.line(text!("rollout {}  {}{}", view.id, ui.paint(tone, view.state.replace('_', " ")), health));
     let title = text!(
         "{:>4}  {:<20}  {:>6} {:>8} {:>6} {:>6} {:>6} {:>6}",
@@ -176,13 +176,13 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
 
 #[derive(Debug, Args)]
 pub(super) struct WordArgs {
-    /// The id of the job.
+    /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
-    /// Why, for the audit trail, and for those who look at the rollout.
+    /// Reason, for the audit trail and for the status of the rollout.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// How long to wait for the nodes that are there. Those that come later find it before their turn.
+    /// Longest wait for the online nodes. Nodes that connect later read the command before their turn.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: HumanDuration,
 }
@@ -210,6 +210,6 @@ pub(super) async fn say(args: WordArgs, halt: bool, context: &Context, ui: &mut 
     unknown_nodes::warn(&signed.command.to, &states, ui);
     let expected = states.expected(&signed.command.to);
     let followed = deliver(&signed, expected, args.timeout.get(), &session, ui).await?;
-    ui.say(text!("`ensign fleet rollout status {}` shows how it stands; {}", id, count(followed.results.len())));
+    ui.say(text!("`ensign fleet rollout status {}` shows the progress; {}", id, count(followed.results.len())));
     Ok(if kept.is_err() { Exit::Failed } else { followed.exit })
 }

@@ -7,7 +7,7 @@ use crate::wire::{Action, Command};
 use super::super::error::{Exit, Failure};
 use super::session::{Session, borrowed, signers};
 
-/// Checks and signs a job. Returns the nodes that must answer beside it.
+/// Checks and signs a job. Also returns the nodes that must answer.
 ///
 /// # Errors
 /// When there is no key, or nodes would refuse the command.
@@ -29,7 +29,7 @@ pub(super) fn sign(command: Command, session: &Session) -> Result<SealedCommand,
     seal::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
-/// Signs a draft that nobody is asked to answer.
+/// Signs a draft that needs no answer.
 ///
 /// # Errors
 /// As [`sign`].
@@ -37,7 +37,7 @@ pub(super) fn sign_draft(draft: CommandDraft, session: &Session) -> Result<Seale
     sign(PreparedJob::new(session, draft, Vec::new()).command, session)
 }
 
-/// Returns the hint that makes a command smaller that is too large.
+/// Returns the hint for a command that is too large.
 fn size_hint(command: &Command) -> &'static str {
     let length = |value: serde_json::Result<Vec<u8>>| value.map_or(0, |bytes| bytes.len());
     let (action, to) = (length(serde_json::to_vec(&command.action)), length(serde_json::to_vec(&command.to)));

@@ -1,4 +1,4 @@
-//! Nodes that a `where` selects, asked of them.
+//! Nodes that a `where` selects, by a query.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::super::ui::{Ui, text};
 use super::ask::{ask, question};
 use super::session::Session;
 
-/// Fact that is asked for where only the `where` matters: it is small, and every host has it.
+/// Fact of a query that needs only the `where`: it is small, and every host has it.
 const SMALL_FACT: &str = "host.info.os";
 /// Missing facts that are shown.
 const MAX_SHOWN: usize = 5;
@@ -103,7 +103,7 @@ pub(super) async fn warn_none_selected(to: &Target, states: &NodeStates, session
         let has_fact = |result: &NodeResult| result.done.as_ref().is_some_and(|done| done.answer.is_some());
         let answered = asked.results.iter().any(|result| result.outcome == Outcome::Stable);
         if answered && !asked.results.iter().any(has_fact) {
-            ui.warn(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all there are", path));
+            ui.warn(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all facts", path));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The way to a fleet: who asks, which fleet, over which server, with which keys.
+//! The session of an operator with a fleet: the fleet, the server, the keys.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -25,31 +25,31 @@ pub(in crate::cli) use crate::cli::args::connection::failure;
 use crate::cli::args::connection::{Connection, config_file};
 use crate::cli::local::inputs::OutputFormat;
 
-/// Who asks, and where.
+/// The operator, the fleet and the server.
 #[derive(Debug, Clone, Default, Args)]
 pub(in crate::cli) struct Context {
-    /// The fleet.
+    /// Name of the fleet.
     #[arg(long, global = true, env = "ENSIGN_FLEET", hide_env_values = true, value_name = "NAME")]
     pub(in crate::cli) fleet: Option<String>,
     #[command(flatten)]
     pub(in crate::cli) connection: Connection,
-    /// A private key to sign with: its file, or ssh-agent:NAME (comment, fingerprint or public key file) for one that
-    /// the ssh-agent holds. May be repeated, where rules ask for several.
+    /// Private key to sign with: its file, or ssh-agent:NAME (comment, fingerprint or public key file). May be repeated, where
+    /// rules require several.
     #[arg(long, global = true, value_name = "FILE")]
     pub(in crate::cli) key: Vec<PathBuf>,
-    /// The file with the public keys of nodes; known_nodes beside operator.toml when not given.
+    /// File of pinned node keys; known_nodes beside operator.toml by default.
     #[arg(long, global = true, env = "ENSIGN_KNOWN_NODES", hide_env_values = true, value_name = "FILE")]
     pub(in crate::cli) known_nodes: Option<PathBuf>,
-    /// The signed trust bundle, to check who signed what is on record; `trust` in operator.toml when not given.
+    /// Signed trust bundle, to check the signers of records; `trust` in operator.toml by default.
     #[arg(long, global = true, value_name = "FILE")]
     pub(in crate::cli) trust: Option<PathBuf>,
-    /// How results are written to standard output.
+    /// Output format.
     #[arg(long, global = true, value_enum, default_value_t)]
     pub(in crate::cli) output: OutputFormat,
 }
 
 impl Context {
-    /// The operator that flags, environment and `operator.toml` describe.
+    /// Returns the operator that flags, environment and `operator.toml` describe.
     ///
     /// # Errors
     /// When something is missing or wrong.
@@ -69,10 +69,10 @@ impl Context {
         Ok(operator)
     }
 
-    /// Opens the way to the fleet.
+    /// Connects to the fleet.
     ///
     /// # Errors
-    /// When the configuration is wrong, or there is no server.
+    /// When the configuration is wrong, or no server answers.
     pub(in crate::cli) async fn open(&self) -> Result<Session, Failure> {
         let operator = self.operator()?;
         let node_keys = node_keys(&operator)?;
@@ -82,31 +82,31 @@ impl Context {
     }
 }
 
-/// Clocks may differ by so much: nodes take a command that was signed so long before or after their own time.
+/// Largest clock difference without a warning. Nodes accept a command signed so long before or after their own time.
 const APART: SignedDuration = SignedDuration::from_secs(30);
 
-/// How far clocks are apart, in words, when that is too far.
+/// Describes a clock difference that is too large.
 fn apart(ahead: SignedDuration) -> Option<String> {
     let direction = if ahead.is_negative() { "behind" } else { "ahead of" };
     (ahead.abs() >= APART).then(|| format!("{} s {direction}", ahead.abs().as_secs()))
 }
 
-/// The nodes whose keys the operator knows.
+/// Reads the pinned keys of nodes.
 fn node_keys(operator: &Operator) -> Result<NodeKeys, Failure> {
     let known = operator.known_nodes.as_deref().map(node_identity::read).transpose().map_err(|error| unreadable(&error))?;
     Ok(NodeKeys::new(&operator.fleet, known.unwrap_or_default(), operator.known_nodes.clone()))
 }
 
-/// A command on record that does not count, with what to do about it.
+/// Returns the failure for a record that does not verify, with a hint.
 pub(super) fn unchecked(error: &CheckError) -> Failure {
     let failure = Failure::from_error(Exit::Refused, error);
     match error {
         CheckError::NoBundle => failure.hint("give the trust bundle of the fleet: --trust FILE, or `trust` in operator.toml"),
-        _ => failure.hint("what is on record at the server is not what an operator signed; nothing was signed or sent"),
+        _ => failure.hint("the record on the server is not what an operator signed; nothing was signed or sent"),
     }
 }
 
-/// A command that did not go out, with what to do about it.
+/// Returns the failure for a command that was not sent, with a hint.
 pub(super) fn undelivered(error: &DispatchError, session: &Session) -> Failure {
     match error {
         DispatchError::Bus(error) => failure(error),
@@ -114,25 +114,25 @@ pub(super) fn undelivered(error: &DispatchError, session: &Session) -> Failure {
             let checked = conflict.winner.as_ref().map(|winner| session.checker().map(|checker| checker.check(&winner.envelope)));
             let who = match checked {
                 Some(Ok(Ok(checked))) => format!("the signature of {} was checked", checked.signers().join(", ")),
-                Some(Ok(Err(error))) => format!("its signature does not count here: {}", chain(&error)),
+                Some(Ok(Err(error))) => format!("its signature does not verify here: {}", chain(&error)),
                 _ => "its signature was not checked".to_owned(),
             };
             let hint = format!("{who}. Nothing of yours was stored: look at `ensign fleet channels`, then run it again");
             Failure::from_error(Exit::Refused, error).hint(hint)
         }
         DispatchError::NoRecord { .. } => {
-            let hint = "nodes keep to it, `ensign fleet channels` shows it, and `fleet job` does not know it: assign it again";
+            let hint = "nodes apply it and `ensign fleet channels` shows it, but `fleet job` does not: assign it again";
             Failure::from_error(Exit::Partial, error).hint(hint)
         }
     }
 }
 
-/// Adds to an error of the connection the command that goes on following the job.
+/// Returns the failure of a lost connection. Its hint is the command that continues to follow the job.
 pub(super) fn disconnected(error: &TransportError, job: Uuid) -> Failure {
-    failure(error).hint(format!("`ensign fleet job watch {job}` goes on"))
+    failure(error).hint(format!("`ensign fleet job watch {job}` continues"))
 }
 
-/// An error of the file of pinned keys.
+/// Returns the failure for the file of pinned keys.
 pub(super) fn unreadable(error: &NodeKeysError) -> Failure {
     Failure::from_error(Exit::Usage, error)
 }
@@ -155,18 +155,18 @@ impl Deref for Session {
 }
 
 impl Session {
-    /// Says that the clock of this machine is wrong, when commands would suffer from it.
+    /// Warns when the clock of this machine is so wrong that nodes would refuse its commands.
     pub(in crate::cli) fn warn_of_clock(&self, ui: &mut Ui) {
         if let Some(apart) = apart(self.clock_offset) {
-            let so = "nodes whose clocks are right refuse what is signed here";
+            let so = "nodes with correct clocks refuse commands signed here";
             ui.warn(text!("the clock of this machine is {} the server's: {}", apart, so));
         }
     }
 
-    /// Whether there are keys to sign with, before anything is done for what shall be signed.
+    /// Checks that there are keys to sign with, before any other work.
     ///
     /// # Errors
-    /// When there are none, or the file of one is not there.
+    /// When there are none, or the file of a key does not exist.
     pub(in crate::cli) fn has_keys(&self) -> Result<(), Failure> {
         if self.operator.keys.is_empty() {
             return signers(&self.operator).map(drop);
@@ -178,7 +178,7 @@ impl Session {
         }
     }
 
-    /// What checks commands that are on record: the trust bundle, or the operator's own keys where there is none.
+    /// Returns the checker of recorded commands: the trust bundle, or else the operator's own keys.
     ///
     /// # Errors
     /// When the bundle or a key can't be read, or is of another fleet.
@@ -202,7 +202,7 @@ impl Session {
         self.read_states().await.map_err(|error| failure(&error))
     }
 
-    /// Reads the states for a command to `to`: the keys of nodes that it names are pinned, however many others are new.
+    /// Reads the states for a command to `to`. The keys of nodes that it names are pinned, even among many other new nodes.
     ///
     /// # Errors
     /// As [`Session::states`].
@@ -212,7 +212,7 @@ impl Session {
     }
 }
 
-/// The trust bundle of the operator, where one is configured.
+/// Reads the trust bundle of the operator, where one is configured.
 pub(super) fn trust(operator: &Operator) -> Result<Option<TrustedBundle>, Failure> {
     operator.trust.as_deref().map(read_trust).transpose()
 }
@@ -223,19 +223,19 @@ pub(in crate::cli) fn read_trust(path: &Path) -> Result<TrustedBundle, Failure> 
     open_bundle(&bytes, Pin::Kept).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
-/// The keys to sign with.
+/// Reads the keys to sign with.
 ///
 /// # Errors
 /// When there are none, or one can't be read.
 pub(in crate::cli) fn signers(operator: &Operator) -> Result<Vec<NamedKey>, Failure> {
     if operator.keys.is_empty() {
-        let hint = "use --key FILE or --key ssh-agent:NAME, or set `keys` in operator.toml; `ensign key new FILE` makes one";
+        let hint = "use --key FILE or --key ssh-agent:NAME, or set `keys` in operator.toml; `ensign key new FILE` creates one";
         return Err(Failure::usage("there is no key to sign with").hint(hint));
     }
     operator.keys.iter().map(|path| key::signer(path)).collect()
 }
 
-/// The keys in the form that signing takes.
+/// Returns the keys in the form that signing takes.
 pub(in crate::cli) fn borrowed(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
     key::borrowed(signers)
 }

@@ -1,5 +1,5 @@
-//! What is applied or assigned, and how it gets an address and a digest that can be signed: a directory or file of this machine
-//! is put into the object store, what is behind a URL is read once to know what it is.
+//! The source of an apply or an assignment, with an address and a digest that can be signed. Local files are uploaded to the
+//! object store. A URL is read once for its digest.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -22,33 +22,32 @@ use super::session::{Session, failure};
 use crate::cli::local::inputs;
 use crate::cli::local::manifest_source::{BUNDLE_MAX, FETCH, exit_of};
 
-/// What is to be applied.
+/// Arguments that name the source of an apply or an assignment.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct SourceArgs {
-    /// A directory with a manifest.yaml, a bundle, a manifest; or the URL of one.
+    /// Directory with a manifest.yaml, bundle or manifest; or the URL of a bundle or manifest.
     pub(super) source: Option<String>,
-    /// The SHA-256 of what is behind a URL, in hex. When it is not given, the URL is read here to see what it gives now, and that
-    /// is signed.
+    /// SHA-256 of the content of a URL, in hex. Without it, this command reads the URL now and signs the digest.
     #[arg(long, value_name = "HEX", requires = "size")]
     pub(super) sha256: Option<String>,
-    /// The size of what is behind a URL, in bytes.
+    /// Size of the content of a URL, in bytes.
     #[arg(long, value_name = "BYTES", requires = "sha256")]
     pub(super) size: Option<u64>,
 }
 
-/// What is to be applied, before it has an address that nodes can reach.
+/// A source that may have no address for nodes yet.
 #[derive(Debug, PartialEq)]
 pub(in crate::cli) enum Source {
-    /// Behind a URL, with what it must be.
+    /// A URL with the digest and size of its content.
     Pinned { url: String, sha256: String, size: u64 },
-    /// Behind a URL: what it is shall be seen.
+    /// A URL whose digest is still unknown.
     Behind {
-        /// Where.
+        /// The URL.
         url: String,
-        /// True when it is checked then.
+        /// True when its content is checked on the read.
         check: bool,
     },
-    /// Here.
+    /// Content of this machine.
     Here { content: Vec<u8>, ending: &'static str },
 }
 
@@ -56,7 +55,7 @@ impl Source {
     pub(super) fn new(args: &SourceArgs, check: bool) -> Result<Self, Failure> {
         let Some(source) = args.source.as_deref() else {
             let hint = "name a directory, a bundle, a manifest or a URL";
-            return Err(Failure::usage("what is to be applied is not said").hint(hint));
+            return Err(Failure::usage("no manifest or bundle named").hint(hint));
         };
         if !source.contains("://") {
             if args.sha256.is_some() {
@@ -71,15 +70,14 @@ impl Source {
         match (&args.sha256, args.size) {
             (Some(sha256), Some(size)) => Ok(Self::Pinned { url: source.to_owned(), sha256: sha256.clone(), size }),
             _ if source.starts_with("file:") => {
-                let hint = "a path without file:// is uploaded and pinned by itself; sha256sum and stat -c %s say both of a file";
-                Err(Failure::usage(format!("{source} is a file of each node: --sha256 and --size must say what it is"))
-                    .hint(hint))
+                let hint = "a path without file:// is uploaded and pinned automatically; sha256sum and stat -c %s print both";
+                Err(Failure::usage(format!("{source} is a file of each node: --sha256 and --size must pin it")).hint(hint))
             }
             _ => Ok(Self::Behind { url: source.to_owned(), check }),
         }
     }
 
-    /// A directory, bundle or manifest of this machine.
+    /// Reads a directory, bundle or manifest of this machine.
     pub(in crate::cli) fn here(path: &Path) -> Result<Self, Failure> {
         Ok(Self::of(packed(path, true)?))
     }
@@ -89,7 +87,7 @@ impl Source {
         Self::Here { content, ending }
     }
 
-    /// Puts it where nodes find it, unless it is there.
+    /// Uploads local content, unless it is there already. Returns the apply for the nodes.
     pub(in crate::cli) async fn pin(self, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
         let (content, ending) = match self {
             Self::Pinned { url, sha256, size } => return Ok(Apply { url, sha256, size, data: BTreeMap::new() }),
@@ -99,7 +97,7 @@ impl Source {
         let (bucket, sha256) = (session.subjects.bucket(), fs::sha256(&content));
         let key = format!("{sha256}.{ending}");
         let size = content.len() as u64;
-        // What has this name has this content: writing it again would only disturb those who read it.
+        // An object of this name has this content: a second write would only disturb its readers.
         let there = session.bus.object_size(&bucket, &key).await.map_err(|error| failure(&error))?;
         if there != Some(size) {
             session.bus.object_put(&bucket, &key, &content).await.map_err(|error| failure(&error))?;
@@ -110,10 +108,10 @@ impl Source {
     }
 }
 
-/// The bytes of a directory, bundle or manifest of this machine that nodes would get: a directory is packed.
+/// Returns the bytes that nodes get for a directory, bundle or manifest of this machine. A directory is packed.
 ///
 /// # Errors
-/// When it is none of these, can't be read, or is larger than nodes take.
+/// When the path is none of these, can't be read, or is larger than nodes accept.
 pub(in crate::cli) fn packed(path: &Path, check: bool) -> Result<Vec<u8>, Failure> {
     let content = if path.is_dir() {
         if check {
@@ -128,12 +126,12 @@ pub(in crate::cli) fn packed(path: &Path, check: bool) -> Result<Vec<u8>, Failur
         content
     };
     if content.len() as u64 > BUNDLE_MAX {
-        return Err(Failure::usage(format!("{} has {} bytes; nodes take {BUNDLE_MAX}", path.display(), content.len())));
+        return Err(Failure::usage(format!("{} has {} bytes; nodes accept at most {BUNDLE_MAX}", path.display(), content.len())));
     }
     Ok(content)
 }
 
-/// Reads what is behind a URL, says what it is, and pins it to that. What it gives to nodes later must be the same.
+/// Reads a URL and pins its digest. Nodes accept only the same content later.
 async fn see(url: String, check: bool, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
     let mut content = Vec::new();
     let pin = fetch::measure(&url, BUNDLE_MAX, FETCH, &Objects(&session.bus), &mut content).await;
@@ -146,18 +144,18 @@ async fn see(url: String, check: bool, session: &Session, ui: &mut Ui) -> Result
     Ok(Apply { url, sha256: pin.sha256, size: pin.size, data: BTreeMap::new() })
 }
 
-/// Nothing was sent.
+/// Returns the failure of a URL that can't be read, with a hint.
 fn not_seen(error: &FetchError) -> Failure {
     let failure = Failure::from_error(exit_of(error), error);
     match error {
         FetchError::TooLarge { .. } | FetchError::TooMuch { .. } => {
             failure.hint("where `max_bundle` of the nodes allows more, --sha256 and --size pin it without reading it here")
         }
-        _ => failure.hint("it is read here to sign what it gives; --sha256 and --size pin what this machine can't reach"),
+        _ => failure.hint("this machine reads it for the digest to sign; --sha256 and --size pin a URL that only nodes reach"),
     }
 }
 
-/// What no node would take is not sent: what is no bundle must have the form of a manifest.
+/// Checks the form of a manifest, so that no file is sent that every node would refuse.
 fn check_form(content: &[u8], name: &str) -> Result<(), Failure> {
     if bundle::is_bundle(content) {
         return Ok(());
@@ -174,7 +172,7 @@ fn check_form(content: &[u8], name: &str) -> Result<(), Failure> {
     parse(&source)
 }
 
-/// The same of the manifest of a directory, where it is in its usual place.
+/// Checks the form of the manifest of a directory, where it is in its usual place.
 fn check_file(path: &Path) -> Result<(), Failure> {
     if !path.is_file() {
         return Ok(());
@@ -182,10 +180,10 @@ fn check_file(path: &Path) -> Result<(), Failure> {
     parse(&manifest::Source::file(path).map_err(|error| Failure::from_error(Exit::Usage, &error))?)
 }
 
-/// What sends what was refused here all the same.
+/// Hint that names the flag against the check.
 const NO_CHECK: &str = "nothing was signed or sent; --no-check leaves it to the nodes";
 
-/// What every node would refuse.
+/// Returns the failure for errors that every node would report.
 pub(super) fn refused_here(diagnostics: Vec<Diagnostic>) -> Failure {
     let failure = Failure { exit: Exit::Usage, diagnostics };
     let hint = failure.diagnostics.last().and_then(|last| last.hint.as_ref());
@@ -193,10 +191,10 @@ pub(super) fn refused_here(diagnostics: Vec<Diagnostic>) -> Failure {
     failure.hint(hint)
 }
 
-/// Checks the manifest as far as that can be done without a node: nothing that every node would refuse is signed.
+/// Checks the manifest as far as possible without a node, so that nothing is signed that every node would refuse.
 fn precheck(content: &[u8], name: &str) -> Result<(), Failure> {
     let failed = |error: &dyn std::error::Error| Failure::from_error(Exit::Usage, error);
-    // Removed with what was unpacked when this returns.
+    // Removed with the unpacked files on return.
     let kept = fs::private_directory().map_err(|error| failed(&error).hint("TMPDIR names another directory"))?;
     let pin = Pin { sha256: fs::sha256(content), size: content.len() as u64 };
     let mut source = open::open(Cursor::new(content), &pin, kept.path(), name.to_owned()).map_err(|error| failed(&error))?;

@@ -1,4 +1,4 @@
-//! `ensign fleet status`: the fleet as the states of its nodes tell it; and the table of its nodes.
+//! `ensign fleet status`: the fleet by the states of its nodes, and the table of its nodes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -51,14 +51,14 @@ fn print_view(view: &FleetStatus, ui: &mut Ui) {
     }
 }
 
-/// What is wrong for one reason, on as many nodes as it is.
+/// The nodes with one cause of alerts.
 struct Alarm {
     cause: String,
     example: String,
     nodes: Vec<NodeId>,
 }
 
-/// What needs a look, by its cause: what is wrong with most nodes first, then in the order of the nodes.
+/// Groups the alerts by cause: those of most nodes first, then in the order of the nodes.
 fn alarms(attention: &[Alert]) -> Vec<Alarm> {
     let mut alarms: Vec<Alarm> = Vec::new();
     for Alert { node, what } in attention {
@@ -96,7 +96,7 @@ pub(super) fn print_rows(rows: &[NodeStatus], session: &Session, ui: &mut Ui) {
             let width = rows.iter().map(|row| row.state.node.as_str().len()).max().unwrap_or(0).max(4);
             let wide = rows.iter().map(|row| row.state.groups.join(",").len()).max().unwrap_or(0).clamp(6, 32);
             let title =
-                text!("{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
+                text!("{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} ALARMS", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
             ui.line(ui.paint(Tone::Dim, title));
             for row in rows {
                 let tone = if row.presence == NodePresence::Alive { Tone::Success } else { Tone::Error };

@@ -1,4 +1,4 @@
-//! Which nodes, and how: the flags that every command to a fleet has.
+//! The flags of every command to a fleet: the target, and the options.
 
 use clap::Args;
 
@@ -13,34 +13,34 @@ use super::super::error::{Exit, Failure};
 use super::session::Session;
 use super::waves::WavesArgs;
 
-/// Which nodes, and how.
+/// The target and the options of a command.
 #[derive(Debug, Clone, Default, Args)]
 pub(in crate::cli) struct TargetArgs {
-    /// A node. May be repeated, or several with commas.
+    /// Node to target. May be repeated, or several with commas.
     #[arg(long, global = true, value_name = "NODE", value_delimiter = ',')]
     pub(in crate::cli) node: Vec<String>,
-    /// The nodes of a group. May be repeated, or several with commas.
+    /// Group to target. May be repeated, or several with commas.
     #[arg(long, global = true, value_name = "GROUP", value_delimiter = ',')]
     pub(in crate::cli) group: Vec<String>,
-    /// Every node.
+    /// Target every node.
     #[arg(long, global = true)]
     pub(in crate::cli) all: bool,
-    /// And of those, the ones where this expression over facts holds.
+    /// Expression over facts, which narrows the target.
     #[arg(long = "where", global = true, value_name = "EXPRESSION")]
     pub(in crate::cli) only_where: Option<String>,
-    /// Says what would change, changes nothing.
+    /// Show what would change; change nothing.
     #[arg(long, global = true)]
     pub(in crate::cli) noop: bool,
-    /// How long it may take on a node, and how long to wait for the nodes.
+    /// Longest run on a node, and longest wait for the nodes.
     #[arg(long, global = true, value_name = "DURATION", default_value = "5m")]
     pub(in crate::cli) timeout: Option<HumanDuration>,
-    /// Why, for the audit trail.
+    /// Reason, for the audit trail.
     #[arg(long, global = true, value_name = "TEXT")]
     pub(in crate::cli) reason: Option<String>,
-    /// Sends, prints the id of the job and does not wait; `ensign fleet job watch ID` does.
+    /// Print the id of the job without waiting; `ensign fleet job watch ID` waits.
     #[arg(long, global = true)]
     pub(in crate::cli) detach: bool,
-    /// Sends a manifest or resource without the check that it gets here first: it finds what every node would refuse.
+    /// Skip the check of a manifest or resource for errors that every node would report.
     #[arg(long, global = true)]
     pub(in crate::cli) no_check: bool,
     #[command(flatten)]
@@ -48,10 +48,10 @@ pub(in crate::cli) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The nodes.
+    /// Returns the target.
     ///
     /// # Errors
-    /// When none or several kinds of nodes are chosen, or a name is none.
+    /// When none or several kinds of nodes are chosen, or a name is invalid.
     pub(in crate::cli) fn audience(&self) -> Result<Target, Failure> {
         let mut audience = match (self.node.as_slice(), self.group.as_slice(), self.all) {
             (nodes, [], false) if !nodes.is_empty() => {
@@ -81,10 +81,10 @@ impl TargetArgs {
         Ok(audience)
     }
 
-    /// Whether a command could be for them, before anything is done for it.
+    /// Checks that the flags make a valid command, before any other work.
     ///
     /// # Errors
-    /// What is wrong with the flags.
+    /// The error in the flags.
     pub(in crate::cli) fn check(&self) -> Result<(), Failure> {
         self.waves.plan()?;
         self.audience().map(drop)
@@ -102,22 +102,22 @@ impl TargetArgs {
         session.states_of(to).await
     }
 
-    /// How long it may take.
+    /// Returns the longest run on a node.
     pub(in crate::cli) fn timeout(&self) -> HumanDuration {
         self.timeout.unwrap_or(Options::default().timeout)
     }
 
-    /// The order for `action`.
+    /// Drafts a command for `action`.
     ///
     /// # Errors
     /// As [`TargetArgs::audience`].
     pub(in crate::cli) fn order(&self, action: Action, channel: Option<Channel>) -> Result<CommandDraft, Failure> {
-        // What is wrong with it is said before anything is asked of anybody; who is in which wave is known later.
+        // Errors are reported before any node is asked; the nodes of each wave are known later.
         self.waves.plan()?;
         Ok(self.order_to(self.audience()?, action, channel))
     }
 
-    /// The order for `action` to an audience that is known already.
+    /// Drafts a command for `action` and a known target.
     pub(in crate::cli) fn order_to(&self, to: Target, action: Action, channel: Option<Channel>) -> CommandDraft {
         CommandDraft {
             action,

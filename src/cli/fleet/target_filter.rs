@@ -1,4 +1,4 @@
-//! The flags that choose the nodes of a question.
+//! The flags that choose the nodes of a query.
 
 use clap::Args;
 
@@ -7,25 +7,25 @@ use crate::wire::Target;
 use super::super::error::Failure;
 use super::target::TargetArgs;
 
-/// Which nodes.
+/// The target of a query.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct TargetFilterArgs {
-    /// A node. May be repeated, or several with commas.
+    /// Node to target. May be repeated, or several with commas.
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     node: Vec<String>,
-    /// The nodes of a group. May be repeated, or several with commas.
+    /// Group to target. May be repeated, or several with commas.
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
     group: Vec<String>,
-    /// Every node.
+    /// Target every node.
     #[arg(long)]
     all: bool,
-    /// And of those, the ones where this expression over facts holds.
+    /// Expression over facts, which narrows the target.
     #[arg(long = "where", value_name = "EXPRESSION")]
     pub(super) only_where: Option<String>,
 }
 
 impl TargetFilterArgs {
-    /// The nodes.
+    /// Returns the target.
     ///
     /// # Errors
     /// As [`TargetArgs::audience`].
@@ -34,7 +34,7 @@ impl TargetFilterArgs {
         TargetArgs { node, group, all, only_where, ..TargetArgs::default() }.audience()
     }
 
-    /// The nodes; every one when none are named.
+    /// Returns the target; all nodes when none are named.
     ///
     /// # Errors
     /// As [`TargetArgs::audience`].

@@ -12,50 +12,50 @@ use super::super::format::nodes;
 use super::super::ui::{Ui, text};
 use super::session::Session;
 
-/// Between two waves, when it is not said.
+/// Default hold between two waves.
 const HOLD: HumanDuration = HumanDuration::seconds(60);
 
-/// Which nodes begin when.
+/// The flags of a rollout.
 #[derive(Debug, Clone, Default, Args)]
 pub(in crate::cli) struct WavesArgs {
-    /// Begins in waves, each with so many nodes in all: as 1,10%,50%,100%. The nodes keep to them by themselves.
+    /// Total nodes of each wave, as 1,10%,50%,100%. Nodes wait for their wave by themselves.
     #[arg(long, global = true, value_name = "COUNTS")]
     waves: Option<String>,
-    /// How long a node must be well after its run before its success counts for the next wave. 60s when left out.
+    /// Time for which a node must stay healthy after its run before its success counts. 60s by default.
     #[arg(long, global = true, value_name = "DURATION")]
     hold: Option<HumanDuration>,
-    /// Time that a wave gets beside its timeout and its hold: for the queue of a busy node. A witness that is silent for longer
-    /// has failed. 30s when left out.
+    /// Time of a wave beside its timeout and its hold, for the queue of a busy node. A witness that is silent for longer has
+    /// failed. 30s by default.
     #[arg(long, global = true, value_name = "DURATION")]
     margin: Option<HumanDuration>,
-    /// How many nodes may fail, as 3 or 2%, 50 at most: when more have, no further node begins. Silence is a failure. 0 when
-    /// left out.
+    /// Number of nodes that may fail, as 3 or 2%, at most 50. After more failures no further node begins. Silence is a failure.
+    /// 0 by default.
     #[arg(long, global = true, value_name = "COUNT")]
     max_failed: Option<String>,
-    /// How many successes of a wave are enough for the next one, as 3 or 90%, of the 50 nodes of it that are asked at most.
-    /// All but for their part of --max-failed when left out.
+    /// Successes of a wave that release the next one, as 3 or 90%, among its witnesses, at most 50. All but their share of
+    /// --max-failed by default.
     #[arg(long, global = true, value_name = "COUNT")]
     min_ok: Option<String>,
-    /// Nodes run the health checks at the end of the hold: critical ones count as failed.
+    /// Run the health checks at the end of the hold; a critical check is a failure.
     #[arg(long, global = true)]
     health_gate: bool,
-    /// Each wave after the first also needs a signed go-ahead: this command gives it while it follows, and `ensign fleet
-    /// rollout go` by hand.
+    /// Require a signed go-ahead for each wave after the first. This command gives it while it follows; `ensign fleet rollout
+    /// go` gives it by hand.
     #[arg(long, global = true)]
     go: bool,
 }
 
 impl WavesArgs {
-    /// The rollout that they ask for, when they ask for one.
+    /// Returns the rollout that the flags describe, if any.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the flags describe no valid rollout.
     pub(in crate::cli) fn plan(&self) -> Result<Option<RolloutRequest>, Failure> {
         let usage = |error: InvalidPlan| Failure::usage(error.to_string());
         let Some(counts) = &self.waves else {
             return match self {
                 Self { hold: None, margin: None, max_failed: None, min_ok: None, health_gate: false, go: false, .. } => Ok(None),
-                _ => Err(Failure::usage("--hold, --margin, --max-failed, --min-ok, --health-gate and --go are about --waves")
+                _ => Err(Failure::usage("--hold, --margin, --max-failed, --min-ok, --health-gate and --go need --waves")
                     .hint("--waves 1,10%,50%,100% begins with one node, goes on with a tenth of all, ...")),
             };
         };
@@ -65,7 +65,7 @@ impl WavesArgs {
         Ok(Some(plan.enough(min_ok).with_go(self.go).with_margin(self.margin.unwrap_or(WAVE_MARGIN))))
     }
 
-    /// The counts of the waves, as they are asked for.
+    /// Returns the counts of the waves, as the user wrote them.
     pub(in crate::cli) fn counts(&self) -> Option<&str> {
         self.waves.as_deref()
     }
@@ -84,7 +84,7 @@ impl WavesArgs {
         let noun = if sizes == [1] { "node" } else { "nodes" };
         let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
         ui.say(text!(
-            "waves of {} {}; each begins when the one before has been well for {}; {} may fail",
+            "waves of {} {}; each begins when the one before has been healthy for {}; {} may fail",
             sizes.join(", "),
             noun,
             waves.hold,

@@ -1,4 +1,4 @@
-//! `ensign fleet why`: why a node did what it did about a command, or did nothing.
+//! `ensign fleet why`: explains the outcome of a command on a node.
 
 use clap::Args;
 use uuid::Uuid;
@@ -14,10 +14,10 @@ use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct WhyArgs {
-    /// The id of the job.
+    /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
-    /// The node.
+    /// Id of the node.
     node: NodeId,
 }
 

@@ -26,7 +26,7 @@ use crate::cli::ui::{Tone, Ui, Whole, text};
 pub struct Apply {
     #[command(flatten)]
     origin: ManifestSource,
-    /// Say what would change; change nothing.
+    /// Show what would change; change nothing.
     #[arg(long)]
     noop: bool,
     /// Show what changes in the content of files.
@@ -43,7 +43,7 @@ pub struct Apply {
     /// Publish the registrations of `register_when_stable`, as an agent does.
     #[arg(long)]
     register: bool,
-    /// Record the run in this directory.
+    /// Session directory that records the run.
     #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", hide_env_values = true)]
     session: Option<PathBuf>,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub struct Check {
     origin: ManifestSource,
     #[command(flatten)]
     given: InputArgs,
-    /// List what every resource reads, writes, runs, mounts and fetches: what rules of keys and limits of nodes decide over.
+    /// List the effects of each resource, which rules and limits decide over: read, write, run, mount, fetch.
     #[arg(long)]
     effects: bool,
     /// Output format of the effects.
@@ -113,7 +113,7 @@ impl From<PlanArgs> for Apply {
 }
 
 impl Apply {
-    /// The record of this run in the history of the host; dry runs leave none.
+    /// Starts the record of this run in the history of the host; dry runs leave none.
     fn recording(&self, plan: &Plan, run_id: Uuid, host: &Host) -> Recording {
         let history = inputs::history().filter(|_| !self.noop);
         let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
@@ -122,7 +122,7 @@ impl Apply {
     }
 }
 
-/// `ensign check`.
+/// Runs `ensign check`.
 pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     let Read { plan, name, .. } = read(&args.origin, &args.given, ui)?;
     for warning in &plan.warnings {
@@ -149,7 +149,7 @@ pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// `ensign apply`.
+/// Runs `ensign apply`.
 pub fn apply(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     if args.noop && args.health_check_only {
         return Err(Failure::usage("cannot set healthcheck only and noop mode at the same time")
@@ -162,14 +162,14 @@ pub fn apply(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     result
 }
 
-/// A manifest that was read, and what it is run with.
+/// A manifest that was read, with the inputs of its run.
 struct Read {
     plan: Plan,
     host: Host,
     exchange: Option<Arc<dyn DiscoveryClient>>,
     /// The name of the manifest.
     name: String,
-    /// Asks for the end of the run, where that is heard already.
+    /// The flag that ends the run, where signals set it already.
     cancel: Option<Cancel>,
     /// The directory of unpacked files.
     kept: Option<TempDir>,
@@ -205,9 +205,9 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         }
         None => None,
     };
-    // What was unpacked is there until the run has ended.
+    // The unpacked files last until the run has ended.
     let Read { plan, host, exchange, cancel: heard, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
-    tracing::info!(manifest = %args.origin.label(), resources = plan.resources.len(), "it was read");
+    tracing::info!(manifest = %args.origin.label(), resources = plan.resources.len(), "read the manifest");
     for warning in plan.warnings.iter().chain(&plan.failing) {
         ui.warn(warning);
     }
@@ -258,7 +258,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     let unpublished: usize = plan.resources.iter().map(|planned| planned.common.register_when_stable.len()).sum();
     if unpublished > 0 && !args.register && !args.noop && !args.brief {
         let unpublished = diag::count(unpublished as u64, "registration");
-        ui.say(text!("{} not published; --register does that, and so does an agent", unpublished));
+        ui.say(text!("{} not published; --register publishes them, and so does an agent", unpublished));
     }
     match args.output {
         OutputFormat::Text => {
@@ -286,7 +286,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     } else if skipped > 0 {
         ui.say(text!("stopped at the first failure (fail_on_error); {}", unreached));
     }
-    // The process ends here: giving its memory back piece by piece would be a twentieth of a converged run.
+    // The process ends here: freeing its memory piece by piece would be a twentieth of a converged run.
     std::mem::forget((plan, session));
     Ok(inputs::exit(&report, args.detailed_exitcodes))
 }
@@ -305,7 +305,7 @@ fn show(ui: &mut Ui, event: &TransactionEvent, width: usize) {
             ui.line(text!("      {}", ui.paint(tone, Whole(line))));
         }
     }
-    // Failures and changes are seen as they happen; long stretches of stable resources are not worth a write each.
+    // Failures and changes are shown at once; long stretches of stable resources are not worth a write each.
     if event.outcome() != Outcome::Stable {
         ui.flush();
     }

@@ -1,4 +1,4 @@
-//! `ensign data`: what a document of data comes to on this host.
+//! `ensign data`: a data document, resolved on this host.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ use crate::cli::ui::{Ui, text};
 /// Resolve hierarchical data.
 #[derive(Debug, Subcommand)]
 pub enum Data {
-    /// Print the data of a document as it is on this host: overrides laid over, templates resolved, annotations checked.
+    /// Print the data of a document as resolved on this host: overrides merged, templates resolved, annotations checked.
     #[command(alias = "resolve")]
     Parse(Parse),
     /// Show the facts, as `ensign facts`.
@@ -32,27 +32,28 @@ pub enum Data {
 /// Arguments of `ensign data parse`.
 #[derive(Debug, Args)]
 pub struct Parse {
-    /// The document: a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`) with `data`, and perhaps `hierarchy` and `overrides`. A manifest is one.
+    /// Document: a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`) with `data`, and perhaps `hierarchy` and
+    /// `overrides`, such as a manifest.
     source: String,
-    /// Facts, added to those of this host; they are texts.
+    /// Facts as text, added to those of this host.
     #[arg(value_name = "FACT=VALUE")]
     facts: Vec<String>,
-    /// Add the facts of a YAML or JSON file; those of the command line win over it.
+    /// YAML or JSON file of additional facts; those of the command line win.
     #[arg(long = "facts", value_name = "FILE")]
     facts_file: Option<PathBuf>,
     /// Add the environment variables of this process as facts.
     #[arg(long, short = 'E')]
     env_facts: bool,
-    /// Lay a value over the data; it is a text. May be repeated.
+    /// Value over the data, as text. May be repeated.
     #[arg(long = "data", short = 'D', value_name = "KEY=VALUE")]
     data: Vec<String>,
-    /// Lay the values of a YAML or JSON file over the data; `--data` wins over it.
+    /// YAML or JSON file of values over the data; `--data` wins.
     #[arg(long, value_name = "FILE")]
     data_file: Option<PathBuf>,
-    /// The server that `kv://` is asked of.
+    /// The server of `kv://`.
     #[command(flatten)]
     connection: Connection,
-    /// Print only what this path (of GJSON) leads to, as `web.port` or `users.#.name`.
+    /// GJSON path of the part to print, as `web.port` or `users.#.name`.
     #[arg(long, value_name = "PATH")]
     query: Option<String>,
     /// Print variables, as `HIERA_KEY=value`, a line for each key.
@@ -64,15 +65,15 @@ pub struct Parse {
     /// Print YAML instead of JSON.
     #[arg(long)]
     yaml: bool,
-    /// Print what became of every entry of the hierarchy too: `{"data": ..., "merge": ..., "order": [...]}`.
+    /// Print the result of every entry of the hierarchy too: `{"data": ..., "merge": ..., "order": [...]}`.
     #[arg(long, conflicts_with = "query")]
     explain: bool,
-    /// JSON as a document, or on one line.
+    /// Output format: an indented document, or one line.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// `ensign data`.
+/// Runs `ensign data`.
 pub fn data(command: &Data, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
         Data::Parse(args) => parse(args, ui),
@@ -99,7 +100,7 @@ fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
         None => resolved.data,
         Some(query) => crate::template::query(&resolved.data, query).ok_or_else(|| {
             Failure::new(Exit::Failed, Diagnostic::new(format!("nothing in the data matches \"{query}\"")))
-                .hint(format!("ensign data parse {} shows all there is", args.source))
+                .hint(format!("ensign data parse {} shows all data", args.source))
         })?,
     };
     match (&shown, args.output) {
@@ -113,7 +114,7 @@ fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 impl Parse {
-    /// The facts, in the order in which later ones win: of the host, the environment, the file, the command line.
+    /// Returns the inputs. Later facts win: of the host, the environment, the file, the command line.
     fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
         if let Some(fact) = self.facts.iter().find(|fact| !fact.contains('=')) {
             return Err(Failure::usage(format!("the fact \"{fact}\" has no value")).hint(format!("write {fact}=value")));
@@ -133,13 +134,13 @@ impl Parse {
         Ok(inputs)
     }
 
-    /// The data with what the command line lays over it.
+    /// Merges the values of the command line over the data.
     fn over(&self, data: Value) -> Result<Value, Failure> {
         let mut data = data;
         if let Some(file) = &self.data_file {
             let over = inputs::document(file)?.into_value();
             if !over.is_object() {
-                return Err(Failure::usage(format!("{}: a file of data holds a map", file.display())));
+                return Err(Failure::usage(format!("{}: a file of data must be a map", file.display())));
             }
             data = deep_merge(data, over);
         }
@@ -165,7 +166,7 @@ fn explain(resolved: &Resolved, ui: &mut Ui) {
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     for (entry, name) in resolved.order.iter().zip(names) {
         let fate = match entry.fate {
-            Fate::Used => "matched, laid over",
+            Fate::Used => "matched, merged",
             Fate::NoOverride => "matched, no override of this name",
             Fate::NoMatch => "no match: its expressions have no value here",
             Fate::NotReached => "not reached: the first that matched is taken",
@@ -174,7 +175,7 @@ fn explain(resolved: &Resolved, ui: &mut Ui) {
     }
 }
 
-/// A line for every key; what is no map is one value.
+/// Returns a line for every key; any value but a map is one line.
 fn variables(prefix: &str, data: &Value) -> Vec<String> {
     let Value::Object(map) = data else { return vec![format!("{prefix}_VALUE={data}")] };
     let name =

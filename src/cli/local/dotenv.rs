@@ -15,10 +15,10 @@ use crate::cli::error::{Exit, Failure};
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The variables of files that are there; those of later files win.
+/// Reads the variables of the files that exist; those of later files win.
 ///
 /// # Errors
-/// When a file can't be read, or a line of it is no variable.
+/// When a file can't be read, or a line of it is not a variable.
 pub(in crate::cli) fn read(files: &[PathBuf]) -> Result<BTreeMap<String, String>, Failure> {
     let mut found = BTreeMap::new();
     for file in files.iter().filter(|file| file.is_file()) {
@@ -79,7 +79,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(inner) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// A value without quotes: up to a comment.
+/// Returns a value without quotes, up to a comment.
 fn bare(value: &str) -> &str {
     let comment = value.char_indices().zip(std::iter::once(' ').chain(value.chars()));
     let end = comment.filter(|((_, c), before)| *c == '#' && before.is_whitespace()).map(|((at, _), _)| at).next();
@@ -107,7 +107,7 @@ fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
     None
 }
 
-/// The line is not shown: it may hold a secret.
+/// Creates a diagnostic without the text of the line, which may hold a secret.
 fn diagnostic(text: &str, offset: usize, file: &Path, message: &str) -> Diagnostic {
     let line = 1 + text.get(..offset).unwrap_or_default().matches('\n').count();
     let place = Place { file: file.display().to_string(), line, column: 1, text: crate::model::secret::REDACTED.to_owned() };

@@ -34,13 +34,13 @@ pub struct Ensure {
 
 #[derive(Debug, Args)]
 struct How {
-    /// Say what would change; change nothing.
+    /// Show what would change; change nothing.
     #[arg(long, global = true)]
     noop: bool,
     /// Show what changes in the content of files.
     #[arg(long, global = true)]
     diff: bool,
-    /// Record the event in this directory, which `--require` and `--subscribe` look into.
+    /// Session directory that records the event, and that `--require` and `--subscribe` look into.
     #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", hide_env_values = true, global = true)]
     session: Option<PathBuf>,
     /// Exit with 10 when something changed and nothing failed.
@@ -59,14 +59,14 @@ struct How {
 enum What {
     #[command(flatten)]
     Resource(ResourceArgs<Here>),
-    /// For programs: a request on standard input, a response on standard output.
+    /// Serve programs: a request on standard input, a response on standard output.
     #[command(subcommand)]
     Api(Api),
 }
 
 #[derive(Debug, Subcommand)]
 enum Api {
-    /// Answer a single request. Exits with 0 after the response.
+    /// Answer a single request, and exit with 0 after the response.
     #[command(alias = "piped")]
     Pipe {
         /// Print the response as YAML.
@@ -75,7 +75,7 @@ enum Api {
     },
 }
 
-/// `ensign ensure`.
+/// Runs `ensign ensure`.
 pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
     let how = args.how;
     if !how.noop {
@@ -106,7 +106,7 @@ impl How {
         InputArgs { data, ..self.given.clone() }.inputs(host)
     }
 
-    /// Waits for its turn; a dry run needs none.
+    /// Waits for the run lock; a dry run needs none.
     fn turn(&self, kind: &str, name: &str, host: &Host, ui: &mut Ui) -> Result<Option<RunLock>, Failure> {
         if self.noop {
             return Ok(None);
@@ -134,7 +134,7 @@ fn resource(described: ResourceArgs<Here>, how: &How, host: &Host, ui: &mut Ui) 
     let mut properties = described.properties;
     for key in ["require", "subscribe"] {
         if properties.contains_key(key) && how.session.is_none() {
-            let failure = Failure::usage(format!("--{key} looks at what ran before, which only a session remembers"));
+            let failure = Failure::usage(format!("--{key} needs a session, which remembers earlier resources"));
             return Err(failure.hint("run eval \"$(ensign session new)\" first, or give --session DIR"));
         }
     }
@@ -186,7 +186,7 @@ fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut 
     (report, events)
 }
 
-/// Fills in the properties that a person at a shell leaves out. See [`crate::resource::ShellDefaults`].
+/// Fills in the properties that a user at a shell leaves out. See [`crate::resource::ShellDefaults`].
 fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
     let Some(kind) = crate::resource::find(kind) else { return };
     let defaults = kind.shell_defaults(properties.get("ensure").and_then(Value::as_str));
@@ -210,7 +210,7 @@ fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> 
     std::io::stdin()
         .take(limit + 1)
         .read_to_string(&mut text)
-        .map_err(|error| Failure::usage(format!("could not read the request from standard input: {error}")))?;
+        .map_err(|error| Failure::usage(format!("cannot read the request from standard input: {error}")))?;
     if text.len() as u64 > limit {
         return Err(Failure::usage(format!("the request is larger than {limit} bytes")));
     }

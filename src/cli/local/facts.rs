@@ -1,4 +1,4 @@
-//! `ensign facts`: what is known of this host.
+//! `ensign facts`: the facts of this host.
 
 use clap::Args;
 
@@ -13,19 +13,19 @@ use crate::cli::ui::Ui;
 /// Show the facts of this host.
 #[derive(Debug, Args)]
 pub struct Facts {
-    /// Only what this GJSON path names, as `host.info.platformFamily`.
+    /// GJSON path of the facts to show, as `host.info.platformFamily`.
     query: Option<String>,
     #[command(flatten)]
     given: InputArgs,
     /// Print YAML instead of JSON.
     #[arg(long)]
     yaml: bool,
-    /// JSON as a document, or on one line.
+    /// Output format: an indented document, or one line.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// `ensign facts`.
+/// Runs `ensign facts`.
 pub fn facts(args: &Facts, ui: &mut Ui) -> Result<Exit, Failure> {
     let host = inputs::host();
     let gathered = facts::gather(&host, &inputs::facts_directories());
@@ -37,7 +37,7 @@ pub fn facts(args: &Facts, ui: &mut Ui) -> Result<Exit, Failure> {
         None => value,
         Some(query) => crate::template::query(&value, query).ok_or_else(|| {
             Failure::new(Exit::Failed, crate::diag::Diagnostic::new(format!("no fact matches \"{query}\"")))
-                .hint("ensign facts shows all there are")
+                .hint("`ensign facts` shows all facts")
         })?,
     };
     match (&shown, args.yaml, args.output) {

@@ -1,4 +1,4 @@
-//! Shared arguments of the local commands: the host, the facts, the data, the session, the exit code.
+//! Shared parts of the local commands: the host, the facts, the data, the session, the exit code.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,22 +30,22 @@ use crate::cli::ui::Ui;
 /// Output formats of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
     /// A JSON document.
     Json,
-    /// A JSON document a line, as events happen.
+    /// A JSON document per line, as events happen.
     Jsonl,
 }
 
 /// Facts and data from the command line.
 #[derive(Debug, Clone, Default, Args)]
 pub struct InputArgs {
-    /// Add a fact; it is a text. May be repeated.
+    /// Additional fact, as text. May be repeated.
     #[arg(long = "fact", value_name = "NAME=VALUE", global = true)]
     pub facts: Vec<String>,
-    /// Add the facts of a YAML or JSON file; `--fact` wins over it.
+    /// YAML or JSON file of additional facts; `--fact` wins.
     #[arg(long = "facts", value_name = "FILE", global = true)]
     pub facts_file: Option<PathBuf>,
     /// Data for templates from a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`), merged over that of the manifest. A
@@ -56,18 +56,18 @@ pub struct InputArgs {
     /// (the default).
     #[arg(long, overrides_with = "no_read_env", global = true)]
     pub read_env: bool,
-    /// Do not look for `.env`.
+    /// Ignore `.env`.
     #[arg(long, overrides_with = "read_env", global = true)]
     pub no_read_env: bool,
     /// The server that templates may ask.
     #[command(flatten)]
     pub connection: Connection,
-    /// The stream of registrations.
+    /// Stream of registrations.
     #[arg(short = 'R', long = "registration", value_name = "STREAM", default_value = registration::STREAM, global = true)]
     pub registration: String,
 }
 
-/// The machine, as commands on it see it.
+/// Returns the host for commands on this machine.
 pub fn host() -> Host {
     let path = std::env::var("PATH").ok();
     let host = match journals() {
@@ -84,10 +84,10 @@ fn journals() -> Option<PathBuf> {
         .map(|directory| if named { directory } else { directory.join("commands") })
 }
 
-/// The turn of this run, once no other one changes the host; none where runs can't take turns.
+/// Waits until no other run changes the host. Returns no lock where the lock can't be used.
 ///
 /// # Errors
-/// When another run takes longer than this one may wait, or this one is cancelled.
+/// When another run takes longer than `wait`, or this one is cancelled.
 pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result<Option<RunLock>, Failure> {
     let Some(path) = run_lock::path(|name| std::env::var_os(name)) else { return Ok(None) };
     let until = Instant::now() + wait.get();
@@ -95,19 +95,19 @@ pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result
     match RunLock::acquire(&path, what, Share::Alone, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
         Err(RunLockError::File(error)) => {
-            let diagnostic = Diagnostic::new(format!("runs of this host can't take turns: {}", crate::diag::chain(&error)));
-            ui.warn(diagnostic.hint("ENSIGN_RUNTIME names another directory; off does without"));
+            let diagnostic = Diagnostic::new(format!("cannot use the run lock of this host: {}", crate::diag::chain(&error)));
+            ui.warn(diagnostic.hint("set ENSIGN_RUNTIME to another directory, or to off"));
             Ok(None)
         }
         Err(error @ RunLockError::Busy(_)) => {
             let failure = Failure::new(Exit::Partial, Diagnostic::new(format!("{error}; nothing was run")));
-            Err(failure.hint(format!("--wait gives it longer than {wait}")))
+            Err(failure.hint(format!("wait longer than {wait} with --wait")))
         }
         Err(error @ RunLockError::Over(_)) => Err(Failure::from_error(Exit::Partial, &error)),
     }
 }
 
-/// Ends what local runs left that were killed.
+/// Ends the processes that killed local runs left.
 pub fn end_orphans(ui: &mut Ui) {
     let left = journals().and_then(|directory| orphans::sweep(&directory).report());
     if let Some(report) = left {
@@ -138,12 +138,12 @@ pub fn remember(recording: Recording, report: &Report, host: &Host, ui: &mut Ui)
     }
 }
 
-/// A host whose work a person watches, where results are for people and there is a terminal.
+/// Returns the host with progress for a user, where results are for people and there is a terminal.
 pub fn watched(host: Host, output: OutputFormat, ui: &Ui) -> Host {
     host.with_listener(ui::listener(ui.is_watched() && output == OutputFormat::Text))
 }
 
-/// The directories in which an administrator puts facts of their own; later ones win.
+/// Returns the directories in which an administrator puts additional facts; later ones win.
 pub fn facts_directories() -> Vec<PathBuf> {
     let home = std::env::var_os("XDG_CONFIG_HOME")
         .map(PathBuf::from)
@@ -155,7 +155,7 @@ pub fn facts_directories() -> Vec<PathBuf> {
 }
 
 impl InputArgs {
-    /// The facts of files and flags.
+    /// Returns the facts of files and flags.
     ///
     /// # Errors
     /// When a flag or a file can't be read.
@@ -163,7 +163,7 @@ impl InputArgs {
         let mut added = match &self.facts_file {
             Some(file) => match document(file)?.value() {
                 Value::Object(map) => map.clone(),
-                _ => return Err(Failure::usage(format!("{}: a file of facts holds a map", file.display()))),
+                _ => return Err(Failure::usage(format!("{}: a file of facts must be a map", file.display()))),
             },
             None => Map::new(),
         };
@@ -176,7 +176,7 @@ impl InputArgs {
         Ok(Value::Object(added))
     }
 
-    /// The bus, connected when something first asks for it.
+    /// Returns the bus, which connects on first use.
     pub fn exchange(&self) -> Arc<dyn DiscoveryClient> {
         let connection = self.connection.clone();
         let settings = move || connection.settings().map_err(|failure| failure.why());
@@ -208,43 +208,43 @@ impl InputArgs {
     }
 }
 
-/// The environment of this process, as far as it is text.
+/// Returns the environment of this process, as far as it is text.
 pub fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
 }
 
-/// The files of variables: in this directory, and over it beside the manifest.
+/// Returns the files of variables: of this directory, then beside the manifest, which win.
 fn dotenv_files(manifest: Option<&Path>) -> Vec<PathBuf> {
     let here = PathBuf::from(".env");
     let beside = manifest.map(|directory| directory.join(".env"));
     std::iter::once(here).chain(beside).collect()
 }
 
-/// A YAML or JSON file that the command line names.
+/// Reads a YAML or JSON file that the command line names.
 ///
 /// # Errors
-/// When it can't be read.
+/// When the file can't be read.
 pub fn document(file: &Path) -> Result<Document, Failure> {
     let text = fs::read_named_text(file, MAX_MANIFEST).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     Document::parse(&text, &file.display().to_string()).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// The data of a source, resolved as that of a manifest is, with what its annotations demand.
+/// Resolves the data of a source like that of a manifest, with the demands of its annotations.
 ///
 /// # Errors
-/// When it can't be read or resolved.
+/// When the data can't be read or resolved.
 pub fn resolve_data(source: &str, inputs: &RunInputs, host: &Host) -> Result<(data::Resolved, data::Rules), Failure> {
     let from: data::source::Source = source.parse().map_err(Failure::usage)?;
     let wrong = |diagnostic: Diagnostic| Failure::new(Exit::Usage, diagnostic);
     let document = match &from {
-        // What a person names may be a pipe.
+        // The named file may be a pipe.
         data::source::Source::File(path) => document(path)?,
         from => data::source::read(from, host, inputs.exchange.as_deref()).map_err(wrong)?.document,
     };
     inputs.resolve(&document, host).map_err(wrong)
 }
 
-/// The session of a command: a directory when one is given, else memory.
+/// Opens the session of a command: a directory when one is given, else memory.
 ///
 /// # Errors
 /// When the directory can't be used.
@@ -255,7 +255,7 @@ pub fn session(directory: Option<&Path>, ui: &mut Ui) -> Result<Box<dyn Session>
     }
 }
 
-/// The session in this directory.
+/// Opens the session in this directory.
 ///
 /// # Errors
 /// When the directory can't be used.
@@ -278,17 +278,17 @@ pub struct RunWait {
 /// Returns a flag that is set when the user or the system asks the program to end.
 ///
 /// Commands run in process groups of their own, so a Ctrl-C reaches them through this flag only. No thread waits for the
-/// signal: a second thread would make every call of a run a little slower in the kernel and the allocator.
+/// signal: a second thread would slow down every system call and allocation of a run.
 pub fn cancel_on_signals() -> Cancel {
     let cancel = Cancel::default();
     for signal in [SIGINT, SIGTERM] {
-        // Where it can't be caught the program still runs, and the signal ends it at once.
+        // Where the signal can't be caught, it ends the program at once.
         let _caught = signal_hook::flag::register(signal, cancel.flag());
     }
     cancel
 }
 
-/// The exit of a command that ended with this report.
+/// Returns the exit code of a command that ended with this report.
 pub fn exit(report: &Report, detailed: bool) -> Exit {
     match report.outcome {
         _ if report.error.is_some() => Exit::Failed,

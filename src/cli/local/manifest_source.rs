@@ -1,5 +1,5 @@
-//! The source of the manifest of `ensign apply`, `plan` and `check`: local files, a URL, or an object of a NATS object store.
-//! Local files are a manifest, a directory or a bundle.
+//! The source of the manifest of `ensign apply`, `plan` and `check`. A local source is a manifest, a directory or a bundle.
+//! Others are a URL, or an object of a NATS object store.
 //!
 //! In: a path or a URL. Out: the text of the manifest and the directory of its files. Anything but a plain file is unpacked
 //! into a private directory, which lasts as long as the run. `manifest::fetch` reads and measures, `manifest::open` tells a
@@ -28,22 +28,22 @@ use crate::cli::error::{Exit, Failure};
 use crate::cli::local::inputs;
 use crate::cli::ui::{Ui, text};
 
-/// The largest bundle in bytes: the default of an agent.
+/// Largest bundle in bytes: the default of an agent.
 pub const BUNDLE_MAX: u64 = 64 << 20;
-/// The longest fetch of a URL.
+/// Longest fetch of a URL.
 pub const FETCH: Duration = Duration::from_secs(120);
 
-/// The forms of a manifest.
+/// Hint with the forms of a manifest source.
 const SUPPORTED: &str =
     "a manifest is a file, a directory or a bundle of this machine, https://host/path, http://host/path, or obj://bucket/key";
 
-/// The manifest that a command is for.
+/// Arguments that name a manifest.
 #[derive(Debug, Clone, Args)]
 pub struct ManifestSource {
-    /// The manifest: a YAML or JSON file, a bundle (.tar.gz) or directory with a manifest.yaml. Or the URL of a manifest or
+    /// Manifest: a YAML or JSON file, or a bundle (.tar.gz) or directory with a manifest.yaml. Or the URL of a manifest or
     /// bundle, as https://HOST/PATH or obj://BUCKET/KEY.
     manifest: PathBuf,
-    /// Go on only when this is the SHA-256 of the manifest or bundle, in hex.
+    /// SHA-256 that the manifest or bundle must have, in hex.
     #[arg(long, value_name = "HEX", value_parser = digest)]
     sha256: Option<String>,
 }
@@ -53,12 +53,12 @@ fn digest(text: &str) -> Result<String, String> {
     if is_digest { Ok(text.to_ascii_lowercase()) } else { Err("a SHA-256 is 64 hex digits, as sha256sum prints them".to_owned()) }
 }
 
-/// A manifest that is here.
+/// A manifest on this machine.
 #[derive(Debug)]
 pub struct LocalManifest {
     /// Its text, name, directory and digest.
     pub source: Source,
-    /// Asks for the end of the command; there when something has to be removed then.
+    /// The flag that ends the command, where files have to be removed then.
     pub cancel: Option<Cancel>,
     /// The unpacked files; removed on drop.
     pub kept: Option<TempDir>,
@@ -69,9 +69,9 @@ pub struct LocalManifest {
 enum SourceKind<'a> {
     /// A path of this machine.
     Local(&'a Path),
-    /// Behind `https://` or `http://`.
+    /// A URL with `https://` or `http://`.
     Web(&'a str),
-    /// Behind `obj://`.
+    /// A URL with `obj://`.
     Object(&'a str),
 }
 
@@ -81,10 +81,10 @@ impl ManifestSource {
         shown(&self.manifest.to_string_lossy())
     }
 
-    /// Gets the manifest.
+    /// Opens the manifest, after a fetch where needed.
     ///
     /// # Errors
-    /// When it can't be had, is none, or is not what `--sha256` pins.
+    /// When the source can't be read, is not a manifest, or does not match `--sha256`.
     pub fn obtain(&self, connection: &Connection, ui: &mut Ui) -> Result<LocalManifest, Failure> {
         match classify(&self.manifest)? {
             SourceKind::Local(path) => self.open_local(path),
@@ -109,13 +109,13 @@ impl ManifestSource {
         let missing = |error: &FsError| {
             let failure = Failure::from_error(Exit::Usage, error);
             match inside {
-                Some(_) if error.is_not_found() => failure.hint("a directory is applied by its manifest.yaml"),
-                None if error.is_not_found() => failure.hint("check the path, relative to the directory you are in"),
+                Some(_) if error.is_not_found() => failure.hint("a directory needs a manifest.yaml"),
+                None if error.is_not_found() => failure.hint("check the path, relative to the working directory"),
                 _ => failure,
             }
         };
         let mut file = fs::open_named(path).map_err(|error| missing(&error))?;
-        // Read once: what is named may be a pipe.
+        // Read once: the named file may be a pipe.
         let mut bytes = Vec::new();
         let read = Read::by_ref(&mut file).take(MAX_MANIFEST + 1).read_to_end(&mut bytes);
         read.map_err(|error| missing(&FsError::io("read", path, error)))?;
@@ -180,7 +180,7 @@ impl ManifestSource {
         if cancel.is_cancelled() {
             return Err(cancelled());
         }
-        // A manifest that came alone has no files: what it names relatively is nowhere, not where somebody happens to be.
+        // A manifest without files gets an empty directory. Its relative names lead nowhere, not into the working directory.
         if source.directory.is_none() {
             let alone = kept.path().join("alone");
             fs::create_directory(&alone, 0o755).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
@@ -192,10 +192,10 @@ impl ManifestSource {
     fn pinned(&self, name: &str, found: &str) -> Result<(), Failure> {
         match self.sha256.as_deref() {
             Some(wanted) if wanted != found => {
-                let why = format!("{name} is not what --sha256 pins: its SHA-256 is {found}, not {wanted}");
+                let why = format!("{name} does not match --sha256: its SHA-256 is {found}, not {wanted}");
                 Err(Failure::new(
                     Exit::Refused,
-                    Diagnostic::new(why).hint("nothing was run; look at what changed before you pin it anew"),
+                    Diagnostic::new(why).hint("nothing was run; check the change before you pin the new digest"),
                 ))
             }
             _ => Ok(()),
@@ -203,7 +203,7 @@ impl ManifestSource {
     }
 }
 
-/// A directory for what is fetched, and the file in it.
+/// Creates a directory for fetched bytes, and the file in it.
 fn private() -> Result<(TempDir, impl Read + Write + Seek + Send), Failure> {
     let failed = |error: FsError| Failure::from_error(Exit::Failed, &error).hint("TMPDIR names another directory");
     let kept = fs::private_directory().map_err(failed)?;
@@ -264,7 +264,7 @@ impl From<TransportError> for FetchFailure {
     }
 }
 
-/// The command was ended before there was a manifest.
+/// Returns the failure of a command that was ended before it had a manifest.
 pub fn cancelled() -> Failure {
     Failure::new(Exit::Partial, Diagnostic::new("the command was cancelled; nothing was run"))
 }
@@ -290,7 +290,7 @@ pub fn exit_of(error: &FetchError) -> Exit {
     }
 }
 
-/// Returns the failure of a fetch, with a remedy.
+/// Returns the failure of a fetch, with a hint.
 fn unfetched(error: &FetchError) -> Failure {
     const TOO_LARGE: &str = "a directory can be larger than a bundle; large files are for `archive` resources";
     let failure = Failure::from_error(exit_of(error), error);
@@ -300,15 +300,15 @@ fn unfetched(error: &FetchError) -> Failure {
         (_, Some(TransportError::NoJetStream)) => "the server needs `jetstream {}` in its configuration",
         (_, Some(TransportError::TooLarge { .. })) | (FetchError::TooLarge { .. } | FetchError::TooMuch { .. }, _) => TOO_LARGE,
         (FetchError::Http(HttpError::Status { status, .. }), _) => match status.get(..3) {
-            Some("401" | "403") => "a user and password stand in the URL: https://USER:PASSWORD@HOST/PATH",
+            Some("401" | "403") => "put the user and password into the URL: https://USER:PASSWORD@HOST/PATH",
             Some(code) if code.starts_with('5') => "the server can't give it now; try again later",
-            _ => "is this the URL? it must give the manifest or the bundle itself",
+            _ => "check the URL: it must return the manifest or the bundle itself",
         },
         (FetchError::Http(HttpError::Transport { .. }), _) if chain(error).contains("certificate") => {
-            "this host must know the authority of the server's certificate; SSL_CERT_FILE names a file with others"
+            "this host must trust the authority of the server's certificate; SSL_CERT_FILE names a file with further ones"
         }
         (FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. }, _) => {
-            "is the server running, and does it speak what the URL says, https or http?"
+            "check that the server runs, and that the URL has its scheme, https or http"
         }
         (FetchError::Sink { .. }, _) => "TMPDIR names another directory",
         _ => return failure,
@@ -316,7 +316,7 @@ fn unfetched(error: &FetchError) -> Failure {
     failure.hint(hint)
 }
 
-/// Returns the failure for fetched bytes that are no manifest, with a remedy.
+/// Returns the failure for fetched bytes that are not a manifest, with a hint.
 fn unopened(error: &OpenError) -> Failure {
     let exit = if matches!(error, OpenError::Read { .. } | OpenError::File(_)) { Exit::Failed } else { Exit::Usage };
     let failure = Failure::from_error(exit, error);
@@ -325,7 +325,7 @@ fn unopened(error: &OpenError) -> Failure {
             failure.hint("a manifest is YAML or JSON, a bundle is a gzipped tar archive, as of `ensign bundle create`")
         }
         OpenError::Bundle { .. } => {
-            failure.hint("`ensign bundle create DIR site.tar.gz` makes a bundle of a directory with a manifest.yaml")
+            failure.hint("`ensign bundle create DIR site.tar.gz` creates a bundle from a directory with a manifest.yaml")
         }
         OpenError::File(_) => failure.hint("TMPDIR names another directory"),
         OpenError::Read { .. } | OpenError::Text { .. } => failure,

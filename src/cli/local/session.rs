@@ -15,13 +15,13 @@ use crate::cli::local::inputs::OutputFormat;
 use crate::cli::render;
 use crate::cli::ui::{Text, Tone, Ui, text};
 
-/// Sessions of shell scripts, and the runs on this host.
+/// Manage sessions of shell scripts, and show the runs on this host.
 #[derive(Debug, Subcommand)]
 pub enum Sessions {
-    /// Make a session and print the line that a shell evaluates to use it.
+    /// Create a session, and print the line that a shell evaluates to use it.
     #[command(alias = "start", alias = "create")]
     New {
-        /// The directory; a temporary one when left out.
+        /// Directory of the session; a temporary one by default.
         #[arg(long)]
         directory: Option<PathBuf>,
     },
@@ -29,11 +29,11 @@ pub enum Sessions {
     Report(Report),
     /// List the runs on this host, newest first.
     List(List),
-    /// Show a run on this host: how it ended, and every resource that was not as wanted.
+    /// Show a run on this host: its end, and every resource that was not as wanted.
     Show(Show),
 }
 
-/// Arguments of the list of runs.
+/// Arguments of `ensign session list`.
 #[derive(Debug, Args)]
 pub struct List {
     /// Most runs to show.
@@ -44,23 +44,23 @@ pub struct List {
     output: OutputFormat,
 }
 
-/// The run to show, and its format.
+/// Arguments of `ensign session show`.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The id of the run, or the beginning of it; the newest when left out.
+    /// Id of the run, or its beginning; the newest by default.
     id: Option<String>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// The session to report on, and its format.
+/// Arguments of `ensign session report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// The directory of the session.
+    /// Directory of the session.
     #[arg(long, env = "CCM_SESSION_STORE", hide_env_values = true)]
     session: Option<PathBuf>,
-    /// Remove it afterwards; only a session in the directory for temporary files.
+    /// Remove the session afterwards, if it is in the directory for temporary files.
     #[arg(long)]
     remove: bool,
     /// Output format.
@@ -68,7 +68,7 @@ pub struct Report {
     output: OutputFormat,
 }
 
-/// `ensign session`.
+/// Runs `ensign session`.
 pub fn session(command: &Sessions, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
         Sessions::New { directory } => new(directory.clone(), ui),
@@ -131,7 +131,7 @@ fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
     match args.output {
         OutputFormat::Json => ui.json(&runs),
         OutputFormat::Jsonl => runs.iter().for_each(|run| ui.jsonl(run)),
-        OutputFormat::Text if runs.is_empty() => ui.say("no runs are remembered"),
+        OutputFormat::Text if runs.is_empty() => ui.say("no runs are recorded"),
         OutputFormat::Text => runs.iter().for_each(|run| {
             let line = run_line(run, ui);
             ui.line(line);
@@ -170,7 +170,7 @@ fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
     let run = history()?.find(args.id.as_deref()).map_err(|error| {
         let failure = Failure::from_error(Exit::Usage, &error);
         if matches!(error, StoreError::NoRun(_) | StoreError::ManyRuns(_)) {
-            failure.hint("ensign session list shows the ids")
+            failure.hint("`ensign session list` shows the ids")
         } else {
             failure
         }

@@ -1,4 +1,4 @@
-//! `ensign status TYPE NAME`: what the host says now about one resource.
+//! `ensign status TYPE NAME`: the current state of one resource.
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -14,12 +14,12 @@ use crate::cli::ui::Ui;
 /// Show the current state of a resource of this host.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// The resource type, as `file`.
+    /// Resource type, as `file`.
     #[arg(value_name = "TYPE")]
     kind: String,
-    /// The name, as `/etc/motd`.
+    /// Name of the resource, as `/etc/motd`.
     name: String,
-    /// JSON instead of YAML.
+    /// Print JSON instead of YAML.
     #[arg(long)]
     json: bool,
     /// Output format.
@@ -27,7 +27,7 @@ pub struct Status {
     output: OutputFormat,
 }
 
-/// `ensign status`.
+/// Runs `ensign status`.
 pub fn status(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
     let kind = find(&args.kind)?;
     let host = inputs::host();
@@ -51,7 +51,7 @@ pub fn status(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// The type of this name, or an error that suggests one.
+/// Finds the type of this name, or returns an error that suggests one.
 pub fn find(name: &str) -> Result<&'static dyn resource::ResourceType, Failure> {
     resource::find(name).ok_or_else(|| {
         let hint = did_you_mean(name, resource::names()).map_or_else(

@@ -1,4 +1,4 @@
-//! The next version of a trust bundle: keys let in, revoked, forgotten; other roots; more time.
+//! Edits a trust bundle into its next version: operator keys, root keys, lifetime.
 
 use std::path::PathBuf;
 
@@ -22,16 +22,16 @@ use super::files::{self, Edited, Work};
 pub(super) struct AddKey {
     #[command(flatten)]
     edited: Edited,
-    /// What rules call the key, and the public key or its file: ops-carol=carol.pub. May be repeated.
+    /// Id of the key in rules, with the public key or its file: ops-carol=carol.pub. May be repeated.
     #[arg(value_name = "ID=PUBLICKEY", required = true)]
     keys: Vec<String>,
-    /// Not valid before: a time (2027-01-31T08:00:00Z), a day (2027-01-31, UTC), or a duration from now (30d).
+    /// Start of the validity: a time (2027-01-31T08:00:00Z), a day (2027-01-31, UTC), or a duration from now (30d).
     #[arg(long, value_name = "WHEN")]
     not_before: Option<String>,
-    /// Not valid after, in the same forms.
+    /// End of the validity, in the same forms.
     #[arg(long, value_name = "WHEN")]
     not_after: Option<String>,
-    /// Takes the place of the key that has this id.
+    /// Replace the key that has this id.
     #[arg(long)]
     replace: bool,
 }
@@ -40,7 +40,7 @@ pub(super) struct AddKey {
 pub(super) struct Revoke {
     #[command(flatten)]
     edited: Edited,
-    /// The ids of the keys.
+    /// Ids of the keys.
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Revoke {
 pub(super) struct RemoveKey {
     #[command(flatten)]
     edited: Edited,
-    /// The ids of the keys.
+    /// Ids of the keys.
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
@@ -58,25 +58,25 @@ pub(super) struct RemoveKey {
 pub(super) struct RotateRoot {
     #[command(flatten)]
     edited: Edited,
-    /// A new root: the public key or its file. May be repeated.
+    /// New root: the public key or its file. May be repeated.
     #[arg(long, value_name = "PUBLICKEY")]
     add: Vec<String>,
-    /// A root that goes: the public key or its file. May be repeated.
+    /// Root to remove: the public key or its file. May be repeated.
     #[arg(long, value_name = "PUBLICKEY")]
     remove: Vec<String>,
-    /// How many roots must sign from now on.
+    /// Number of roots that must sign from now on.
     #[arg(long, value_name = "N")]
     threshold: Option<u32>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Renew {
-    /// The bundle: what `trust init` wrote, signed or not.
+    /// Bundle that `trust init` wrote, signed or not.
     file: PathBuf,
-    /// A root key file or ssh-agent:NAME, to sign at once. May be repeated.
+    /// Root key file or ssh-agent:NAME, to sign at once. May be repeated.
     #[arg(long, value_name = "KEY")]
     root: Vec<PathBuf>,
-    /// How much time it gets, from now.
+    /// Lifetime of the bundle, from now.
     #[arg(long, value_name = "DURATION", default_value = files::DEFAULT_LIFETIME)]
     life: HumanDuration,
 }
@@ -91,7 +91,7 @@ fn when(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
     }
     let span = text
         .parse::<HumanDuration>()
-        .map_err(|_| Failure::usage(format!("\"{text}\" is no time")).hint("write 2027-01-31T08:00:00Z, 2027-01-31 or 30d"))?;
+        .map_err(|_| Failure::usage(format!("\"{text}\" is not a time")).hint("write 2027-01-31T08:00:00Z, 2027-01-31 or 30d"))?;
     files::after(span, now)
 }
 
@@ -109,12 +109,12 @@ pub(super) fn add_key(args: &AddKey, now: Timestamp, ui: &mut Ui) -> Result<Exit
                 *there = key;
             }
             Some(there) => {
-                let message = format!("there is a key {} already", there.id);
-                return Err(Failure::usage(message).hint("--replace puts the new one in its place"));
+                let message = format!("the key {} exists already", there.id);
+                return Err(Failure::usage(message).hint("--replace replaces it"));
             }
             None => {
                 if !bundle.rules.iter().any(|rule| names(rule, &key.id)) {
-                    ui.warn(text!("no rule names {}: it may do nothing until one does (ensign trust rule add)", key.id));
+                    ui.warn(text!("no rule names {}: it has no rights until `ensign trust rule add` adds one", key.id));
                 }
                 bundle.keys.push(key);
             }
@@ -128,7 +128,7 @@ fn known(bundle: &TrustBundle, ids: &[String]) -> Result<(), Failure> {
         None => Ok(()),
         Some(id) => {
             let all: Vec<&str> = bundle.keys.iter().map(|key| key.id.as_str()).collect();
-            Err(Failure::usage(format!("there is no key {id}")).hint(format!("there are {}", all.join(", "))))
+            Err(Failure::usage(format!("unknown key {id}")).hint(format!("known keys: {}", all.join(", "))))
         }
     }
 }
@@ -166,7 +166,7 @@ pub(super) fn rotate_root(args: &RotateRoot, now: Timestamp, ui: &mut Ui) -> Res
         let before = root.keys.len();
         root.keys.retain(|there| there.parse::<PublicKey>().ok() != Some(*key));
         if root.keys.len() == before {
-            return Err(Failure::usage(format!("{key} is no root key of this bundle")));
+            return Err(Failure::usage(format!("{key} is not a root key of this bundle")));
         }
     }
     root.keys.extend(add.iter().map(PublicKey::to_short));

@@ -1,8 +1,8 @@
-//! The files of a trust bundle: `trust.json` is for people to edit, `trust.dsse.json` is the signed one, and
-//! `trust.7.dsse.json` is a signed one that another version took the place of.
+//! The files of a trust bundle: `trust.json` to edit, `trust.dsse.json` signed, and `trust.7.dsse.json` for a replaced signed
+//! version.
 //!
-//! Whichever of the first two is named, the other is meant with it: an edit of what is signed makes the next version, an
-//! edit of what is not yet signed goes on with it.
+//! A command may name either of the first two files. An edit of a signed bundle creates the next version. An edit of an
+//! unsigned bundle continues that version.
 
 use std::path::{Path, PathBuf};
 
@@ -24,56 +24,56 @@ use super::super::ui::{Ui, text};
 pub(super) const DEFAULT_LIFETIME: &str = "365d";
 const SEALED: &str = ".dsse.json";
 
-/// What every change of a bundle takes.
+/// The arguments of every edit of a bundle.
 #[derive(Debug, Args)]
 pub(super) struct Edited {
-    /// The bundle: what `trust init` wrote, signed or not.
+    /// Bundle that `trust init` wrote, signed or not.
     pub(super) file: PathBuf,
-    /// A root key file or ssh-agent:NAME, to sign at once. May be repeated. Others may add theirs with `trust sign`.
+    /// Root key file or ssh-agent:NAME, to sign at once. May be repeated. Others may add signatures with `trust sign`.
     #[arg(long, value_name = "KEY")]
     pub(super) root: Vec<PathBuf>,
-    /// Gives the bundle this much time from now.
+    /// Lifetime of the bundle, from now.
     #[arg(long, value_name = "DURATION")]
     pub(super) life: Option<HumanDuration>,
 }
 
-/// A signed bundle, as far as it is signed.
+/// A signed bundle, perhaps with too few signatures.
 pub(super) struct Sealed {
     /// The envelope.
     pub(super) envelope: Envelope,
-    /// What it holds.
+    /// The bundle in the envelope.
     pub(super) bundle: TrustBundle,
-    /// What nodes make of it, when enough of its own roots signed.
+    /// The bundle as nodes accept it, when enough of its own roots signed.
     pub(super) trusted: Option<TrustedBundle>,
 }
 
-/// A bundle that is being changed.
+/// An edit of a bundle.
 pub(super) struct Work {
     plain: PathBuf,
     sealed: PathBuf,
-    /// The next version of it.
+    /// The next version of the bundle.
     pub(super) bundle: TrustBundle,
     before: Option<TrustedBundle>,
 }
 
 impl Work {
-    /// Takes up a bundle, by either of its files.
+    /// Opens a bundle, by either of its files.
     ///
     /// # Errors
-    /// When there is none, or it can't be read.
+    /// When there is no bundle, or it can't be read.
     pub(super) fn open(edited: &Edited, now: Timestamp) -> Result<Self, Failure> {
         let (plain, sealed) = names(&edited.file);
         let is_draft = edited.file == plain;
-        // The one that is named must be there; the other may be.
+        // The named file must exist; the other one may.
         let draft = if is_draft || plain.exists() { Some(read_plain(&plain)?) } else { None };
         let signed = if !is_draft || sealed.exists() { Some(read_sealed(&sealed)?) } else { None };
         let floor = signed.as_ref().map_or(1, |signed| signed.bundle.version + u64::from(signed.trusted.is_some()));
         let mut bundle = match (draft, signed.as_ref()) {
             (Some(draft), _) if is_draft || draft.version >= floor => draft,
             (_, Some(signed)) => signed.bundle.clone(),
-            // One of them was named, and read.
+            // The named file was read.
             (Some(draft), None) => draft,
-            (None, None) => return Err(Failure::usage(format!("there is no bundle at {}", edited.file.display()))),
+            (None, None) => return Err(Failure::usage(format!("no bundle at {}", edited.file.display()))),
         };
         bundle.version = bundle.version.max(floor);
         if let Some(life) = edited.life {
@@ -86,13 +86,13 @@ impl Work {
     /// Writes the changed bundle, and signs it when there are keys.
     ///
     /// # Errors
-    /// When nodes would not take it, whoever signs, or a file can't be written.
+    /// When nodes would refuse the bundle with any signatures, or a file can't be written.
     pub(super) fn save(self, edited: &Edited, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
         check_bundle(&self.bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
         let roots = edited.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
         write_plain(&self.plain, &self.bundle)?;
         if self.bundle.expires <= now {
-            ui.warn(text!("it expired at {}: --life 365d gives it a year from now", self.bundle.expires));
+            ui.warn(text!("the bundle expired at {}: --life 365d gives it a year from now", self.bundle.expires));
         }
         if roots.is_empty() {
             let (plain, version) = (self.plain.display(), self.bundle.version);
@@ -108,7 +108,7 @@ impl Work {
     }
 }
 
-/// The file to edit and the signed file that belong to one of them.
+/// Returns the file to edit and the signed file, from either of them.
 pub(super) fn names(path: &Path) -> (PathBuf, PathBuf) {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match name.strip_suffix(SEALED) {
@@ -117,17 +117,17 @@ pub(super) fn names(path: &Path) -> (PathBuf, PathBuf) {
     }
 }
 
-/// Where a signed bundle goes that another version takes the place of.
+/// Returns the path for a replaced signed bundle.
 fn kept(sealed: &Path, version: u64) -> PathBuf {
     let name = sealed.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     sealed.with_file_name(format!("{}.{version}{SEALED}", name.strip_suffix(SEALED).unwrap_or(name)))
 }
 
-/// The signed bundles of other versions that lie beside one, as [`kept`] names them.
+/// Returns the signed bundles of other versions beside one, as [`kept`] names them.
 pub(super) fn versions_beside(path: &Path) -> Vec<(u64, PathBuf)> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let stem = name.strip_suffix(SEALED).unwrap_or(name);
-    // A version that was kept is named after the same bundle.
+    // A kept version is named after the same bundle.
     let stem = stem.rsplit_once('.').filter(|(_, version)| version.parse::<u64>().is_ok()).map_or(stem, |(stem, _)| stem);
     let prefix = format!("{stem}.");
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -138,16 +138,16 @@ pub(super) fn versions_beside(path: &Path) -> Vec<(u64, PathBuf)> {
     versions.collect()
 }
 
-/// The version before, as far as it lies about.
+/// Returns the bundle of the version before, when a file has it.
 pub(super) fn before(sealed: &Path, version: u64, there: Option<TrustedBundle>) -> Option<TrustedBundle> {
     let wanted = version.checked_sub(1)?;
     let old = || open_bundle(&read(&kept(sealed, wanted)).ok()?, Pin::Kept).ok();
     there.filter(|there| there.version() == wanted).or_else(old)
 }
 
-/// This much time from now, in whole seconds: the text is for people too.
+/// Returns the time `life` from now, in whole seconds, as the text is for people too.
 pub(super) fn after(life: HumanDuration, now: Timestamp) -> Result<Timestamp, Failure> {
-    let beyond = || Failure::usage(format!("{life} from now is beyond all calendars"));
+    let beyond = || Failure::usage(format!("{life} from now is out of range"));
     let life = SignedDuration::try_from(life.get()).map_err(|_| beyond())?;
     let then = now.checked_add(life).map_err(|_| beyond())?;
     Ok(Timestamp::from_second(then.as_second()).unwrap_or(then))
@@ -169,7 +169,7 @@ pub(super) fn read_sealed(path: &Path) -> Result<Sealed, Failure> {
     let bytes = read(path)?;
     let envelope = Envelope::parse(&bytes).map_err(|error| in_file(path, &chain(&error)))?;
     if envelope.payload_type != TRUST_TYPE {
-        return Err(in_file(path, &format!("it holds {}, not a trust bundle", envelope.payload_type)));
+        return Err(in_file(path, &format!("contains {}, not a trust bundle", envelope.payload_type)));
     }
     let bundle = json::read(&envelope.payload).map_err(|error| in_file(path, &chain(&error)))?;
     Ok(Sealed { bundle, envelope, trusted: open_bundle(&bytes, Pin::Kept).ok() })
@@ -180,7 +180,7 @@ pub(super) fn write_plain(path: &Path, bundle: &TrustBundle) -> Result<(), Failu
     write(path, format!("{text}\n").as_bytes())
 }
 
-/// Writes a signed bundle. One of another version that is there stays, under a name with its version.
+/// Writes a signed bundle. An existing one of another version is kept under a name with its version.
 pub(super) fn write_sealed(path: &Path, envelope: &Envelope, bundle: &TrustBundle) -> Result<(), Failure> {
     if let Ok(old) = read_sealed(path)
         && old.bundle.version != bundle.version
@@ -196,7 +196,7 @@ fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     fs::write_atomic(&path, &mut &*content, spec).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
-/// An envelope without signatures around a bundle.
+/// Returns an envelope without signatures around a bundle.
 pub(super) fn unsigned(bundle: &TrustBundle) -> Result<Envelope, Failure> {
     let payload = serde_json::to_vec(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     Ok(Envelope { payload_type: TRUST_TYPE.to_owned(), payload, signatures: Vec::new() })
@@ -206,10 +206,10 @@ fn roots(bundle: &TrustBundle) -> Vec<PublicKey> {
     bundle.root.keys.iter().filter_map(|key| key.parse().ok()).collect()
 }
 
-/// Signs with root keys, those of the bundle and those of the one before it.
+/// Signs with root keys of the bundle or of the version before.
 ///
 /// # Errors
-/// When one of the keys is neither, or does not sign.
+/// When a key belongs to neither, or does not sign.
 pub(super) fn add_signatures(
     envelope: &mut Envelope,
     bundle: &TrustBundle,
@@ -222,19 +222,22 @@ pub(super) fn add_signatures(
         match before {
             Some(before) if before.roots().contains(&signer.key.public()) => {}
             Some(_) => {
-                let message = format!("{} is no root key of this bundle, nor of the version before", signer.id);
+                let message = format!("{} is a root key neither of this bundle nor of the version before", signer.id);
                 return Err(Failure::usage(message).hint("`ensign trust show` lists the root keys"));
             }
-            None if bundle.version == 1 => return Err(Failure::usage(format!("{} is no root key of this bundle", signer.id))),
+            None if bundle.version == 1 => return Err(Failure::usage(format!("{} is not a root key of this bundle", signer.id))),
             None => {
-                ui.warn(text!("{} is no root key of this bundle: it counts only if it is one of the version before", signer.id));
+                ui.warn(text!(
+                    "{} is not a root key of this bundle: it counts only as a root key of the version before",
+                    signer.id
+                ));
             }
         }
     }
     countersign(envelope, &key::borrowed(signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
-/// How far a bundle is signed, by roots of whom: counts, and whether they suffice.
+/// The signatures of one set of roots: counts, and whether they suffice.
 pub(super) struct Quorum {
     pub(super) whose: &'static str,
     pub(super) signed: usize,
@@ -248,7 +251,7 @@ impl Quorum {
     }
 }
 
-/// Whose signatures a bundle needs, and has: its own roots, and those of the version before when that is at hand.
+/// Returns the quorums of a bundle: of its own roots, and of those of the version before when at hand.
 pub(super) fn quorums(envelope: &Envelope, bundle: &TrustBundle, before: Option<&TrustedBundle>) -> Vec<Quorum> {
     let count =
         |whose, keys: &[PublicKey], needed| Quorum { whose, signed: signed_by(envelope, keys).len(), needed, of: keys.len() };
@@ -257,7 +260,7 @@ pub(super) fn quorums(envelope: &Envelope, bundle: &TrustBundle, before: Option<
     [own].into_iter().chain(old).collect()
 }
 
-/// Says what was written, and what is still missing.
+/// Reports the written bundle and its missing signatures.
 pub(super) fn say_signed(path: &Path, envelope: &Envelope, bundle: &TrustBundle, before: Option<&TrustedBundle>, ui: &mut Ui) {
     let (path, version) = (path.display(), bundle.version);
     ui.say(text!("wrote {}: version {} of the trust bundle of {}", path, version, bundle.fleet));
@@ -266,13 +269,13 @@ pub(super) fn say_signed(path: &Path, envelope: &Envelope, bundle: &TrustBundle,
         ui.say(text!("signed by {} of {}; {} of {} must sign", signed, whose, needed, of));
     }
     if !quorums.iter().all(Quorum::is_reached) {
-        ui.say(text!("it needs more signatures: ensign trust sign {} --root KEY", path));
+        ui.say(text!("more signatures are needed: ensign trust sign {} --root KEY", path));
     } else if version > 1 {
         ui.say(text!("publish it: ensign trust publish {}", path));
     }
 }
 
-/// `ID=PUBLICKEY`, the key itself or its file.
+/// Parses `ID=PUBLICKEY`, with the key itself or its file.
 pub(super) fn id_and_key(text: &str) -> Result<(String, PublicKey), Failure> {
     let (id, key) = text
         .split_once('=')

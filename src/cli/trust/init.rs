@@ -19,30 +19,30 @@ use super::files::{self, Quorum};
 
 #[derive(Debug, Args)]
 pub(super) struct Init {
-    /// The fleet.
+    /// Name of the fleet.
     #[arg(long, env = "ENSIGN_FLEET", hide_env_values = true)]
     fleet: String,
-    /// A root key file or ssh-agent:NAME: whoever has it may change the bundle. May be repeated; all of them sign.
+    /// Root key file or ssh-agent:NAME, which may change the bundle. May be repeated; all of them sign.
     #[arg(long, value_name = "KEY", required_unless_present = "root_public")]
     root: Vec<PathBuf>,
-    /// The public key (or its file) of a root that is elsewhere: who has it signs with `trust sign`. May be repeated.
+    /// Public key (or its file) of a root that signs elsewhere with `trust sign`. May be repeated.
     #[arg(long, value_name = "PUBLICKEY")]
     root_public: Vec<String>,
-    /// An operator: what rules call them, and their public key or its file. May be repeated.
+    /// Operator: the id in rules, with the public key or its file. May be repeated.
     #[arg(long, value_name = "ID=PUBLICKEY", required = true)]
     operator: Vec<String>,
-    /// How many roots must sign.
+    /// Number of roots that must sign.
     #[arg(long, default_value_t = 1)]
     threshold: u32,
-    /// When nodes stop accepting new work under it, from now.
+    /// Time after which nodes accept no new work under the bundle, from now.
     #[arg(long, value_name = "DURATION", default_value = files::DEFAULT_LIFETIME)]
     life: HumanDuration,
-    /// Where to write trust.json (to edit) and trust.dsse.json (signed).
+    /// Directory for trust.json (to edit) and trust.dsse.json (signed).
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
 }
 
-/// The first bundle of a fleet, in which the operators may do everything.
+/// Returns the first bundle of a fleet, in which the operators may do everything.
 pub fn first_bundle(
     fleet: &str,
     roots: &[PublicKey],
@@ -64,10 +64,10 @@ pub fn first_bundle(
     }
 }
 
-/// The signed form of a bundle, after the check that nodes will make.
+/// Signs a bundle, after the check that nodes will make.
 ///
 /// # Errors
-/// When it is invalid, or the keys do not reach its threshold.
+/// When the bundle is invalid, or the keys do not reach its threshold.
 pub fn seal_bundle(bundle: &TrustBundle, roots: &[NamedKey]) -> Result<Vec<u8>, Failure> {
     check_bundle(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let payload = serde_json::to_vec(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
@@ -82,7 +82,7 @@ pub(super) fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
     let (plain, sealed) = (args.out.join("trust.json"), args.out.join("trust.dsse.json"));
     if plain.exists() {
         let hint = "change it with `ensign trust add-key`, `revoke`, `rule`, ..., or edit and sign it: ensign trust sign trust.json --root KEY";
-        return Err(Failure::usage(format!("{} is there already", plain.display())).hint(hint));
+        return Err(Failure::usage(format!("{} exists already", plain.display())).hint(hint));
     }
     let roots = args.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
     let operators = args.operator.iter().map(|text| files::id_and_key(text)).collect::<Result<Vec<_>, _>>()?;
@@ -106,7 +106,7 @@ pub(super) fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
     Ok(Exit::Success)
 }
 
-/// The `[trust]` section that believes this bundle.
+/// Prints the `[trust]` section for this bundle.
 fn print_section(roots: &[PublicKey], threshold: u32, bundle: &Path, ui: &mut Ui) {
     let keys: Vec<String> = roots.iter().map(|root| format!("\"{}\"", root.to_short())).collect();
     ui.line(text!("[trust]\nroot = [{}]", keys.join(", ")));

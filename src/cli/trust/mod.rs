@@ -1,6 +1,7 @@
-//! `ensign trust`: the bundle that says who may do what. `init.rs` makes the first one, `edit.rs` and `rule.rs` the next
-//! ones, `sign.rs` signs, `show.rs` shows; `files.rs` knows which file is which. `publish.rs` and `status.rs` bring a
-//! bundle to the nodes of a fleet, and tell what became of it.
+//! `ensign trust`: the trust bundle, the signed list of keys and rules.
+//!
+//! `init` creates the first version, `edit` and `rule` the next ones. `sign` signs and `show` prints. `files` has the names of
+//! the files. `publish` sends a bundle to the nodes of a fleet, and `status` reports their versions.
 
 mod edit;
 mod files;
@@ -20,7 +21,7 @@ use super::ui::Ui;
 
 pub use init::{first_bundle, seal_bundle};
 
-/// The trust bundle: which keys may do what in a fleet.
+/// Create, edit, sign and publish the trust bundle: the keys of a fleet and their rights.
 #[derive(Debug, Args)]
 pub struct TrustArgs {
     #[command(subcommand)]
@@ -29,28 +30,28 @@ pub struct TrustArgs {
 
 #[derive(Debug, Subcommand)]
 enum TrustCommand {
-    /// Makes and signs the first bundle of a fleet: its operators may do everything.
+    /// Create and sign the first bundle of a fleet: its operators may do everything.
     Init(init::Init),
-    /// Lets another key in, or puts another key in the place of one.
+    /// Add a key, or replace a key.
     AddKey(edit::AddKey),
-    /// Takes every right from keys: what they signed is refused from then on.
+    /// Revoke keys: nodes refuse everything that they signed from then on.
     Revoke(edit::Revoke),
-    /// Forgets keys. Revoke what may have been stolen: a refusal then says why.
+    /// Remove keys. Revoke a key that may be stolen: the rejection then names the reason.
     RemoveKey(edit::RemoveKey),
-    /// Changes the root keys: the next bundle needs the old and the new ones to sign.
+    /// Change the root keys: the old and the new roots must sign the next bundle.
     RotateRoot(edit::RotateRoot),
-    /// Gives the bundle more time.
+    /// Extend the lifetime of the bundle.
     Renew(edit::Renew),
-    /// What keys may do.
+    /// Add, remove and list rules: the rights of keys.
     #[command(subcommand)]
     Rule(rule::RuleCommand),
-    /// Signs a bundle, or adds signatures to one that others signed.
+    /// Sign a bundle, or add signatures to a signed one.
     Sign(sign::Sign),
-    /// Shows a signed or unsigned bundle, who signed it, and whether it is valid.
+    /// Show a signed or unsigned bundle, its signers, and its validity.
     Show(show::Show),
-    /// Publishes the next bundle, and waits until the nodes obey it.
+    /// Publish the next bundle, and wait until the nodes accept it.
     Publish(publish::Publish),
-    /// Which versions the nodes obey, and what expires when.
+    /// Show the bundle versions of the nodes, and the next expiries.
     Status(status::Status),
 }
 

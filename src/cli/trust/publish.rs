@@ -1,4 +1,4 @@
-//! `ensign trust publish`: the next bundle to the nodes of a fleet, and what they make of it.
+//! `ensign trust publish`: sends the next bundle to the nodes of a fleet, and reports their answers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,21 +22,21 @@ use super::super::ui::{Ui, text};
 use super::files;
 use crate::cli::local::inputs::OutputFormat;
 
-/// How often what nodes said is looked at.
+/// Time between two looks at the answers of the nodes.
 const LOOK: Duration = Duration::from_millis(200);
-/// How many nodes are named in a text.
+/// Most nodes that are named.
 const NAMED: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct Publish {
-    /// The signed bundles. Earlier versions that lie beside them (trust.N.dsse.json) and that the stream does not have are
-    /// published too, the oldest first.
+    /// Signed bundles. Earlier versions beside them (trust.N.dsse.json) that the stream lacks are published too, the oldest
+    /// first.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// How long to wait until the nodes that are there obey it.
+    /// Longest wait until the online nodes accept the bundle.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     wait: HumanDuration,
-    /// Does not wait.
+    /// Publish without waiting.
     #[arg(long, conflicts_with = "wait")]
     detach: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(super) async fn run(mut args: Publish, ui: &mut Ui) -> Result<Exit, Failure>
         }
     }
     let session = args.context.open().await?;
-    // Before anything is published: what nodes say to it must not be missed.
+    // Opened before the publication, so that no answer is missed.
     let mut heard = if args.detach { None } else { Some(Heard::open(&session).await.map_err(|error| failure(&error))?) };
     let Some(bundle) = store(&args.files, &session, ui).await? else { return Ok(Exit::Success) };
     let Some(heard) = &mut heard else { return Ok(Exit::Success) };
@@ -60,7 +60,7 @@ pub(super) async fn run(mut args: Publish, ui: &mut Ui) -> Result<Exit, Failure>
     Ok(say(&found, &session, ui))
 }
 
-/// Checks the bundles, and stores every one that the stream does not have; gives the latest.
+/// Checks the bundles, stores those that the stream lacks, and returns the latest.
 async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Option<TrustedBundle>, Failure> {
     let there = published(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let mut named = BTreeMap::new();
@@ -70,7 +70,7 @@ async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Opti
     let latest = named.keys().next_back().copied();
     for file in files {
         for (version, path) in files::versions_beside(file) {
-            // What is published stays as it is, and what is named counts more than what lies beside it.
+            // A published version never changes, and a named file goes before a file beside it.
             if latest.is_none_or(|latest| version > latest) || there.has(version) || named.contains_key(&version) {
                 continue;
             }
@@ -78,7 +78,7 @@ async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Opti
                 Ok(sealed) if sealed.trusted.is_some() && sealed.bundle.fleet == session.operator.fleet => {
                     named.insert(version, (path.clone(), files::read(&path)?));
                 }
-                _ => ui.warn(text!("{} is no signed bundle of this fleet: it is left out", path.display())),
+                _ => ui.warn(text!("ignored {}: not a signed bundle of this fleet", path.display())),
             }
         }
     }
@@ -90,7 +90,7 @@ async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Opti
     }
     if let Some(first) = chain.bundles.first().filter(|first| there.is_empty() && first.version() > 1) {
         ui.warn(text!(
-            "nothing was published before: only nodes can check version {} against the one that they obey, and nodes that have the root keys alone need version 1",
+            "nothing was published before: only nodes can check version {} against their own, and nodes with the root keys alone need version 1",
             first.version()
         ));
     }
@@ -98,7 +98,7 @@ async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Opti
         let version = bundle.version();
         if chain.missing.contains(&version) {
             publish(&session.bus, &session.subjects, &there, bundle).await.map_err(|error| {
-                failure(&error).hint("if somebody else published at the same moment, `ensign trust status` shows what")
+                failure(&error).hint("another operator may have published at the same moment: see `ensign trust status`")
             })?;
             ui.say(text!("version {} of the trust bundle of {} is published", version, bundle.fleet()));
         } else if named.contains_key(&version) {
@@ -114,8 +114,8 @@ fn not_taken(error: &ChainError, named: &BTreeMap<u64, (PathBuf, Vec<u8>)>) -> F
         ChainError::Bundle { version, source: BundleError::Quorum { .. } } => {
             (file(*version), "roots of the version before and of this one must sign: ensign trust sign FILE --root KEY")
         }
-        ChainError::Bundle { version, .. } => (file(*version), "make it again from what is published"),
-        ChainError::Other(version) => (file(*version), "what is published stays: make the next version from it"),
+        ChainError::Bundle { version, .. } => (file(*version), "edit the published version again"),
+        ChainError::Other(version) => (file(*version), "a published version never changes: make the next version from it"),
         ChainError::Gap { found, .. } => {
             (file(*found), "publish the versions between as well: name their files, or keep them beside it as trust.N.dsse.json")
         }
@@ -124,12 +124,12 @@ fn not_taken(error: &ChainError, named: &BTreeMap<u64, (PathBuf, Vec<u8>)>) -> F
     Failure::new(Exit::Refused, diagnostic).hint(hint)
 }
 
-/// What nodes say, from before a bundle is published.
+/// The messages of nodes, from before a bundle is published.
 struct Heard {
     states: StreamReader,
     refusals: StreamReader,
     nodes: BTreeMap<NodeId, NodeState>,
-    /// What each node refused last: the digest, and why.
+    /// The latest rejection of each node: the digest, and the reason.
     refused: BTreeMap<NodeId, (String, String)>,
 }
 
@@ -137,7 +137,7 @@ impl Heard {
     async fn open(session: &Session) -> Result<Self, TransportError> {
         let (bus, subjects) = (&session.bus, &session.subjects);
         let refusals = bus.follow(&subjects.stream("EVENTS"), subjects.refusals().as_str(), StartAt::New).await?;
-        // Followed before those that are there are read: no state falls between the two.
+        // Followed before the stored states are read: no state falls between the two.
         let states = bus.follow(&subjects.stream("STATE"), subjects.states().as_str(), StartAt::New).await?;
         let mut heard = Self { states, refusals, nodes: BTreeMap::new(), refused: BTreeMap::new() };
         for message in bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await? {
@@ -146,7 +146,7 @@ impl Heard {
         Ok(heard)
     }
 
-    /// Waits until all nodes that are there obey a bundle, or `patience` is over.
+    /// Waits until all online nodes accept a bundle, or `patience` is over.
     async fn wait(
         &mut self,
         bundle: &TrustedBundle,
@@ -156,7 +156,7 @@ impl Heard {
         let until = Instant::now() + patience;
         let mut look = tokio::time::interval(LOOK);
         loop {
-            // Cancel-safe: feeds lose no message, an interval keeps its next moment.
+            // Cancel-safe: stream readers lose no message, an interval keeps its next tick.
             tokio::select! {
                 message = self.states.next() => {
                     self.state(&message.ok_or(TransportError::Disconnected)??, session);
@@ -174,7 +174,7 @@ impl Heard {
     }
 
     fn state(&mut self, message: &Message, session: &Session) {
-        // The subject is what the server pins to the node.
+        // The server pins the subject to the node.
         if let Ok(state) = json::read::<NodeState>(&message.payload)
             && session.subjects.state(&state.node).as_str() == message.subject
         {
@@ -209,10 +209,10 @@ fn say(found: &TrustAdoption, session: &Session, ui: &mut Ui) -> Exit {
     exit
 }
 
-/// `9998 of 10000 nodes obey version 8; 2 are offline`, and who they are.
+/// `9998 of 10000 nodes use version 8; 2 are offline`, and their names.
 pub(super) fn print(found: &TrustAdoption, now: Timestamp, ui: &mut Ui) {
-    let mut parts = vec![format!("{} of {} nodes obey version {}", found.obeying, found.nodes, found.version)];
-    for (count, what) in [(found.behind.len(), "are there and do not"), (found.offline.len(), "are offline")] {
+    let mut parts = vec![format!("{} of {} nodes use version {}", found.obeying, found.nodes, found.version)];
+    for (count, what) in [(found.behind.len(), "are online and do not"), (found.offline.len(), "are offline")] {
         if count > 0 {
             parts.push(format!("{count} {what}"));
         }

@@ -1,4 +1,4 @@
-//! `ensign trust rule`: what keys may do.
+//! `ensign trust rule`: the rules of a trust bundle.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ use super::show;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RuleCommand {
-    /// Adds a rule. What is left out allows everything of its kind; `*` and `?` are wildcards.
+    /// Add a rule. An option that is left out allows everything of its kind; `*` and `?` are wildcards.
     Add(Box<Add>),
-    /// Removes a rule by its number.
+    /// Remove a rule by its number.
     Remove(Remove),
-    /// Lists the rules with their numbers.
+    /// List the rules with their numbers.
     List(List),
 }
 
@@ -28,7 +28,7 @@ pub(super) enum RuleCommand {
 pub(super) struct Add {
     #[command(flatten)]
     edited: Edited,
-    /// The keys that it is about, with commas: ops-alice,ops-*.
+    /// Ids of the keys, with commas: ops-alice,ops-*.
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
     keys: Vec<String>,
     /// Actions: ensure, apply, ...
@@ -40,25 +40,26 @@ pub(super) struct Add {
     /// Names of resources and paths: nginx*,/srv/www/**.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     names: Option<Vec<String>>,
-    /// What templates and sources may read on a node: /etc/app/**, env:NAME, credential:NAME, kv:BUCKET/KEY, registrations.
+    /// Paths and sources that templates and properties may read on a node: /etc/app/**, env:NAME, credential:NAME,
+    /// kv:BUCKET/KEY, registrations.
     #[arg(long, value_name = "READS", value_delimiter = ',')]
     reads: Option<Vec<String>>,
-    /// Nodes that may be named.
+    /// Nodes that a command may name.
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     nodes: Option<Vec<String>>,
-    /// Groups that may be named.
+    /// Groups that a command may name.
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     groups: Option<Vec<String>>,
     /// Channels.
     #[arg(long, value_name = "CHANNELS", value_delimiter = ',')]
     channels: Option<Vec<String>>,
-    /// At most this many nodes, each of them named.
+    /// Most nodes of a command, each of them named.
     #[arg(long, value_name = "N")]
     max_nodes: Option<u64>,
-    /// Dry runs only.
+    /// Allow dry runs only.
     #[arg(long)]
     noop_only: bool,
-    /// How many distinct keys of this rule must sign.
+    /// Number of distinct keys of this rule that must sign.
     #[arg(long, value_name = "N", default_value_t = 1)]
     quorum: u32,
 }
@@ -67,15 +68,15 @@ pub(super) struct Add {
 pub(super) struct Remove {
     #[command(flatten)]
     edited: Edited,
-    /// Its number, as `trust rule list` shows it.
+    /// Number of the rule, as `trust rule list` shows it.
     number: usize,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// The bundle, signed or not.
+    /// Bundle, signed or not.
     file: PathBuf,
-    /// Prints one JSON document.
+    /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
@@ -105,7 +106,7 @@ fn add(args: &Add, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     let able = work.bundle.keys.iter().filter(|key| names(&rule, &key.id) && !work.bundle.revoked.contains(&key.id)).count();
     if able < rule.quorum as usize {
-        ui.warn(text!("the rule names {} keys that may sign, and wants {} of them: nobody can use it", able, rule.quorum));
+        ui.warn(text!("the rule names {} keys that may sign, and requires {}: no command can satisfy it", able, rule.quorum));
     }
     work.bundle.rules.push(rule);
     work.save(&args.edited, now, ui)
@@ -115,7 +116,7 @@ fn remove(args: &Remove, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
     let mut work = Work::open(&args.edited, now)?;
     let count = work.bundle.rules.len();
     if args.number == 0 || args.number > count {
-        return Err(Failure::usage(format!("there is no rule {}: there are {count}", args.number)));
+        return Err(Failure::usage(format!("unknown rule {}: the highest number is {count}", args.number)));
     }
     work.bundle.rules.remove(args.number - 1);
     work.save(&args.edited, now, ui)

@@ -1,4 +1,4 @@
-//! `ensign trust show`: what a bundle says, and who signed it.
+//! `ensign trust show`: the content of a bundle, and its signers.
 
 use std::path::PathBuf;
 
@@ -15,9 +15,9 @@ use super::files::{self, Quorum};
 
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    /// The bundle.
+    /// File of the bundle.
     pub(super) file: PathBuf,
-    /// Prints the bundle as one JSON document.
+    /// Print the bundle as one JSON document.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -45,7 +45,7 @@ pub(super) fn show(args: &Show, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
 
 fn missing(file: &std::path::Path) -> Failure {
     let hint = format!("ensign trust sign {} --root KEY", file.display());
-    Failure::new(Exit::Refused, crate::diag::Diagnostic::new("too few of its own roots signed it").hint(hint))
+    Failure::new(Exit::Refused, crate::diag::Diagnostic::new("too few of the bundle's own roots signed it").hint(hint))
 }
 
 fn print(bundle: &TrustBundle, envelope: Option<&Envelope>, now: Timestamp, ui: &mut Ui) {
@@ -65,20 +65,20 @@ fn print(bundle: &TrustBundle, envelope: Option<&Envelope>, now: Timestamp, ui: 
     rules(bundle, ui);
 }
 
-/// What stands beside a key that is not simply valid.
+/// Returns the remark beside a key that is not simply valid.
 fn standing(bundle: &TrustBundle, key: &OperatorKey, now: Timestamp) -> String {
     if bundle.revoked.contains(&key.id) {
         return " (revoked)".to_owned();
     }
     match (key.not_before, key.not_after) {
         (Some(from), _) if now < from => format!(" (valid from {from})"),
-        (_, Some(to)) if now > to => format!(" (over since {to})"),
+        (_, Some(to)) if now > to => format!(" (expired at {to})"),
         (_, Some(to)) => format!(" (until {to})"),
         _ => String::new(),
     }
 }
 
-/// The rules with their numbers. As it is written is the shortest exact way to say what a rule allows.
+/// Prints the rules with their numbers. Their JSON is the shortest exact form.
 pub(super) fn rules(bundle: &TrustBundle, ui: &mut Ui) {
     for (number, rule) in (1..).zip(&bundle.rules) {
         ui.line(text!("rule {}    {}", number, Whole(serde_json::to_string(rule).unwrap_or_default())));

@@ -1,4 +1,4 @@
-//! `ensign trust sign`: signatures for a bundle, from one person or from several, one after the other.
+//! `ensign trust sign`: adds signatures to a bundle, by one person or by several in turn.
 
 use std::path::PathBuf;
 
@@ -13,12 +13,12 @@ use super::files::{self, Sealed};
 
 #[derive(Debug, Args)]
 pub(super) struct Sign {
-    /// The bundle: trust.json as it was edited, or the signed file, to which signatures are added.
+    /// Bundle: the edited trust.json, or the signed file to add signatures to.
     pub(super) file: PathBuf,
-    /// A root key file or ssh-agent:NAME. May be repeated.
+    /// Root key file or ssh-agent:NAME. May be repeated.
     #[arg(long, value_name = "KEY", required = true)]
     pub(super) root: Vec<PathBuf>,
-    /// Where to write the signed bundle; beside the edited one, with the ending .dsse.json, when not given.
+    /// File for the signed bundle; by default beside the edited one, with the ending .dsse.json.
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
 }
@@ -30,7 +30,7 @@ pub(super) fn sign(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
         Some(Sealed { ref bundle, ref envelope, .. }) if args.file == sealed => (bundle.clone(), envelope.clone()),
         _ => {
             let bundle = files::read_plain(&plain)?;
-            // What others signed already stays, as long as it is the same.
+            // Existing signatures stay, as long as the bundle is the same.
             let before = there.as_ref().filter(|there| there.bundle == bundle).map(|there| there.envelope.clone());
             let envelope = before.map_or_else(|| files::unsigned(&bundle), Ok)?;
             (bundle, envelope)
@@ -41,7 +41,7 @@ pub(super) fn sign(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
     let other = there.as_ref().filter(|there| there.bundle != bundle && there.trusted.is_some());
     if let Some(other) = other.filter(|other| bundle.version != other.bundle.version + 1) {
         let (old, new) = (other.bundle.version, bundle.version);
-        ui.warn(text!("{} is version {}, this is {}: nodes that obey {} take only {}", sealed.display(), old, new, old, old + 1));
+        ui.warn(text!("{} is version {}, this is {}: nodes with {} accept only {}", sealed.display(), old, new, old, old + 1));
     }
     let before = files::before(&sealed, bundle.version, there.and_then(|there| there.trusted));
     files::add_signatures(&mut envelope, &bundle, before.as_ref(), &roots, ui)?;

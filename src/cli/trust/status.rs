@@ -1,4 +1,4 @@
-//! `ensign trust status`: which versions the nodes of a fleet obey, and what expires when.
+//! `ensign trust status`: the bundle versions of the nodes of a fleet, and the next expiries.
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ use super::super::ui::{Tone, Ui, text};
 use super::publish;
 use crate::cli::local::inputs::OutputFormat;
 
-/// What ends within this time is said to.
+/// Remaining time from which an expiry is reported.
 const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 #[derive(Debug, Args)]
@@ -30,13 +30,13 @@ pub(super) struct Status {
 struct View {
     fleet: String,
     at: Timestamp,
-    /// What the stream has for nodes to obey; none when nothing was published.
+    /// The published bundle; none when nothing was published.
     published: Option<Bundle>,
-    /// What the stream has and nodes do not take.
+    /// The published version that nodes do not accept.
     broken: Option<Broken>,
-    /// The nodes of each version.
+    /// The number of nodes for each version.
     versions: BTreeMap<u64, usize>,
-    /// Who obeys what is published, or the latest that any node obeys.
+    /// The adoption of the published version, or of the latest that any node has.
     nodes: TrustAdoption,
 }
 
@@ -51,7 +51,7 @@ struct Bundle {
 #[derive(Debug, Serialize)]
 struct Key {
     id: String,
-    /// `valid`, `soon` (it ends within 30 days), `early` (its time has not come), `over` or `revoked`.
+    /// `valid`, `soon` (ends within 30 days), `early` (not valid yet), `over` or `revoked`.
     state: &'static str,
     not_before: Option<Timestamp>,
     not_after: Option<Timestamp>,
@@ -121,7 +121,7 @@ pub(super) async fn run(args: Status, ui: &mut Ui) -> Result<Exit, Failure> {
 fn print(view: &View, ui: &mut Ui) {
     let mark = |ui: &Ui, what: String| text!("  {} {}", ui.paint(Tone::Changed, "!"), what);
     match &view.published {
-        None => ui.line(text!("{}  nothing is published: nodes obey what their configuration names", view.fleet)),
+        None => ui.line(text!("{}  nothing is published: nodes use the bundle of their configuration", view.fleet)),
         Some(bundle) => {
             let Bundle { version, expires, .. } = bundle;
             ui.line(text!("{}  version {} is published, and expires at {}", view.fleet, version, expires));
@@ -136,7 +136,7 @@ fn print(view: &View, ui: &mut Ui) {
         }
     }
     if let Some(Broken { version, why, .. }) = &view.broken {
-        ui.line(mark(ui, format!("version {version} on the stream is not taken by nodes: {why}")));
+        ui.line(mark(ui, format!("nodes do not accept version {version} of the stream: {why}")));
     }
     for key in view.published.iter().flat_map(|bundle| &bundle.keys) {
         let what = match (key.state, key.not_before, key.not_after) {

@@ -25,10 +25,10 @@ use super::error::Exit;
 
 use watch::Watch;
 
-/// To the beginning of the line, and away with what is on it.
+/// Returns to the beginning of the line and clears it.
 const AFRESH: &str = "\r\x1b[K";
 
-/// The most lines of a document for people: more than the facts of any host.
+/// Most lines of a document for people: more than the facts of any host.
 const MOST_LINES: usize = 5000;
 
 /// The tone of a text, which decides its colour.
@@ -36,11 +36,11 @@ const MOST_LINES: usize = 5000;
 pub enum Tone {
     /// Success, or no change.
     Success,
-    /// Changed, or worth a look.
+    /// Changed, or in need of attention.
     Changed,
-    /// Wrong.
+    /// An error.
     Error,
-    /// Of little interest.
+    /// A detail of little interest.
     Dim,
 }
 
@@ -63,7 +63,7 @@ impl Default for Ui {
 }
 
 impl Ui {
-    /// The streams of this process.
+    /// Creates the output on the streams of this process.
     pub fn new() -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
@@ -80,9 +80,9 @@ impl Ui {
         }
     }
 
-    /// A line of data.
+    /// Prints a line of data.
     pub fn line(&mut self, text: impl Into<Text>) {
-        // A reader that went away (as `head` does) is no reason to fail.
+        // A reader that closes the pipe (as `head` does) is no reason to fail.
         let _gone = writeln!(self.out, "{}", text.into().as_str());
     }
 
@@ -91,8 +91,7 @@ impl Ui {
         self.line(Text::lines("", text));
     }
 
-    /// Bytes that programs read, as they are, for commands whose output is such (docs/operations/local.md has a list). On a
-    /// terminal each line is cleaned.
+    /// Writes bytes for programs as they are (docs/operations/local.md lists the commands). On a terminal each line is cleaned.
     pub fn data(&mut self, bytes: &[u8]) {
         if self.terminal_out {
             return self.lines(&String::from_utf8_lossy(bytes));
@@ -100,21 +99,21 @@ impl Ui {
         let _gone = self.out.write_all(bytes);
     }
 
-    /// A document, indented.
+    /// Prints a document, indented.
     pub fn json(&mut self, value: &impl Serialize) {
         if let Ok(text) = serde_json::to_string_pretty(value) {
             let _gone = writeln!(self.out, "{}", clean::json(&text));
         }
     }
 
-    /// A document on one line.
+    /// Prints a document on one line.
     pub fn jsonl(&mut self, value: &impl Serialize) {
         if let Ok(text) = serde_json::to_string(value) {
             let _gone = writeln!(self.out, "{}", clean::json(&text));
         }
     }
 
-    /// A document for people: as [`Ui::json`], with lines and a number of lines that are bounded.
+    /// Prints a document for people: as [`Ui::json`], with bounded lines and a bounded number of lines.
     pub fn document(&mut self, value: &impl Serialize) {
         let text = serde_json::to_string_pretty(value).unwrap_or_default();
         for line in text.lines().take(MOST_LINES) {
@@ -126,27 +125,27 @@ impl Ui {
         }
     }
 
-    /// A line of talk.
+    /// Prints a message.
     pub fn say(&mut self, text: impl Into<Text>) {
         self.flush();
         let _gone = writeln!(self.err, "{}", text.into().as_str());
     }
 
-    /// A line of talk that the next one replaces; only on a terminal.
+    /// Prints a message that the next one replaces; only on a terminal.
     pub fn progress(&mut self, text: impl Into<Text>) {
         if self.terminal_err {
             rewrite(Some(&text.into()));
         }
     }
 
-    /// Ends the replaced line.
+    /// Clears the replaced line.
     pub fn end_progress(&mut self) {
         if self.terminal_err {
             let _gone = write!(self.err, "{AFRESH}").and_then(|()| self.err.flush());
         }
     }
 
-    /// Asks the person at the terminal; anything but `y` or `yes` is no.
+    /// Asks the user at the terminal; any answer but `y` or `yes` is no.
     ///
     /// # Errors
     /// When there is no answer to read.
@@ -157,53 +156,53 @@ impl Ui {
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     }
 
-    /// True when a person may be reading the talk.
+    /// True when a user may be reading the messages.
     pub fn is_watched(&self) -> bool {
         self.terminal_err
     }
 
-    /// An error.
+    /// Prints an error.
     pub fn error(&mut self, error: impl Into<Text>) {
         let label = Painted::new(self.color_err.then_some(Tone::Error), "error:".into());
         self.say(text!("{} {}", label, error.into()));
     }
 
-    /// A warning.
+    /// Prints a warning.
     pub fn warn(&mut self, warning: impl Into<Text>) {
         let label = Painted::new(self.color_err.then_some(Tone::Changed), "warning:".into());
         self.say(text!("{} {}", label, warning.into()));
     }
 
-    /// Prints the result of the parser of the command line: help and version are data; wrong usage is a message with its words.
+    /// Prints the result of the parser: help and version are data, wrong usage is a message.
     pub fn parsed(&mut self, error: &clap::Error) -> Exit {
         if error.use_stderr() {
             self.say(Text::lines("", error.render().to_string().trim_end()));
             return Exit::Usage;
         }
-        // All of it is ours. A closed pipe is no news.
+        // The text is our own. A closed pipe is no error.
         let _printed = error.print();
         Exit::Success
     }
 
-    /// A value in the colour of its tone, for standard output.
+    /// Paints a value in the colour of its tone, for standard output.
     #[expect(clippy::needless_pass_by_value, reason = "values are made for the call")]
     pub fn paint(&self, tone: Tone, value: impl Part) -> Painted {
         Painted::new(self.color_out.then_some(tone), text!("{}", value))
     }
 
-    /// True when the reader of standard output went away, as `head` does when it has enough.
+    /// True when the reader of standard output has closed it, as `head` does.
     pub fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// Everything written so far reaches its reader.
+    /// Flushes standard output.
     pub fn flush(&mut self) {
         self.gone |= self.out.flush().is_err();
     }
 }
 
-/// Returns the listener for messages in the middle of a run, while nothing else is printed. With `watches`, progress goes on a
-/// line of the terminal that is overwritten.
+/// Returns the listener for messages in the middle of a run, while nothing else is printed. With `watches`, progress overwrites
+/// one line of the terminal.
 pub fn listener(watches: bool) -> ProgressListener {
     let watch = watches.then(Watch::default);
     Arc::new(move |news: ProgressEvent<'_>| {
@@ -228,12 +227,12 @@ fn rewrite(line: Option<&Text>) {
     let mut err = std::io::stderr().lock();
     let _gone = match line {
         None => write!(err, "{AFRESH}"),
-        // A line that is too long for the terminal is cut, not wrapped: what is wrapped could not be replaced.
+        // The terminal cuts a long line: a wrapped line could not be replaced.
         Some(line) => write!(err, "{AFRESH}\x1b[?7l{}\x1b[?7h", line.as_str()).and_then(|()| err.flush()),
     };
 }
 
-/// A panic, which may have words from anywhere.
+/// Prints a panic, whose text may have foreign parts.
 pub fn panicked(panic: &PanicHookInfo<'_>) {
     let trace = Backtrace::capture();
     let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };

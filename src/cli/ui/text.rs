@@ -1,5 +1,5 @@
-//! Text for a terminal. [`text!`](text!) makes it: the words of its format belong to the program, and every value in it is
-//! cleaned. So no value can look like anything but a value.
+//! Text for a terminal. [`text!`](text!) builds it: the format belongs to the program, and every value in it is cleaned. A
+//! value can therefore forge no line, column or colour.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -8,11 +8,11 @@ use crate::diag::clean::{self, Cleaner, LINE, VALUE};
 
 use super::Tone;
 
-/// Text that was cleaned: the only thing that the streams take.
+/// Cleaned text: the only type that the streams take.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Text(String);
 
-/// A text in a colour, or without where there are none.
+/// A text with a colour, or without.
 #[derive(Debug, Clone)]
 pub struct Painted {
     tone: Option<Tone>,
@@ -25,7 +25,7 @@ pub struct Whole<T>(pub T);
 
 /// A part of a [`Text`].
 pub trait Part {
-    /// The clean text, and the number of characters that it takes on the screen.
+    /// Returns the clean text, and its width in characters on the screen.
     fn clean(&self, precision: Option<usize>) -> (String, usize);
 }
 
@@ -37,7 +37,7 @@ fn counted(text: String) -> (String, usize) {
 impl<T: Display + ?Sized> Part for T {
     fn clean(&self, precision: Option<usize>) -> (String, usize) {
         let mut cleaner = Cleaner::cell(VALUE);
-        // A cleaner takes everything.
+        // A cleaner never fails.
         let _written = match precision {
             Some(precision) => write!(cleaner, "{self:.precision$}"),
             None => write!(cleaner, "{self}"),
@@ -50,7 +50,7 @@ impl<T: Display + ?Sized> Part for T {
 impl<T: Display> Part for Whole<T> {
     fn clean(&self, _precision: Option<usize>) -> (String, usize) {
         let mut cleaner = Cleaner::line(LINE);
-        // A cleaner takes everything.
+        // A cleaner never fails.
         let _written = write!(cleaner, "{}", self.0).is_ok();
         counted(cleaner.finish())
     }
@@ -98,12 +98,12 @@ impl Text {
         Self(format.to_string())
     }
 
-    /// Several texts with one of ours between them.
+    /// Joins texts with one of ours between them.
     pub fn join(texts: impl IntoIterator<Item = Self>, between: &'static str) -> Self {
         Self(texts.into_iter().map(|text| text.0).collect::<Vec<_>>().join(between))
     }
 
-    /// A text of many lines, as it was written elsewhere: each line of it cleaned, and behind `lead`.
+    /// Cleans each line of a foreign text, and puts `lead` before it.
     pub fn lines(lead: &'static str, text: &str) -> Self {
         let lines: Vec<String> = text.lines().map(|line| format!("{lead}{}", clean::line(line))).collect();
         Self(lines.join("\n"))
@@ -131,20 +131,20 @@ impl Text {
         }
     }
 
-    /// Without blanks at its ends.
+    /// Returns the text without blanks at its ends.
     #[must_use]
     pub fn trim(&self) -> Self {
         Self(self.0.trim_matches(' ').to_owned())
     }
 
-    /// Without blanks at its end.
+    /// Returns the text without blanks at its end.
     #[must_use]
     pub fn trim_end(mut self) -> Self {
         self.0.truncate(self.0.trim_end_matches(' ').len());
         self
     }
 
-    /// True when there is nothing in it.
+    /// True for an empty text.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -186,7 +186,7 @@ impl From<Painted> for Text {
     }
 }
 
-/// The lines of a diagnostic are ours; further lines of a message stand in, so that they look like none of ours.
+/// Indents further lines of a message, so that they do not look like lines of the diagnostic.
 impl From<&Diagnostic> for Text {
     fn from(diagnostic: &Diagnostic) -> Self {
         let (head, more) = diagnostic.lines();
@@ -205,7 +205,7 @@ impl From<Diagnostic> for Text {
     }
 }
 
-/// Holds, while the program is compiled, that a format names no value itself: each would get around [`Show`].
+/// Checks at compile time that a format names no value: a named value would bypass [`Show`].
 pub const fn has_no_names(format: &str) -> bool {
     let bytes = format.as_bytes();
     let mut rest = bytes;
@@ -224,11 +224,10 @@ pub const fn has_no_names(format: &str) -> bool {
     true
 }
 
-/// A [`Text`]: the words of the format are ours, and each value is cleaned. Values are given behind the format, never
-/// within its braces.
+/// Builds a [`Text`]: the format is ours, and each value is cleaned. Values follow the format, never within its braces.
 macro_rules! text {
     ($format:literal $(, $value:expr)* $(,)?) => {{
-        const { assert!($crate::cli::ui::has_no_names($format), "values stand behind the format, not in its braces") };
+        const { assert!($crate::cli::ui::has_no_names($format), "values follow the format, never within its braces") };
         $crate::cli::ui::Text::of_format(format_args!($format $(, $crate::cli::ui::Show(&$value))*))
     }};
 }

@@ -1,4 +1,4 @@
-//! The resource that is being treated, shown at a terminal once it takes a while.
+//! Shows the resource in progress at a terminal, once it takes a while.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use crate::host::ProgressEvent;
 
 use super::{rewrite, text};
 
-/// The time of a resource before it is shown.
+/// Time after which a resource in progress is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time between two updates of the line.
+/// Time between two updates of the line.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The progress on the last line of the terminal.
@@ -22,7 +22,7 @@ struct State {
     now: Option<(String, Instant)>,
     /// True while the line is on the screen.
     shown: bool,
-    /// Something else is: how far a download is.
+    /// True while a download shows its progress instead.
     other: bool,
     /// True while a thread updates the elapsed time.
     ticking: bool,
@@ -58,7 +58,7 @@ fn lock_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Shows what takes long, as long as there is a run.
+/// Updates the line while there is a run.
 fn tick(watched: &Weak<Mutex<State>>) {
     loop {
         std::thread::sleep(PAUSE);

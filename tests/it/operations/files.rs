@@ -29,7 +29,7 @@ fn a_command_is_signed_verified_and_carried() {
             "asks      ensure file#",
             "of        nodes web1",
             "reason    CHG-1",
-            "web1      would take it: signed by ops-bob, allowed by rule 2",
+            "web1      would accept it: signed by ops-bob, allowed by rule 2",
         ] {
             assert!(good.stdout.lines().any(|found| found.starts_with(line)), "{line} is not in\n{}", good.stdout);
         }
@@ -75,7 +75,7 @@ fn a_command_is_signed_verified_and_carried() {
             (json!({"fleet": "test"}).to_string(), "missing field"),
             ("{\"fleet\": \"a\", \"fleet\": \"b\"}".to_owned(), "duplicate"),
             ("nonsense".to_owned(), "command.json"),
-            (std::fs::read_to_string(path("trust.dsse.json")).unwrap(), "no command"),
+            (std::fs::read_to_string(path("trust.dsse.json")).unwrap(), "is not a command"),
         ] {
             std::fs::write(&plain, text).unwrap();
             let refused = ensign(&["sign", &plain, "--key", &path("ops-bob.key")]);

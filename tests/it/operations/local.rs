@@ -45,7 +45,7 @@ fn the_status_is_printed_with_and_without_a_server() {
             "groups    web",
             "limits    all types; paths /srv /tmp; commands; manifests; fetches from anywhere but this host",
             "running   nothing; 0 of at most 2 wait",
-            "commands  1 accepted, 1 not taken (bad_envelope 1) since the start",
+            "commands  1 accepted, 1 refused (bad_envelope 1) since the start",
             &format!("nats      connected to {}, version ", fleet.server.url()),
             "last run  changed at ",
             "trust     version 1, until ",
