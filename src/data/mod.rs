@@ -1,9 +1,9 @@
-//! Data: the values of a manifest, with the overrides that hold for this host.
+//! The data of a manifest, with the overrides that match this host.
 //!
-//! A document has `data`, a `hierarchy` (an order of names, which may be templates over facts) and
-//! `overrides` by those names. `rules.rs` has what comments demand of the values, `source.rs` where documents come
-//! from. Neighbours: `template` resolves the texts, `manifest` hands in the document, [`crate::model::merge`] lays
-//! values over each other.
+//! A document has `data`, `overrides` by name, and a `hierarchy`: an order of those names. A name may be a template over
+//! facts. `rules.rs` reads and checks the annotations in comments. `source.rs` reads documents from a file, a URL or a
+//! bucket. Neighbours: `template` resolves the texts, `manifest` passes the document, and [`crate::model::merge`] merges
+//! values.
 
 mod rules;
 pub mod source;
@@ -16,15 +16,15 @@ use crate::template::{Scope, TemplateError};
 
 pub use rules::Rules;
 
-/// Why data could not be resolved.
+/// The reason why data can't be resolved.
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
 pub enum DataError {
-    /// The document is not made as it should be.
+    /// The document has the wrong form.
     #[error("{message}")]
     Shape {
-        /// What is wrong.
+        /// The reason.
         message: String,
-        /// The keys and indexes that lead to it.
+        /// The keys and indexes that lead to the error.
         path: Vec<String>,
     },
     /// A text could not be resolved.
@@ -32,7 +32,7 @@ pub enum DataError {
     Template {
         /// The keys and indexes that lead to the text.
         path: Vec<String>,
-        /// Why not.
+        /// The reason.
         #[source]
         source: Box<TemplateError>,
     },
@@ -49,7 +49,7 @@ impl DataError {
         Self::Template { path, source: Box::new(error) }
     }
 
-    /// The keys and indexes that lead to what is wrong, from the root of the document.
+    /// The keys and indexes that lead to the error, from the root of the document.
     pub fn path(&self) -> &[String] {
         match self {
             Self::Shape { path, .. } | Self::Template { path, .. } => path,
@@ -61,64 +61,64 @@ fn owned(path: &[&str]) -> Vec<String> {
     path.iter().map(|step| (*step).to_owned()).collect()
 }
 
-/// How the overrides that match are laid over the data.
+/// The mode in which matching overrides merge into the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Merge {
-    /// Only the first, whole values at a time.
+    /// Only the first matching override, whole values at a time.
     First,
-    /// All, at every depth.
+    /// All matching overrides, at every depth.
     Deep,
 }
 
-/// What became of an entry of the order.
+/// The result for an entry of the hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It matched, and its override was laid over the data.
+    /// The entry matched, and its override was merged into the data.
     Used,
-    /// It matched, and there is no override of its name.
+    /// The entry matched, and no override has its name.
     NoOverride,
-    /// None of its expressions had a value.
+    /// No expression of the entry had a value.
     NoMatch,
-    /// An earlier one was used, and only the first is.
+    /// An earlier entry was used, and the mode is `first`.
     NotReached,
 }
 
-/// An entry of the order.
+/// An entry of the hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// As it was written.
+    /// The entry as written.
     pub entry: String,
-    /// What it stands for here; none where nobody asked.
+    /// The name with its expressions resolved on this host; none for an entry that was not reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What became of it.
+    /// The result for the entry.
     pub fate: Fate,
 }
 
-/// Resolved data, and how it came about.
+/// Resolved data, with the result for each entry of the hierarchy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
     /// The data.
     pub data: Value,
-    /// How overrides merge.
+    /// The mode in which overrides merged.
     pub merge: Merge,
-    /// The order, in order.
+    /// The entries, in the order of the hierarchy.
     pub order: Vec<Entry>,
 }
 
-/// The data of a document, with the overrides that match laid over it.
+/// Resolves the data of a document, and merges the matching overrides into the data.
 ///
-/// `scope` is a restricted one: data sees facts. Texts that are one expression keep the type of its
-/// value. Whole numbers are integers, however they are written.
+/// `scope` is a restricted scope: data sees facts. A text that is a single expression keeps the type of its value. Whole
+/// numbers become integers, also when written as `1.0`.
 ///
-/// An entry of the order matches when it has no expression, or when one of its expressions has a
-/// value that is not empty; `false` and 0 are values. An entry without overrides is passed over.
+/// An entry of the hierarchy without expressions matches. An entry with expressions matches when any expression has a value
+/// that is not empty; `false` and 0 are values. An entry without an override is skipped.
 ///
 /// # Errors
-/// When the document is not made as it should be, or a text in `data`, in a matching override or in
-/// the order can't be resolved.
+/// Fails when the document has the wrong form. Fails when a text in `data`, in a matching override or in the hierarchy
+/// can't be resolved.
 pub fn resolve(document: &Value, scope: &Scope) -> Result<Resolved, DataError> {
     let (order, merge) = hierarchy(document)?;
     let data = section(document, "data")?;
@@ -135,7 +135,7 @@ pub fn resolve(document: &Value, scope: &Scope) -> Result<Resolved, DataError> {
         let path = ["hierarchy", "order", at.as_str()];
         let (name, holds) = scope.matched(&entry).map_err(|error| DataError::template(error, &path))?;
         let candidate = match overrides.get(&name) {
-            // `data` in the order stands for the data itself, which is always there.
+            // The entry `data` names the data itself, which always exists.
             Some(candidate) if holds && name != "data" && !candidate.is_null() => candidate,
             _ => {
                 let fate = if holds { Fate::NoOverride } else { Fate::NoMatch };
@@ -155,7 +155,7 @@ pub fn resolve(document: &Value, scope: &Scope) -> Result<Resolved, DataError> {
     Ok(resolved)
 }
 
-/// The order of the overrides, and how they merge.
+/// The order of the overrides, and their merge mode.
 fn hierarchy(document: &Value) -> Result<(Vec<String>, Merge), DataError> {
     let Some(hierarchy) = document.get("hierarchy") else {
         return Ok((vec!["default".to_owned()], Merge::First));
@@ -186,7 +186,7 @@ fn hierarchy(document: &Value) -> Result<(Vec<String>, Merge), DataError> {
     Ok((names, merge))
 }
 
-/// A section of the document that is a map, or is not there.
+/// A section of the document: a map, empty when the document lacks the section.
 fn section(document: &Value, name: &str) -> Result<Value, DataError> {
     match document.get(name) {
         None | Some(Value::Null) => Ok(Value::Object(Map::new())),
@@ -195,7 +195,7 @@ fn section(document: &Value, name: &str) -> Result<Value, DataError> {
     }
 }
 
-/// The same value, with whole numbers as integers.
+/// Converts floats that are whole numbers to integers, at every depth.
 fn normal(value: &Value) -> Value {
     match value {
         Value::Number(number) => number.as_f64().filter(|_| number.is_f64()).and_then(whole).unwrap_or_else(|| value.clone()),
@@ -205,9 +205,9 @@ fn normal(value: &Value) -> Value {
     }
 }
 
-/// A float that is a whole number, as an integer.
+/// Converts a float that is a whole number to an integer.
 fn whole(value: f64) -> Option<Value> {
-    // Below 2^63, where floats are exact integers or nothing; the conversion can't lose.
+    // A whole float below 2^63 is an exact integer, so the conversion loses nothing.
     #[expect(clippy::cast_possible_truncation, reason = "whole and within bounds")]
     (value.fract() == 0.0 && value.abs() < 9.2e18).then(|| Value::from(value as i64))
 }

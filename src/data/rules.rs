@@ -1,7 +1,7 @@
-//! Annotations: what comments in `data` demand of a key.
+//! Annotations: requirements for a key, in the comments of `data`.
 //!
-//! `# @require` above a key (or behind it) wants a value, `# @validate EXPRESSION` one for which the expression holds.
-//! They are checked when everything is merged: what an override or data from outside brings in is held to them too.
+//! `# @require` above a key (or behind the key) requires a value. `# @validate EXPRESSION` requires a value for which the
+//! expression holds. The check runs on the merged data, so annotations apply to overrides and external data too.
 
 use serde_json::Value;
 
@@ -12,17 +12,17 @@ use crate::yaml::{Document, Remark};
 
 /// The annotations.
 const KNOWN: &[&str] = &["@require", "@required", "@validate"];
-/// Keys with one of these in their name: their value is not shown.
+/// Parts of key names that mark secrets: errors hide the values of such keys.
 const SECRET_NAMES: &[&str] = &["password", "passwd", "secret", "token", "private", "credential"];
-/// How much of a value an error shows.
+/// The most characters of a value that an error shows.
 const SHOWN: usize = 120;
 
-/// What is demanded of one key.
+/// The annotations of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     path: Vec<String>,
     required: bool,
-    /// The last one wins.
+    /// The expression of the last `@validate`.
     validate: Option<String>,
     place: Place,
 }
@@ -36,10 +36,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The annotations in the `data` section of a document.
+    /// Reads the annotations in the `data` section of a document.
     ///
     /// # Errors
-    /// When there are some, and the text does not tell which keys they are about.
+    /// Fails when the text has annotations, and the parser can't tell their keys.
     pub fn read(document: &Document) -> Result<Self, Diagnostic> {
         let mut rules = Self::default();
         if !KNOWN.iter().any(|known| document.may_remark(known)) && !document.may_remark("@") {
@@ -47,10 +47,10 @@ impl Rules {
         }
         let remarks = document.remarks("data").map_err(|error| Diagnostic {
             message: format!("the annotations in comments can't be read: {}", error.message),
-            hint: error.hint.or_else(|| Some("indent what is inside of brackets and quotes further than its key".to_owned())),
+            hint: error.hint.or_else(|| Some("indent the content of brackets and quotes further than its key".to_owned())),
             ..error
         });
-        // A text that only looks as if it had annotations is no reason to refuse it.
+        // A text may only look as if it had annotations. Such a text is valid.
         let remarks = match remarks {
             Err(_) if !KNOWN.iter().any(|known| document.may_remark(known)) => return Ok(rules),
             remarks => remarks?,
@@ -63,8 +63,8 @@ impl Rules {
         let (name, rest) = remark.text.split_once(char::is_whitespace).unwrap_or((&remark.text, ""));
         let Some((path, place)) = remark.key else {
             if KNOWN.contains(&name) {
-                let message = format!("{name} stands at no key of data, and has no effect");
-                let hint = "it belongs on the line above a key, or behind it on its line; lists have no keys";
+                let message = format!("{name} belongs to no key of data, and has no effect");
+                let hint = "write the annotation on the line above a key, or behind the key on its line; lists have no keys";
                 self.warnings.push(Diagnostic::new(message).at(Some(remark.place)).hint(hint));
             }
             return;
@@ -78,7 +78,7 @@ impl Rules {
             "@validate" => {
                 let message = format!("@validate at \"{}\" has no expression, and no effect", path.join("."));
                 let warning = Diagnostic::new(message).at(Some(remark.place));
-                self.warnings.push(warning.hint("write one that must hold, as @validate isInt(value)"));
+                self.warnings.push(warning.hint("add an expression that must hold, as @validate isInt(value)"));
             }
             _ => {
                 let message = format!("unrecognized annotation {name} at \"{}\", without effect", path.join("."));
@@ -92,13 +92,13 @@ impl Rules {
         }
     }
 
-    /// Adds those of another document.
+    /// Adds the annotations of another document.
     pub fn extend(&mut self, more: Self) {
         self.rules.extend(more.rules);
         self.warnings.extend(more.warnings);
     }
 
-    /// Everything in `data` that is not as demanded, in the order of the annotations.
+    /// Checks data against the annotations. Returns an error for each violation, in the order of the annotations.
     pub fn check(&self, data: &Value, secrets: &Secrets) -> Vec<Diagnostic> {
         self.rules.iter().filter_map(|rule| rule.check(data, secrets)).collect()
     }
@@ -111,7 +111,7 @@ impl Rule {
         let wrong = |message: String, hint: String| Some(Diagnostic::new(message).at(Some(self.place.clone())).hint(hint));
         let is_empty = value.is_none_or(|value| value.as_str() == Some(""));
         if self.required && is_empty {
-            let hint = "give it one here, in an override that matches, or in the data that is laid over (--data)";
+            let hint = "set a value here, in an override that matches, or in the external data (--data)";
             return wrong(format!("key \"{key}\" is required but has no value"), hint.to_owned());
         }
         let (expression, value) = (self.validate.as_deref()?, value.filter(|value| !value.is_array() && !value.is_object())?);
@@ -119,24 +119,26 @@ impl Rule {
             Ok(true) => None,
             Ok(false) => {
                 let wanted = template::wanted(expression)
-                    .map_or_else(|| "give a value for which it holds".to_owned(), |wanted| format!("give {wanted}"));
+                    .map_or_else(|| "give a value for which the expression holds".to_owned(), |wanted| format!("give {wanted}"));
                 let shown = self.shown(value, secrets);
                 wrong(
                     format!("key \"{key}\" failed validation {expression:?}: {shown}"),
-                    format!("{wanted}; the value may come from an override or from outside, or the annotation is too strict"),
+                    format!(
+                        "{wanted}; the value may come from an override or from external data, or the annotation is too strict"
+                    ),
                 )
             }
             Err(error) => {
                 let detail = secrets.redact(&error.detail).into_owned();
                 wrong(
                     format!("key \"{key}\" validation {expression:?} failed: {detail}"),
-                    "correct the expression of @validate: it is about the text \"value\"".to_owned(),
+                    "correct the expression of @validate, which tests the text \"value\"".to_owned(),
                 )
             }
         }
     }
 
-    /// The value, unless it is a secret.
+    /// The value for an error; a note in place of a secret.
     fn shown(&self, value: &Value, secrets: &Secrets) -> String {
         let name = self.path.last().map(|name| name.to_lowercase()).unwrap_or_default();
         let text = template::to_text(value);
@@ -225,8 +227,8 @@ mod tests {
         let expected = [
             (2, "unrecognized annotation @requiredd at \"a\", without effect"),
             (4, "@validate at \"b\" has no expression, and no effect"),
-            (6, "@require stands at no key of data, and has no effect"),
-            (9, "@require stands at no key of data, and has no effect"),
+            (6, "@require belongs to no key of data, and has no effect"),
+            (9, "@require belongs to no key of data, and has no effect"),
             (10, "unrecognized annotation @someone at \"d\", without effect"),
         ];
         assert_eq!(shown, expected);

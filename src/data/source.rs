@@ -1,4 +1,4 @@
-//! Where data from outside comes from: a file, a URL, or a key-value bucket.
+//! Sources of external data: a file, a URL, or a key-value bucket.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,15 +12,15 @@ use crate::http::{self, Ask, HttpError, Policy, shown};
 use crate::model::{BusValue, DiscoveryClient};
 use crate::yaml::{Document, MAX_BYTES};
 
-/// How long fetching may take.
+/// The longest duration of a fetch.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where a document of data is.
+/// The source of a data document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A YAML or JSON file.
     File(PathBuf),
-    /// What a web server gives, over https or http. User and password of the URL are sent to it.
+    /// A URL of a web server, over https or http. The server gets the user and the password of the URL.
     Web(Url),
     /// The value under a key of a NATS key-value bucket: `kv://BUCKET/KEY`.
     Bucket {
@@ -48,26 +48,26 @@ impl FromStr for Source {
                 }
                 _ => Err(format!("\"{text}\" does not name a bucket and a key, as kv://bucket/key")),
             },
-            Some((scheme, _)) => Err(format!(
-                "unsupported data source \"{scheme}://\": data comes from a file, from https://host/path, or from kv://bucket/key"
-            )),
+            Some((scheme, _)) => {
+                Err(format!("unsupported data source \"{scheme}://\": use a file, https://host/path, or kv://bucket/key"))
+            }
         }
     }
 }
 
-/// The document of a source.
+/// A document from a source.
 #[derive(Debug, Clone)]
 pub struct Given {
     /// The document.
     pub document: Document,
-    /// True for a value of the bus that nobody signed.
+    /// True for a value of a bucket without a signature.
     pub unsigned: bool,
 }
 
-/// Reads the document of a source, within the bounds of the host; `exchange` is what buckets are asked over.
+/// Reads the document of a source, within the limits of the host. `exchange` reads buckets.
 ///
 /// # Errors
-/// When it can't be had, or is no document. Credentials in a URL are not shown.
+/// Fails when the source can't be read, or has no valid document. Errors hide the credentials in a URL.
 pub fn read(source: &Source, host: &Host, exchange: Option<&dyn DiscoveryClient>) -> Result<Given, Diagnostic> {
     let by_owner = |document: Document| Given { document, unsigned: false };
     match source {
@@ -88,14 +88,14 @@ pub fn read(source: &Source, host: &Host, exchange: Option<&dyn DiscoveryClient>
             let name = shown(url.as_str());
             let text = fetch(url, host).map_err(|error| Diagnostic::new(chain(&error)))?;
             if text.trim().is_empty() {
-                return Err(Diagnostic::new(format!("what {name} gives is empty")));
+                return Err(Diagnostic::new(format!("the document at {name} is empty")));
             }
             Document::parse(&text, &name).map(by_owner)
         }
     }
 }
 
-/// The text behind a URL. One byte more than a document may have is enough to refuse it.
+/// Fetches the text of a URL. The download stops at the first chunk beyond [`MAX_BYTES`], since the parser refuses the text.
 fn fetch(url: &Url, host: &Host) -> Result<String, HttpError> {
     let policy = Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal, loopback: false };
     let host = host.clone().for_at_most(TIMEOUT);

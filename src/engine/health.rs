@@ -270,10 +270,7 @@ mod tests {
                 json!({"status": 200, "request-headers": ["Authorization: Bearer x"]}),
             ] {
                 let (status, output) = ask("/health", thing.clone());
-                assert!(
-                    status == HealthStatus::Critical && output.contains("only its status can be asked for"),
-                    "{thing}: {output}"
-                );
+                assert!(status == HealthStatus::Critical && output.contains("may only check its status"), "{thing}: {output}");
             }
             assert_eq!(web.asked().len(), asked, "nothing of that was even asked");
             let (status, output) = ask("/away", json!({"status": 200}));

@@ -1,4 +1,4 @@
-//! Users and groups, as the files of this host have them (passwd(5), group(5)); not those of a directory service.
+//! The probes of users and groups, from the files of this host (passwd(5), group(5)). Directory services are not read.
 
 use super::local::proc;
 use super::{Attributes, Look, value};
@@ -37,7 +37,7 @@ fn entry<'a>(file: &'a str, name: &str) -> Option<Vec<&'a str>> {
     file.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields.first() == Some(&name))
 }
 
-/// The groups that a user is in: by number, and as a member.
+/// The groups of a user: the primary group by number, and the groups with the user as a member.
 fn groups(file: &str, user: &str, gid: &str) -> Vec<String> {
     let fields = file.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let of_user = |fields: &[&str]| match fields {

@@ -1,7 +1,7 @@
-//! The effects of rules: what they run, read, ask and connect to, told from the rules alone.
+//! The effects of rules, derived from the rules alone: run, read, look, fetch and connect.
 //!
-//! Looking that tells nothing of content (that a port is open, that a package is installed) is harmless. What compares
-//! content can be repeated until the content is known, so it reads.
+//! A rule about state without content (an open port, an installed package) is harmless. A rule that compares content counts
+//! as a read, since repeated guesses reveal the content.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ use crate::template;
 /// Attributes of a file that depend on its content.
 const CONTENT: &[&str] = &["contents", "contains", "sha256", "sha512"];
 
-/// What rules say of one thing.
+/// The item of a rule, for its effects.
 pub(super) struct Said<'a> {
     key: &'a str,
     options: &'a Map<String, Value>,
@@ -25,7 +25,7 @@ impl Said<'_> {
         super::option_text(self.options, option)
     }
 
-    /// What names the thing: the option, else its key.
+    /// The name of the item: this option, else the key.
     fn name(&self, option: &str) -> String {
         self.text(option).unwrap_or_else(|| self.key.to_owned())
     }
@@ -49,7 +49,7 @@ fn of_section(name: &str, things: &Value) -> Vec<Effect> {
     things.iter().flat_map(of_thing).collect()
 }
 
-/// Things of the host whose state tells nothing of content.
+/// The effects of items whose state reveals no content: none.
 pub(super) fn none(_: &Said<'_>) -> Vec<Effect> {
     Vec::new()
 }
@@ -68,7 +68,7 @@ pub(super) fn mount(said: &Said<'_>) -> Vec<Effect> {
     vec![Effect::Look(PathScope::at(said.name("mountpoint")))]
 }
 
-/// The address that is connected to: `tcp://host:port`.
+/// A connection to an address: `tcp://host:port`.
 pub(super) fn addr(said: &Said<'_>) -> Vec<Effect> {
     let address = said.name("address");
     let place = address.split_once("://").map_or(address.as_str(), |(_, place)| place);
@@ -80,7 +80,7 @@ pub(super) fn dns(said: &Said<'_>) -> Vec<Effect> {
     vec![Effect::Connect(said.name("resolve"))]
 }
 
-/// A URL is fetched. Of this machine itself anybody may ask the bare status, which only connects.
+/// A fetch of a URL. Any user of a host may read the bare status of a local URL: only a connection.
 pub(super) fn http(said: &Said<'_>) -> Vec<Effect> {
     let url = said.name("url");
     let bare = http::is_bare(&url, said.text("method").as_deref(), said.options.keys().map(String::as_str));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_tell_what_they_do() {
+    fn rules_have_their_effects() {
         for (rules, wanted) in [
             (
                 json!({"command": {"a": {"exec": "c"}, "d": {}, "e": null, "f": {"exec": ""}}}),

@@ -1,4 +1,4 @@
-//! What is on this machine: files, mounts, parameters of the kernel; and values that the author brings along.
+//! The probes of files, mounts and kernel parameters, and of values from the author.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use super::{Attributes, Look, value};
 use crate::diag::chain;
 use crate::host::{fs, kernel, lstat};
 
-/// The largest file whose content is looked at.
+/// The largest file whose content a probe reads, in bytes.
 const MAX_CONTENT: u64 = 64 << 20;
-/// The largest file of the kernel.
+/// The largest file below `/proc` or `/sys` that a probe reads, in bytes.
 const MAX_PROC: u64 = 16 << 20;
 
-/// A file of the kernel.
+/// Reads a file of the system: the kernel's, or a file in `/etc`.
 pub(super) fn proc(path: &str) -> Result<String, String> {
     fs::read_text(Path::new(path), MAX_PROC).map_err(|error| chain(&error))
 }
 
-/// The path itself, whatever a link leads to; content and digests are those of what it leads to.
+/// A path. For a symbolic link, the attributes are those of the link; content and digests are those of its target.
 pub(super) fn file(look: &Look<'_>) -> Result<Attributes, String> {
     let path = look.name("path");
     let path = Path::new(&path);
     if path.is_relative() {
-        return Err("a file is looked at by its absolute path".to_owned());
+        return Err("the path must be absolute".to_owned());
     }
     let inode = lstat::lstat(path).map_err(|error| chain(&error))?;
     let mut found = Attributes::from([("exists", value(inode.is_some()))]);
@@ -39,7 +39,7 @@ pub(super) fn file(look: &Look<'_>) -> Result<Attributes, String> {
         ("uid", value(inode.uid)),
         ("gid", value(inode.gid)),
         ("size", value(inode.size)),
-        ("linked-to", inode.target.ok_or_else(|| "it is no symbolic link".to_owned()).map(|target| Found::Value(target.into()))),
+        ("linked-to", inode.target.ok_or_else(|| "not a symbolic link".to_owned()).map(|target| Found::Value(target.into()))),
     ]);
     if look.wants("contents") {
         let text = content(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -47,7 +47,7 @@ pub(super) fn file(look: &Look<'_>) -> Result<Attributes, String> {
     }
     if look.wants("sha256") {
         let digest = fs::stat(path, true).map_err(|error| chain(&error)).map(|look| look.and_then(|look| look.sha256));
-        found.insert("sha256", digest.and_then(|digest| value(digest.ok_or("it is no regular file")?)));
+        found.insert("sha256", digest.and_then(|digest| value(digest.ok_or("not a regular file")?)));
     }
     if look.wants("sha512") {
         found.insert("sha512", content(path).and_then(|bytes| value(fs::hex(&Sha512::digest(&bytes)))));
@@ -55,16 +55,16 @@ pub(super) fn file(look: &Look<'_>) -> Result<Attributes, String> {
     Ok(found)
 }
 
-/// The content of a regular file; a pipe would hold the check.
+/// The content of a regular file. Other types are refused: a pipe would block the check.
 fn content(path: &Path) -> Result<Vec<u8>, String> {
     let kind = fs::stat(path, false).map_err(|error| chain(&error))?.map(|look| look.kind);
     match kind {
         Some(fs::FileKind::File) => fs::read(path, MAX_CONTENT).map_err(|error| chain(&error)),
-        _ => Err("it is no regular file".to_owned()),
+        _ => Err("not a regular file".to_owned()),
     }
 }
 
-/// A mounted file system, as `/proc/self/mountinfo` has it (proc(5)); of several at one point the last, which is on top.
+/// A mounted file system, from `/proc/self/mountinfo` (proc(5)). Of several at one mount point, the last is on top.
 pub(super) fn mount(look: &Look<'_>) -> Result<Attributes, String> {
     let point = look.name("mountpoint");
     let mount = find_mount(&proc("/proc/self/mountinfo")?, &point);
@@ -78,7 +78,7 @@ pub(super) fn mount(look: &Look<'_>) -> Result<Attributes, String> {
     ]);
     if look.wants("usage") {
         let percent = kernel::space(Path::new(&point)).map_err(|error| chain(&error)).map(|space| {
-            // Of what can be used at all: some room is kept for root. Rounded up, as df does.
+            // The reserve for root does not count. Rounded up, as df does.
             let all = u128::from(space.used) + u128::from(space.free);
             u64::try_from((u128::from(space.used) * 100).div_ceil(all.max(1))).unwrap_or(100)
         });
@@ -113,7 +113,8 @@ fn find_mount(mountinfo: &str, point: &str) -> Option<Mount> {
     mountinfo.lines().filter_map(mount).next_back()
 }
 
-/// The kernel writes a space as `\040`, and so on. The backslash comes last, so that what it makes is not read again.
+/// Decodes the escapes of the kernel, as `\040` for a space. The backslash comes last, so that its result is not decoded
+/// again.
 fn unescape(text: &str) -> String {
     let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];
     codes.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
@@ -122,7 +123,7 @@ fn unescape(text: &str) -> String {
 /// A parameter below `/proc/sys`.
 pub(super) fn kernel_param(look: &Look<'_>) -> Result<Attributes, String> {
     let name = look.name("name");
-    // As in sysctl(8): with a slash in it the name is the path, and may have dots.
+    // As in sysctl(8), a name with a slash is the path, and may have dots.
     let path = if name.contains('/') { name.clone() } else { name.replace('.', "/") };
     if path.split('/').any(|part| part.is_empty() || part == "..") {
         return Err(format!("\"{name}\" is no name of a parameter, as net.ipv4.ip_forward"));
@@ -131,7 +132,7 @@ pub(super) fn kernel_param(look: &Look<'_>) -> Result<Attributes, String> {
     Ok(Attributes::from([("value", value(found.trim()))]))
 }
 
-/// What the author brings along.
+/// A value from the author.
 pub(super) fn matching(look: &Look<'_>) -> Result<Attributes, String> {
     let content = look.options.get("content").cloned().unwrap_or(Value::Null);
     Ok(Attributes::from([("matches", Ok(Found::Value(content)))]))

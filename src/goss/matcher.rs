@@ -1,7 +1,7 @@
-//! Matchers: what a value, or a text line by line, is held to.
+//! Matchers: tests of a value, or of the lines of a text.
 //!
-//! The language is that of Goss (its `docs/gossfile.md`, "Matchers"): a plain value is equal, a list is contained, a map
-//! names a matcher. Where the kinds differ the found value is converted: to a number for `gt`, to lines for
+//! The language is that of Goss (its `docs/gossfile.md`, "Matchers"). A plain value must be equal, and a list must be
+//! contained. A map names a matcher. A matcher converts a found value of another type: to a number for `gt`, to lines for
 //! `contain-element`.
 
 use regex::Regex;
@@ -12,9 +12,9 @@ use super::semver::Constraint;
 use crate::diag::did_you_mean;
 use crate::template;
 
-/// How much of a value a failure shows.
+/// The most characters of a value that a failure shows.
 const SHOWN: usize = 160;
-/// How deep matchers may stand in matchers.
+/// The deepest nesting of matchers: each level needs stack.
 const MAX_DEPTH: usize = 16;
 /// The names of matchers.
 const NAMES: &[&str] = &[
@@ -39,19 +39,19 @@ const NAMES: &[&str] = &[
     "semver-constraint",
 ];
 
-/// What was found on the host.
+/// A value that a probe found on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Found {
     /// A value.
     Value(Value),
-    /// A text that is looked through line by line. Shown in failures only where it is no content of a file.
+    /// A text for a test line by line. Failures hide the content of files (`shown` is false).
     Text { text: String, shown: bool },
 }
 
-/// What is wanted of one attribute.
+/// The wanted value of an attribute.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
-    /// As it was written, for failures.
+    /// The value as written, for failures.
     written: Value,
     test: Test,
 }
@@ -65,9 +65,9 @@ enum Test {
 
 #[derive(Debug, Clone)]
 enum Matcher {
-    /// Equal, after conversion to the kind of what is wanted.
+    /// Equal after conversion to the type of the wanted value.
     Like(Value),
-    /// Equal as it is.
+    /// Equal without conversion.
     Equal(Value),
     Prefix(String),
     Suffix(String),
@@ -94,7 +94,7 @@ enum Order {
     LessOrEqual,
 }
 
-/// A pattern over lines: `text`, `/regex/`, either with `!` before it.
+/// A pattern over lines: `text` or `/regex/`, either of them with `!` before it.
 #[derive(Debug, Clone)]
 struct Pattern {
     written: String,
@@ -109,7 +109,7 @@ enum Line {
 }
 
 impl Wanted {
-    /// Reads what is wanted of an attribute; `lines` where that is a text of lines.
+    /// Reads the wanted value of an attribute. `lines` is true for a text that is tested line by line.
     pub(super) fn read(written: &Value, lines: bool) -> Result<Self, Wrong> {
         let test = match written {
             Value::Array(items) if lines && items.iter().all(|item| !item.is_array() && !item.is_object()) => {
@@ -120,7 +120,7 @@ impl Wanted {
         Ok(Self { written: written.clone(), test })
     }
 
-    /// Nothing when it is as wanted, else what differs.
+    /// The difference from the wanted value; none when the found value matches.
     pub(super) fn differs(&self, found: &Found) -> Option<String> {
         let (value, shown) = match found {
             Found::Value(value) => (value.clone(), true),
@@ -134,7 +134,7 @@ impl Wanted {
             }
             Test::Matcher(matcher) if matcher.holds(&value) => None,
             Test::Matcher(_) => {
-                let found = if shown { format!(", found {}", short(&value)) } else { ", which it is not".to_owned() };
+                let found = if shown { format!(", found {}", short(&value)) } else { ", found other content".to_owned() };
                 Some(format!("expected {}{found}", short(&self.written)))
             }
         }
@@ -158,7 +158,7 @@ impl Pattern {
         };
         let test = match rest.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).filter(|regex| !regex.is_empty()) {
             Some(regex) => Line::Matches(compile(regex)?),
-            // `\!` and `\/` begin a text with what would mean something else.
+            // `\!` and `\/` are a literal `!` or `/` at the beginning of a text.
             None => Line::Holds(rest.strip_prefix('\\').filter(|rest| rest.starts_with(['!', '/'])).unwrap_or(rest).to_owned()),
         };
         Ok(Self { written, inverse, test })
@@ -189,14 +189,14 @@ impl Matcher {
             return Err(Wrong::new("matchers are nested too deep"));
         }
         match written {
-            Value::Null => Err(Wrong::new("there is nothing that it is to be")),
+            Value::Null => Err(Wrong::new("the wanted value is missing")),
             Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Self::Like(written.clone())),
             Value::Array(items) => Ok(Self::Elements(Self::list(items, depth)?)),
             Value::Object(map) => {
                 let mut entries = map.iter();
                 match (entries.next(), entries.next()) {
                     (Some((name, value)), None) => Self::named(name, value, depth),
-                    _ => Err(Wrong::new("a matcher is a map with one key; several are joined with \"and\"")),
+                    _ => Err(Wrong::new("a matcher is a map with one key; join several matchers with \"and\"")),
                 }
             }
         }
@@ -288,7 +288,7 @@ impl Matcher {
     }
 }
 
-/// Equal after `found` is made what `wanted` is. A text may have one line end more than what is wanted of it.
+/// True when `found` equals `wanted` after conversion to its type. A text may have one more line end than wanted.
 fn like(wanted: &Value, found: &Value) -> bool {
     match wanted {
         Value::String(wanted) => {
@@ -302,7 +302,7 @@ fn like(wanted: &Value, found: &Value) -> bool {
     }
 }
 
-/// What has a text of its own.
+/// The text of a scalar; none for null, a list or a map.
 fn text(value: &Value) -> Option<String> {
     (!value.is_array() && !value.is_object() && !value.is_null()).then(|| template::to_text(value))
 }
@@ -315,7 +315,7 @@ fn to_number(value: &Value) -> Option<f64> {
     }
 }
 
-/// A list as it is, a text as its lines, anything else alone.
+/// The elements of a list, the lines of a text, or a single other value.
 fn elements(value: &Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items.clone(),
@@ -325,13 +325,13 @@ fn elements(value: &Value) -> Vec<Value> {
     }
 }
 
-/// Whether every matcher can have an element of its own (a matching in the graph of who fits whom).
+/// True when each matcher can have an element of its own (a bipartite matching).
 fn all_paired(wanted: &[Matcher], found: &[Value]) -> bool {
     let mut owner: Vec<Option<usize>> = vec![None; found.len()];
     (0..wanted.len()).all(|matcher| pair(matcher, wanted, found, &mut owner, &mut vec![false; found.len()]))
 }
 
-/// Finds an element for a matcher; one that has it already may move to another that fits it too.
+/// Finds an element for a matcher. Another matcher may give up its element and move to the next fitting element.
 fn pair(matcher: usize, wanted: &[Matcher], found: &[Value], owner: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for (at, element) in found.iter().enumerate() {
         let fits = wanted.get(matcher).is_some_and(|matcher| matcher.holds(element));
@@ -428,7 +428,7 @@ mod tests {
             (json!({"contain-substring": "port"}), None),
             (json!({"and": [{"contain-element": "!loud"}, {"not": {"contain-element": {"have-prefix": "ssl"}}}]}), None),
             (json!([{"have-prefix": "port"}, "!loud"]), None),
-            (json!({"have-prefix": "x"}), Some("expected {\"have-prefix\":\"x\"}, which it is not")),
+            (json!({"have-prefix": "x"}), Some("expected {\"have-prefix\":\"x\"}, found other content")),
         ] {
             let wanted = Wanted::read(&wanted, true).unwrap();
             let found = Found::Text { text: text.to_owned(), shown: false };
@@ -444,13 +444,13 @@ mod tests {
     fn what_is_no_matcher_is_refused() {
         for (wanted, part) in [
             (json!({"haveprefix": "x"}), "unknown matcher \"haveprefix\""),
-            (json!({"gt": 1, "lt": 3}), "joined with \"and\""),
+            (json!({"gt": 1, "lt": 3}), "join several matchers with \"and\""),
             (json!({"gt": "x"}), "gt takes a number"),
             (json!({"match-regexp": "("}), "can't be read"),
             (json!({"and": 1}), "and takes a list"),
             (json!({"have-len": -1}), "a whole number"),
             (json!({"semver-constraint": ">x"}), "semver"),
-            (json!(null), "nothing that it is to be"),
+            (json!(null), "wanted value is missing"),
             (json!({"gjson": []}), "a map of paths"),
         ] {
             let wrong = Wanted::read(&wanted, false).unwrap_err();

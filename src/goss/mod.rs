@@ -1,13 +1,16 @@
-//! Rules in the language of Goss, run without its program.
+//! Health check rules in the language of Goss, run without the Goss program.
 //!
-//! A document of rules has sections (`file`, `port`, `http`), in each the things that are looked at by name, and of each
-//! thing the attributes that matter with what they are to be. `matcher.rs` compares, the other files look: `local.rs` at
-//! files, mounts and the kernel, `software.rs` at packages, services, processes and commands, `accounts.rs` at users
-//! and groups, `network.rs` and `web.rs` at what answers. The state is read from where it is kept, that of packages and
-//! services as the resources of the run know it; programs are run for the commands of the author, and where nothing else
-//! can be asked.
+//! A document of rules has sections, as `file`, `port` and `http`. A section has items by name. An item has attributes with
+//! their wanted values. `matcher.rs` compares, and the other files probe the host:
+//! - `local.rs`: files, mounts and kernel parameters
+//! - `software.rs`: packages, services, processes and commands
+//! - `accounts.rs`: users and groups
+//! - `network.rs` and `web.rs`: ports, addresses, names, interfaces and URLs
 //!
-//! Neighbour: `engine::health` resolves templates, tries again, and makes a health check of it.
+//! A probe reads the state at its source. Packages and services come from the caches of the run, which resources share. Only
+//! commands of the author, and states without any other source, start programs.
+//!
+//! Neighbour: `engine::health` resolves templates, repeats a failed check, and reports the health check.
 
 mod accounts;
 mod effects;
@@ -33,22 +36,22 @@ pub use effects::effects;
 use matcher::{Found, Wanted};
 use sections::{Attribute, SECTIONS, Section};
 
-/// Keys that every thing may have: for people, and to leave it out.
+/// Keys that each item may have: notes for readers, and `skip`.
 const COMMON: &[&str] = &["title", "meta", "skip"];
-/// How many failures the summary names.
+/// The most failures that a summary names.
 const NAMED: usize = 5;
 
-/// Something that is wrong with rules.
+/// An error in rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", at.as_deref().map(|at| format!("{at}: ")).unwrap_or_default())]
 pub struct Wrong {
-    /// What is wrong.
+    /// The reason.
     pub message: String,
-    /// In which section, thing and attribute.
+    /// The section and the item.
     at: Option<String>,
-    /// The key at fault, as it is written.
+    /// The key at fault, as written.
     pub key: Option<String>,
-    /// What to do.
+    /// A hint for the author.
     pub hint: Option<String>,
 }
 
@@ -73,36 +76,36 @@ impl Wrong {
     }
 }
 
-/// Rules that were read.
+/// Parsed rules.
 #[derive(Debug)]
 pub struct Rules {
     things: Vec<Thing>,
 }
 
-/// One thing that is looked at.
+/// An item of a section.
 #[derive(Debug)]
 struct Thing {
     section: &'static Section,
     key: String,
     skip: bool,
-    /// In the order of the section.
+    /// The wanted attributes, in the order of the section.
     wanted: Vec<(&'static Attribute, Wanted)>,
     options: Map<String, Value>,
 }
 
-/// How the rules are met.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// How many attributes there are.
+    /// The number of attributes.
     pub count: usize,
-    /// Those that are not as wanted, each with what differs.
+    /// A message for each attribute with another value than wanted.
     pub failures: Vec<String>,
-    /// How many were not looked at: left out, or about something that is not there.
+    /// The number of skipped attributes: by `skip`, or because their item does not exist.
     pub skipped: usize,
 }
 
 impl Outcome {
-    /// The line of Goss, and what failed.
+    /// The summary line of Goss, and the first failures.
     pub fn summary(&self) -> String {
         let Self { count, failures, skipped } = self;
         let mut text = format!("Count: {count}, Failed: {}, Skipped: {skipped}", failures.len());
@@ -119,7 +122,7 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// This one and another, as one.
+    /// Adds another result.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.count += other.count;
@@ -130,22 +133,22 @@ impl Outcome {
 }
 
 impl Rules {
-    /// Commands of the author, and everything else: that asks the system and starts nothing that the author names.
+    /// Splits the rules into commands of the author and all others. The others start no program that the author names.
     pub fn split(self) -> (Self, Self) {
         let (commands, others) = self.things.into_iter().partition(|thing| thing.section.name == "command");
         (Self { things: commands }, Self { things: others })
     }
 
-    /// Reads rules. Attributes whose values are still templates are not looked at: they are read again once resolved.
+    /// Reads rules. Skips attributes whose values are still templates: the caller reads the rules again once resolved.
     ///
     /// # Errors
-    /// With the first thing that is wrong with them.
+    /// Returns the first error in the rules.
     pub fn read(sections: &Map<String, Value>) -> Result<Self, Wrong> {
         let mut things = Vec::new();
         for (name, value) in sections {
             let section = SECTIONS.iter().find(|section| section.name == name).ok_or_else(|| unknown_section(name))?;
             let Value::Object(map) = value else {
-                return Err(Wrong::new(format!("{name} is a map of names, each with what it is to be")).key(name));
+                return Err(Wrong::new(format!("{name} must be a map of names, each with its attributes")).key(name));
             };
             for (key, attributes) in map {
                 let thing = Thing::read(section, key, attributes);
@@ -158,8 +161,8 @@ impl Rules {
         Ok(Self { things })
     }
 
-    /// Looks at everything, one after the other, until `host` says that the time is over. Who may be asked over the network
-    /// are the bounds of `host`.
+    /// Checks all items one after the other, until the run of `host` is over. The limits of `host` also hold for hosts on the
+    /// network.
     pub fn run(&self, host: &Host) -> Outcome {
         let mut outcome = Outcome::default();
         for thing in &self.things {
@@ -175,7 +178,7 @@ impl Rules {
 fn unknown_section(name: &str) -> Wrong {
     let known = SECTIONS.iter().map(|section| section.name);
     let hint = match name {
-        "gossfile" => "rules of other files are not read: write them here, or make one of them by a template".to_owned(),
+        "gossfile" => "rules of other files are not supported: write the rules here, or include them by a template".to_owned(),
         _ => did_you_mean(name, known.clone()).map_or_else(
             || format!("sections are {}", known.collect::<Vec<_>>().join(", ")),
             |near| format!("did you mean \"{near}\"?"),
@@ -189,7 +192,7 @@ impl Thing {
         let written = match written {
             Value::Object(map) => map.clone(),
             Value::Null => Map::new(),
-            _ => return Err(Wrong::new("what it is to be is a map of attributes")),
+            _ => return Err(Wrong::new("expected a map of attributes")),
         };
         let mut wanted = Vec::new();
         let mut options = Map::new();
@@ -216,7 +219,7 @@ impl Thing {
         let is_there = |name: &str| wanted.iter().any(|(known, _)| known.name == name) || options.contains_key(name);
         if let Some(required) = section.required.filter(|required| !is_there(required)) {
             return Err(Wrong::new(format!("{required} is missing"))
-                .hint(format!("say what it is to be, as {required}: {}", section.example)));
+                .hint(format!("add the wanted value, as {required}: {}", section.example)));
         }
         let order = |attribute: &Attribute| section.attributes.iter().position(|known| known.name == attribute.name);
         wanted.sort_by_key(|(attribute, _)| order(attribute));
@@ -241,7 +244,7 @@ impl Thing {
                 continue;
             }
             let here = match &found {
-                Ok(found) => found.get(attribute.name).cloned().unwrap_or_else(|| Err("it is not known here".to_owned())),
+                Ok(found) => found.get(attribute.name).cloned().unwrap_or_else(|| Err("unknown on this host".to_owned())),
                 Err(why) => Err(why.clone()),
             };
             let is_gate = self.section.gate && self.section.required == Some(attribute.name);
@@ -274,25 +277,25 @@ fn holds_template(value: &Value) -> bool {
     }
 }
 
-/// What there is of one thing, by attribute; an attribute that can't be had has its reason.
+/// The values of an item by attribute, or the reason why an attribute can't be read.
 type Attributes = BTreeMap<&'static str, Result<Found, String>>;
 
-/// A thing to be looked at.
+/// The context of a probe: an item and the host.
 struct Look<'a> {
     key: &'a str,
     options: &'a Map<String, Value>,
-    /// What is wanted of it; nothing else needs to be looked up.
+    /// The attributes with a wanted value. A probe may skip the others.
     attributes: &'a [&'static str],
     host: &'a Host,
 }
 
 impl Look<'_> {
-    /// A text among the options.
+    /// The text of an option; none when the option is missing or empty.
     fn text(&self, option: &str) -> Option<String> {
         option_text(self.options, option)
     }
 
-    /// What names the thing: the option, else its key.
+    /// The name of the item: this option, else the key.
     fn name(&self, option: &str) -> String {
         self.text(option).unwrap_or_else(|| self.key.to_owned())
     }
@@ -301,7 +304,7 @@ impl Look<'_> {
         self.options.get(option).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// `timeout`, in milliseconds.
+    /// The option `timeout`; the default is in milliseconds.
     fn timeout(&self, default: u64) -> Duration {
         Duration::from_millis(self.options.get("timeout").and_then(Value::as_u64).filter(|time| *time > 0).unwrap_or(default))
     }
@@ -311,12 +314,12 @@ impl Look<'_> {
     }
 }
 
-/// A text among options; none where it is left out or empty.
+/// The text of an option; none when the option is missing or empty.
 fn option_text(options: &Map<String, Value>, option: &str) -> Option<String> {
     options.get(option).filter(|value| !value.is_null()).map(template::to_text).filter(|text| !text.is_empty())
 }
 
-/// A value that was found.
+/// A found value.
 fn value(value: impl Into<Value>) -> Result<Found, String> {
     Ok(Found::Value(value.into()))
 }

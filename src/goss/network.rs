@@ -1,4 +1,4 @@
-//! What listens here, what can be reached from here, names, and interfaces.
+//! The probes of listening ports, reachable addresses, names and interfaces.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -12,18 +12,19 @@ use super::{Attributes, Look, value};
 use crate::host::{Host, kernel};
 use crate::http::{self, Policy};
 
-/// How long is waited for an answer when nothing is said, in milliseconds.
+/// The longest wait for an answer without the option `timeout`, in milliseconds.
 const TIMEOUT: u64 = 500;
-/// How often whoever waits looks whether the run is over.
+/// The interval at which a waiting probe checks whether the run is over.
 const POLL: Duration = Duration::from_millis(50);
-/// States of sockets in the tables of the kernel (`include/net/tcp_states.h`).
+/// The state of a listening TCP socket in the tables of the kernel (`include/net/tcp_states.h`).
 const TCP_LISTEN: &str = "0A";
+/// The state of an open UDP socket in the tables of the kernel.
 const UDP_OPEN: &str = "07";
 
-/// Waits on this thread for `work`, for a time, and not longer than the run goes on.
+/// Waits on this thread for `work`, at most for `time`, and only while the run goes on.
 pub(super) fn wait<T>(host: &Host, time: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("this machine gives no means to wait for a network: {error}"))?;
+    let runtime = runtime.map_err(|error| format!("cannot start the runtime for network checks: {error}"))?;
     let result = runtime.block_on(async {
         let over = async {
             while !host.is_over() {
@@ -36,17 +37,17 @@ pub(super) fn wait<T>(host: &Host, time: Duration, work: impl Future<Output = Re
             () = over => Err("the time of the check is over".to_owned()),
         }
     });
-    // A name that is still being resolved is not waited for.
+    // The resolver may still run. Do not wait for its thread.
     runtime.shutdown_background();
     result
 }
 
-/// Who may be asked from here. This machine's own loopback may: that something answers there tells little.
+/// The hosts that a probe may connect to: those of the limits, and loopback, where an open port reveals little.
 pub(super) fn policy(host: &Host) -> Policy {
     Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal, loopback: true }
 }
 
-/// A port that something listens on: `tcp:22`, `udp6:53`; tcp when only a number is said.
+/// A listening port: `tcp:22`, `udp6:53`. A number alone is a TCP port.
 pub(super) fn port(look: &Look<'_>) -> Result<Attributes, String> {
     let name = look.name("port");
     let (protocol, number) = name.split_once(':').unwrap_or(("tcp", &name));
@@ -76,7 +77,7 @@ fn listening(table: &str, state: &str, port: u16) -> Vec<IpAddr> {
     found
 }
 
-/// The kernel writes addresses as numbers of the machine, four bytes each.
+/// Decodes an address of the kernel: words of four bytes, in the byte order of the host.
 fn address_of(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     match hex.len() {
@@ -92,7 +93,7 @@ fn address_of(hex: &str) -> Option<IpAddr> {
     }
 }
 
-/// Something that takes connections: `tcp://host:port`.
+/// An address that takes connections: `tcp://host:port`.
 pub(super) fn addr(look: &Look<'_>) -> Result<Attributes, String> {
     let address = look.name("address");
     let (protocol, place) = address.split_once("://").unwrap_or(("tcp", &address));
@@ -148,19 +149,19 @@ async fn connect_tcp(remote: SocketAddr, from: Option<IpAddr>) -> std::io::Resul
     socket.connect(remote).await.map(drop)
 }
 
-/// UDP has no connections: that there is a way there is all that can be told.
+/// Connects a UDP socket. UDP has no handshake, so success only means that a route exists.
 async fn connect_udp(remote: SocketAddr, from: Option<IpAddr>) -> std::io::Result<()> {
     let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind(SocketAddr::new(from.unwrap_or(any), 0)).await?.connect(remote).await
 }
 
-/// A name, by the resolver of this host.
+/// A name, resolved by this host.
 pub(super) fn dns(look: &Look<'_>) -> Result<Attributes, String> {
     let name = look.name("resolve");
     if let Some((kind, _)) = name.split_once(':').filter(|(kind, _)| kind.bytes().all(|byte| byte.is_ascii_uppercase())) {
-        return Err(format!("records of type {kind} are not asked for, only addresses; a command (dig) can"));
+        return Err(format!("records of type {kind} are not supported, only addresses; use a command (dig)"));
     }
-    // Only the resolver is asked, so it does not matter where the addresses lead.
+    // The probe only asks the resolver, so internal addresses are harmless.
     http::may_ask(&name, &Policy { internal: true, ..policy(look.host) })?;
     let resolved = wait(look.host, look.timeout(TIMEOUT), resolve(&name, 0)).unwrap_or_default();
     let addresses: BTreeSet<String> = resolved.iter().map(|address| address.ip().to_string()).collect();

@@ -1,4 +1,4 @@
-//! The sections of rules: what can be said of which thing, and who looks.
+//! The sections of rules: the attributes and options of their items, and their probes.
 
 use serde_json::Value;
 
@@ -8,13 +8,13 @@ use super::{accounts, local, network, software, web};
 use crate::diag::did_you_mean;
 use crate::model::Effect;
 
-/// Something that a thing has.
+/// An attribute of an item.
 #[derive(Debug)]
 pub(super) struct Attribute {
     pub(super) name: &'static str,
-    /// Another name of it.
+    /// Another name of the attribute.
     alias: Option<&'static str>,
-    /// It is a text, looked through line by line.
+    /// True for a text that is tested line by line.
     pub(super) lines: bool,
 }
 
@@ -24,19 +24,19 @@ impl Attribute {
     }
 }
 
-/// A kind of thing.
+/// A section: a type of item.
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) name: &'static str,
-    /// In the order in which they are compared.
+    /// The attributes, in the order of comparison.
     pub(super) attributes: &'static [Attribute],
-    /// What must be said of it.
+    /// The attribute that each item must have.
     pub(super) required: Option<&'static str>,
-    /// What could be said, for the hint.
+    /// A value of the required attribute, for the hint.
     pub(super) example: &'static str,
-    /// When what must be said is not so, there is nothing else to compare.
+    /// Skips the other attributes when the required attribute does not match.
     pub(super) gate: bool,
-    /// What is not compared but says how to look.
+    /// The options of the probe, which are not compared.
     pub(super) options: &'static [&'static str],
     pub(super) look: fn(&Look<'_>) -> Result<Attributes, String>,
     pub(super) effects: fn(&Said<'_>) -> Vec<Effect>,
@@ -62,11 +62,11 @@ const NONE: Section = Section {
     gate: false,
     options: &[],
     look: |_| Ok(Attributes::new()),
-    // A section that does not say what it does is for nobody but those who may do everything.
+    // Without known effects, only a rule or limit that allows everything allows the section.
     effects: |_| vec![Effect::unknown(None, "rules of a section without effects")],
 };
 
-/// All of them.
+/// All sections.
 pub(super) static SECTIONS: &[Section] = &[
     Section {
         name: "file",
@@ -239,44 +239,44 @@ pub(super) static SECTIONS: &[Section] = &[
     },
 ];
 
-/// What Goss has and this does not, with the way out.
+/// Attributes and options of Goss that Ensign does not support: section, name and hint.
 const UNSUPPORTED: &[(&str, &str, &str)] = &[
-    ("file", "md5", "use sha256: two files can be made with one md5"),
-    ("dns", "server", "the resolver of the host is asked; a command (dig) can ask another server"),
+    ("file", "md5", "use sha256: different files can have the same md5"),
+    ("dns", "server", "the resolver of the host answers; use a command (dig) for another server"),
     ("service", "runlevels", "services are those of systemd, which has no runlevels"),
-    ("http", "proxy", "requests go straight to the host"),
-    ("http", "ca-file", "certificates are held to those that the host trusts; allow-insecure takes any"),
-    ("http", "cert-file", "client certificates are not sent; a command (curl) can"),
-    ("http", "key-file", "client certificates are not sent; a command (curl) can"),
+    ("http", "proxy", "requests go directly to the host"),
+    ("http", "ca-file", "the host decides which certificates are trusted; allow-insecure accepts any certificate"),
+    ("http", "cert-file", "client certificates are not supported; use a command (curl)"),
+    ("http", "key-file", "client certificates are not supported; use a command (curl)"),
 ];
 
 impl Section {
-    /// Why there is no attribute of this name.
+    /// The error for an unknown attribute.
     pub(super) fn unknown(&self, name: &str) -> Wrong {
         if let Some((.., instead)) = UNSUPPORTED.iter().find(|(section, known, _)| *section == self.name && *known == name) {
             return Wrong::new(format!("{name} is not supported")).key(name).hint(*instead);
         }
         let known = self.attributes.iter().map(|attribute| attribute.name).chain(self.options.iter().chain(COMMON).copied());
         let hint = did_you_mean(name, known.clone()).map_or_else(
-            || format!("it has {}", known.collect::<Vec<_>>().join(", ")),
+            || format!("known attributes are {}", known.collect::<Vec<_>>().join(", ")),
             |near| format!("did you mean \"{near}\"?"),
         );
         Wrong::new(format!("unknown attribute \"{name}\"")).key(name).hint(hint)
     }
 }
 
-/// Whether an option is of its kind.
+/// Checks the type of an option.
 pub(super) fn check_option(name: &str, value: &Value) -> Result<(), Wrong> {
     match name {
-        "timeout" if !value.is_u64() => Err(Wrong::new("a whole number of milliseconds is wanted, as 5000")),
-        "skip" | "allow-insecure" | "no-follow-redirects" if !value.is_boolean() => Err(Wrong::new("true or false is wanted")),
+        "timeout" if !value.is_u64() => Err(Wrong::new("expected a whole number of milliseconds, as 5000")),
+        "skip" | "allow-insecure" | "no-follow-redirects" if !value.is_boolean() => Err(Wrong::new("expected true or false")),
         "request-headers" if !value.as_array().is_some_and(|list| list.iter().all(is_header)) => {
-            Err(Wrong::new("a list of headers is wanted, as \"Accept: text/html\""))
+            Err(Wrong::new("expected a list of headers, as \"Accept: text/html\""))
         }
         "title" | "meta" | "content" | "timeout" | "skip" | "allow-insecure" | "no-follow-redirects" | "request-headers" => {
             Ok(())
         }
-        _ if value.is_array() || value.is_object() => Err(Wrong::new("a text is wanted")),
+        _ if value.is_array() || value.is_object() => Err(Wrong::new("expected a text")),
         _ => Ok(()),
     }
 }

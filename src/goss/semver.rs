@@ -1,10 +1,10 @@
-//! Constraints over semantic versions, in the syntax of ranges that Goss takes: `>1.0.0 <2.0.0 !=1.5.0 || >=3.0.0`.
+//! Constraints over semantic versions, in the range syntax of Goss: `>1.0.0 <2.0.0 !=1.5.0 || >=3.0.0`.
 
 use std::cmp::Ordering;
 
 use super::Wrong;
 
-/// Alternatives, each of comparisons that all hold.
+/// A list of alternatives. All comparisons of an alternative must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Constraint(Vec<Vec<(Comparison, Version)>>);
 
@@ -18,11 +18,11 @@ enum Comparison {
     LessOrEqual,
 }
 
-/// A version by semver.org 2.0.0; what follows a `+` does not count.
+/// A version by semver.org 2.0.0, without the build metadata behind a `+`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Version {
     numbers: [u64; 3],
-    /// Identifiers of a version before the release; none is the release.
+    /// The pre-release identifiers; empty for a release.
     before: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Constraint {
             Wrong::new(format!("the semver constraint \"{text}\" can't be read")).hint("write it as \">1.0.0 <2.0.0 || >=3.1.0\"")
         };
         let alternative = |text: &str| {
-            // A sign may stand apart from its version.
+            // A blank may separate a sign from its version.
             let joined = SIGNS.iter().take(6).fold(text.to_owned(), |text, (sign, _)| text.replace(&format!("{sign} "), sign));
             let comparisons: Option<Vec<_>> = joined.split_whitespace().map(comparison).collect();
             comparisons.filter(|comparisons| !comparisons.is_empty())
@@ -99,7 +99,7 @@ impl Version {
     }
 }
 
-/// Numbers by their value and before words.
+/// Compares pre-release identifiers. Numbers compare by value, and come before words.
 fn identifiers(one: &str, two: &str) -> Ordering {
     match (one.parse::<u64>(), two.parse::<u64>()) {
         (Ok(one), Ok(two)) => one.cmp(&two),

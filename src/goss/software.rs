@@ -1,4 +1,4 @@
-//! Packages, services, processes, and the commands of the author.
+//! The probes of packages, services and processes, and the commands of the author.
 
 use std::path::Path;
 
@@ -9,26 +9,26 @@ use crate::diag::chain;
 use crate::host::dpkg::{Database, DpkgRecord};
 use crate::host::{Command, Host, Systemd, SystemdError, fs};
 
-/// How long a command may take when nothing is said, in milliseconds.
+/// The longest duration of a command without the option `timeout`, in milliseconds.
 const COMMAND_TIMEOUT: u64 = 10_000;
-/// The longest name that the kernel keeps of a program.
+/// The longest program name that the kernel keeps, in bytes.
 const COMM: usize = 15;
-/// The states for which `systemctl is-active` ends well.
+/// The states for which `systemctl is-active` exits with 0.
 const ACTIVE: [&str; 3] = ["active", "reloading", "refreshing"];
-/// The words for which `systemctl is-enabled` ends well.
+/// The states for which `systemctl is-enabled` exits with 0.
 const ENABLED: [&str; 6] = ["enabled", "enabled-runtime", "static", "alias", "indirect", "transient"];
-/// The word of a unit that was made out of an init script: only the command looks into the links of scripts.
+/// The state of a unit that was generated from an init script. Only `systemctl` reads the links of init scripts.
 const GENERATED: &str = "generated";
 
-/// An installed package, by dpkg where it has a database, else by rpm: as the run knows them, for whose resources they may
-/// have been read already.
+/// An installed package, from dpkg when dpkg has a database, else from rpm. The run shares a cache of packages with its
+/// resources.
 pub(super) fn package(look: &Look<'_>) -> Result<Attributes, String> {
     let name = look.name("name");
     if name.starts_with('-') {
         return Err(format!("\"{name}\" is no name of a package"));
     }
     let versions = match look.host.dpkg().database() {
-        // dpkg-query(1) takes patterns.
+        // Only dpkg-query(1) takes patterns.
         Ok(_) if name.contains(['*', '?', '[']) => matching(look.host, &name)?,
         Ok((_, database)) => by_dpkg(&database, &name),
         Err(error) if error.is_not_found() => {
@@ -47,7 +47,7 @@ fn matching(host: &Host, pattern: &str) -> Result<Vec<String>, String> {
     Ok(text.lines().filter_map(|line| line.strip_prefix("installed ")).map(str::to_owned).collect())
 }
 
-/// The versions of a package, which may be named with its architecture, as `libc6:i386`.
+/// The installed versions of a package. The name may have the architecture, as `libc6:i386`.
 fn by_dpkg(database: &Database, name: &str) -> Vec<String> {
     let (name, architecture) = name.split_once(':').map_or((name, None), |(name, architecture)| (name, Some(architecture)));
     let is_meant = |record: &&DpkgRecord| {
@@ -78,18 +78,18 @@ pub(super) fn service(look: &Look<'_>) -> Result<Attributes, String> {
     Ok(found)
 }
 
-/// What `systemctl VERB` would say of a unit, over D-Bus.
+/// The result of `systemctl VERB` for a unit, over D-Bus.
 fn answer(systemd: &Systemd, verb: &str, unit: &str, host: &Host) -> Result<bool, String> {
     let now = match systemd.unit(unit) {
         Ok(now) => now,
-        // It takes the name for none.
+        // systemd refuses the name, so no such unit exists.
         Err(SystemdError::Refused(_)) => return Ok(false),
         Err(error) => return Err(chain(&error)),
     };
     if verb == "is-active" {
         return Ok(ACTIVE.contains(&now.active.as_str()));
     }
-    // Of a unit without a file only the unit itself knows, as that it is transient.
+    // A unit without a file, as a transient unit, has only its own state.
     let word = systemd.unit_file_state(unit).map_err(|error| chain(&error))?.unwrap_or(now.file_state);
     if word == GENERATED {
         return systemctl(host, verb, unit);
@@ -97,7 +97,7 @@ fn answer(systemd: &Systemd, verb: &str, unit: &str, host: &Host) -> Result<bool
     Ok(ENABLED.contains(&word.as_str()))
 }
 
-/// Where there is no bus: the command has a way in of its own.
+/// The result of `systemctl VERB` for a unit, by the command. The command works without a bus.
 fn systemctl(host: &Host, verb: &str, unit: &str) -> Result<bool, String> {
     let output = host.run(&Command::new("systemctl", ["--quiet", verb, "--", unit])).map_err(|error| chain(&error))?;
     Ok(output.code == 0)
@@ -114,8 +114,8 @@ pub(super) fn process(look: &Look<'_>) -> Result<Attributes, String> {
     Ok(Attributes::from([("running", value(count > 0)), ("count", value(count))]))
 }
 
-/// Whether a process (its directory) runs a program. The kernel keeps the beginning of a long name only; then the first
-/// word of the command line decides.
+/// True when a process (its directory) runs a program. The kernel keeps only the beginning of a long name. For a long name,
+/// the first word of the command line decides.
 fn is_program(process: &Path, name: &str) -> bool {
     let read = |file: &str| process.join(file).to_str().and_then(|path| proc(path).ok()).unwrap_or_default();
     let comm = read("comm");
@@ -127,7 +127,7 @@ fn is_program(process: &Path, name: &str) -> bool {
     starts && read("cmdline").split('\0').next().is_some_and(|program| program.rsplit('/').next() == Some(name))
 }
 
-/// A command, given to a shell.
+/// A command, run by a shell.
 pub(super) fn command(look: &Look<'_>) -> Result<Attributes, String> {
     let line = look.name("exec");
     let mut command = Command::new("/bin/sh", ["-c", &line]);

@@ -57,12 +57,12 @@ fn files() {
         }}),
         &[
             "mode: expected \"0644\", found \"0640\"",
-            "linked-to: it is no symbolic link",
+            "linked-to: not a symbolic link",
             "contents: patterns not met: !port",
             "sha256: expected",
             "exists: expected true, found false",
-            "it is no regular file",
-            "by its absolute path",
+            "not a regular file",
+            "must be absolute",
         ],
     );
 }
@@ -105,7 +105,7 @@ fn a_process_is_known_by_its_program() {
     let long = dir.path().join("ensign-test-with-a-long-name");
     std::fs::copy("/bin/sleep", &long).unwrap();
     let mut child = std::process::Command::new(&long).arg("30").spawn().unwrap();
-    // Right after the start the kernel has no command line to show yet.
+    // Right after the start, the kernel has no command line yet.
     let line = format!("/proc/{}/cmdline", child.id());
     while std::fs::read(&line).unwrap().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -155,7 +155,7 @@ fn packages_and_services_are_asked_for() {
         [("a", "hold ok installed", "amd64"), ("b", "deinstall ok config-files", "all"), ("e", "install ok installed", "i386")];
     let text: String = database.iter().map(|(name, status, architecture)| paragraph(name, status, architecture)).collect();
     std::fs::write(&status, text).unwrap();
-    // Read once for all of them, and no program is asked; but for a pattern.
+    // One read serves all packages, without a program. Only a pattern runs dpkg-query.
     let runner = answers(&[(0, "installed 1\nconfig-files 2\nnot-installed \n")]);
     let outcome = run_on(&rules, &host(runner.clone()).rooted(root.path()));
     assert_eq!((outcome.failures.len(), outcome.skipped, runner.ran().len()), (1, 1, 0), "{outcome:?}");
@@ -164,7 +164,7 @@ fn packages_and_services_are_asked_for() {
     }});
     let outcome = run_on(&rules_of_more, &host(runner.clone()).rooted(root.path()));
     assert_eq!((outcome.failures, runner.ran().len()), (vec![], 1));
-    // Without a database of dpkg there is rpm: one question for all.
+    // Without a database of dpkg, one call of rpm serves all packages.
     let elsewhere = tempfile::tempdir().unwrap();
     let directory = elsewhere.path().display().to_string();
     let runner = answers(&[(0, &directory), (0, "a\t0\t1.2\t3\tx86_64\n")]);
@@ -215,7 +215,7 @@ fn ports_and_addresses() {
     );
 }
 
-/// Answers each connection with the next of these, and tells what was asked.
+/// Answers each connection with the next response, and returns the requests.
 fn serve(answers: Vec<String>) -> (u16, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -303,7 +303,7 @@ fn this_machine_itself_is_asked_where_the_bounds_say_so() {
 fn what_is_wrong_with_rules_is_named() {
     for (rules, message, key, hint) in [
         (json!({"fil": {}}), "unknown section \"fil\"", "fil", "did you mean \"file\"?"),
-        (json!({"gossfile": {}}), "unknown section", "gossfile", "not read"),
+        (json!({"gossfile": {}}), "unknown section", "gossfile", "not supported"),
         (
             json!({"file": {"/a": {"exist": true}}}),
             "file \"/a\": unknown attribute \"exist\"",
@@ -313,7 +313,12 @@ fn what_is_wrong_with_rules_is_named() {
         (json!({"file": {"/a": {"mode": "0644"}}}), "file \"/a\": exists is missing", "/a", "exists: true"),
         (json!({"file": {"/a": {"exists": true, "md5": "x"}}}), "md5 is not supported", "md5", "sha256"),
         (json!({"command": {"a": {"stdout": []}}}), "exit-status is missing", "a", "exit-status: 0"),
-        (json!({"http": {"a": {"status": 200, "timeout": "5s"}}}), "timeout: a whole number of milliseconds", "timeout", ""),
+        (
+            json!({"http": {"a": {"status": 200, "timeout": "5s"}}}),
+            "timeout: expected a whole number of milliseconds",
+            "timeout",
+            "",
+        ),
         (json!({"http": {"a": {"status": 200, "request-headers": "x"}}}), "a list of headers", "request-headers", ""),
         (json!({"port": {"a": {"listening": {"gte": 1}}}}), "listening: unknown matcher \"gte\"", "gte", "did you mean"),
         (json!({"user": {"a": true}}), "a map of attributes", "a", ""),

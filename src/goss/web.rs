@@ -1,4 +1,4 @@
-//! Web servers: what they answer.
+//! The probe of URLs.
 
 use serde_json::Value;
 
@@ -10,10 +10,10 @@ use crate::http::{self, HttpError, Policy, Probe};
 use crate::model::Secret;
 use crate::template;
 
-/// How long is waited for an answer when nothing is said, in milliseconds.
+/// The longest wait for a response without the option `timeout`, in milliseconds.
 const TIMEOUT: u64 = 5_000;
 
-/// What a URL answers.
+/// The status, the headers and the body of a URL.
 pub(super) fn http(look: &Look<'_>) -> Result<Attributes, String> {
     let probe = probe(look)?;
     let policy = Policy { loopback: is_bare(look), ..policy(look.host) };
@@ -32,7 +32,7 @@ fn is_bare(look: &Look<'_>) -> bool {
 
 fn said(error: &HttpError, look: &Look<'_>) -> String {
     let is_own = matches!(error, HttpError::Denied { .. }) && http::is_own(&look.name("url"));
-    let hint = if is_own { "; without that, only its status can be asked for, by GET or HEAD with nothing added" } else { "" };
+    let hint = if is_own { "; otherwise a rule may only check its status, by GET or HEAD without further options" } else { "" };
     format!("{}{hint}", chain(error))
 }
 
@@ -54,7 +54,7 @@ fn probe(look: &Look<'_>) -> Result<Probe, String> {
     Ok(probe)
 }
 
-/// Names of headers as people write them: `Content-Type`.
+/// The usual spelling of the name of a header: `Content-Type`.
 fn canonical(name: &str) -> String {
     let part = |part: &str| {
         let mut characters = part.chars();

@@ -443,12 +443,9 @@ fn what_can_not_be_read_is_known_before_anything_is_resolved() {
         assert!(if expected.is_empty() { found.is_empty() } else { found.contains(expected) }, "{text}: {found}");
     }
     assert!(scope().check_condition("Data.on and Data.port > 1").is_ok());
-    for (text, expected) in [
-        ("1 + 1", "expected true or false, this is int"),
-        ("'x'", "this is string"),
-        ("Data.x ==", "unexpected end"),
-        ("", "empty"),
-    ] {
+    for (text, expected) in
+        [("1 + 1", "expected true or false, got int"), ("'x'", "got string"), ("Data.x ==", "unexpected end"), ("", "empty")]
+    {
         let found = scope().check_condition(text).unwrap_err().to_string();
         assert!(found.contains(expected), "{text}: {found}");
     }

@@ -1,4 +1,4 @@
-//! Where something stands: a walk along a path through the events of a text.
+//! Finds the place of a value: a walk along a path through the events of a text.
 
 use saphyr_parser::{Event, Parser, Span, StrInput};
 
@@ -9,13 +9,13 @@ pub(super) struct Found {
     pub(super) key: Option<Span>,
     pub(super) value: Span,
     pub(super) scalar: Option<String>,
-    /// The anchor that stands here instead of a value.
+    /// The anchor of an alias here.
     pub(super) alias: Option<usize>,
 }
 
 pub(super) enum Answer {
     Found(Found),
-    /// The rest of the path (so many steps) goes on at the node with this anchor.
+    /// An alias: its anchor, and the number of steps of the path that are left.
     Alias(usize, usize),
 }
 
@@ -81,7 +81,7 @@ impl<'a> Search<'a> {
         loop {
             let (event, span) = self.next()?;
             if event == Event::MappingEnd {
-                // Not written here: then a merge brought it in.
+                // The key is not written here, so a merge brought the key in.
                 return merge.map(|span| Answer::Found(Found { key: Some(span), value: span, scalar: None, alias: None }));
             }
             let key = if let Event::Scalar(text, ..) = &event { Some(text.clone()) } else { None };
@@ -101,7 +101,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Goes past the node that `event` begins.
+    /// Skips the node that `event` begins.
     fn skip(&mut self, event: &Event<'_>) -> Option<()> {
         let mut depth = usize::from(matches!(event, Event::SequenceStart(..) | Event::MappingStart(..)));
         while depth > 0 {

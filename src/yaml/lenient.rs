@@ -1,7 +1,7 @@
-//! From text to value by the parser that most others use, for what the strict one refuses.
+//! The fallback parser, which most other tools use, for texts that the strict parser refuses.
 //!
-//! Slower, and it does not tell where a value stands, nor how a number was written: `1e6` is one, `1_000` and what does not
-//! fit into 64 bits are texts.
+//! The fallback is slower, and gives neither the places of values nor numbers as written. `1e6` is a number here. `1_000`
+//! and numbers that do not fit into 64 bits are texts.
 
 use serde_json::{Map, Number, Value};
 use serde_yaml::Value as Yaml;
@@ -19,17 +19,17 @@ fn said(error: &serde_yaml::Error) -> Refused {
     Refused { at: error.location().map(|location| (location.line(), location.column())), syntax: true, ..refused(message) }
 }
 
-/// What the YAML library says in its own terms, in ours.
+/// A plain message for an error of the YAML library; none when its own message is plain.
 fn kinder(message: &str) -> Option<String> {
     if message.contains("repetition limit exceeded") {
-        return Some("its aliases stand for more than a document may hold".to_owned());
+        return Some("the aliases expand to more than a document may hold".to_owned());
     }
     let (_, number) = message.split_once("integer `")?;
     let (number, _) = number.split_once("` as ")?;
-    Some(format!("the number {number} is too large; in quotes it is a text"))
+    Some(format!("the number {number} is too large; put the number in quotes for a text"))
 }
 
-/// What a text says; nothing is null.
+/// Parses a text. An empty text is null.
 pub(super) fn load(text: &str) -> Result<Value, Refused> {
     let mut tree: Yaml = serde_yaml::from_str(text).map_err(|error| said(&error))?;
     tree.apply_merge().map_err(|error| said(&error))?;
@@ -44,7 +44,7 @@ fn data(tree: Yaml) -> Result<Value, Refused> {
         Yaml::Number(number) => {
             let whole = number.as_i64().map(Number::from).or_else(|| number.as_u64().map(Number::from));
             let number_here = whole.or_else(|| number.as_f64().and_then(Number::from_f64));
-            // Numbers without end are what they print as.
+            // Infinite numbers and NaN become texts.
             let endless = || {
                 number.as_f64().map_or("NaN", |float| {
                     if float > 0.0 {

@@ -1,7 +1,7 @@
-//! From text to value, in one pass over the events of the parser.
+//! Reads a text into a value, in one pass over the events of the parser.
 //!
-//! What cannot be data is refused where it stands: nesting without end, a key twice, a tag of
-//! somebody's own, aliases that blow a small text up.
+//! Refuses everything that cannot be data, with its place. Examples are endless nesting, a duplicate key, a custom tag, and
+//! aliases that blow up a small text.
 
 use std::collections::HashMap;
 
@@ -11,24 +11,24 @@ use serde_json::{Map, Value};
 
 use super::scalar::{Form, scalar, unsupported};
 
-/// The deepest nesting that is read.
+/// The deepest nesting of lists and maps.
 pub(super) const MAX_DEPTH: usize = 128;
 
-/// What anchors keep and aliases bring in, in bytes of text and [`NODE_WEIGHT`] a value, in one document.
+/// The most memory of anchors and aliases in one document, in bytes: the text, and [`NODE_WEIGHT`] for each value.
 const MAX_COPIED: usize = 16 << 20;
 
-/// About the memory that a value takes beside its text.
+/// The approximate memory of a value beside its text, in bytes.
 const NODE_WEIGHT: usize = 32;
 
-/// Why a text is not read.
+/// The reason why a text is refused.
 pub(super) struct Refused {
     pub(super) message: String,
     pub(super) hint: Option<&'static str>,
-    /// Line and column from 1, where they are known.
+    /// The line and the column, both from 1, when they are known.
     pub(super) at: Option<(usize, usize)>,
-    /// The parser does not understand it; otherwise it does, and it can't be data.
+    /// True for a syntax error; false for valid YAML that can't be data.
     pub(super) syntax: bool,
-    /// A quote or bracket that is most likely not closed, and where it begins: line and column from 1.
+    /// A quote or bracket that is probably not closed, with its line and column from 1.
     pub(super) opener: Option<(char, (usize, usize))>,
 }
 
@@ -43,15 +43,14 @@ impl Refused {
     }
 }
 
-/// Where something begins.
+/// The line and the column of the beginning of a span, both from 1.
 fn place(at: Span) -> (usize, usize) {
     (at.start.line(), at.start.col() + 1)
 }
 
-/// What a text says; nothing is null.
+/// Parses a text. An empty text is null.
 pub(super) fn load(text: &str) -> Result<Value, Refused> {
-    // The parser counts the last line as ended; for everybody else a line end that is not there is none, and a last
-    // line of blanks is no line.
+    // The parser adds a line end to the last line. Other parsers do not, and ignore a last line of blanks.
     let without_blanks = text.trim_end_matches(' ');
     let text = if without_blanks.ends_with('\n') { without_blanks } else { text };
     let cut = if text.ends_with('\n') { None } else { Some(text.chars().count()) };
@@ -60,7 +59,7 @@ pub(super) fn load(text: &str) -> Result<Value, Refused> {
     Loader { text, events, anchors: HashMap::new(), copied: 0, cut, form, open: Vec::new() }.document()
 }
 
-/// A value that has a name, complete.
+/// The complete value of an anchor.
 struct Anchored {
     value: Value,
     weight: usize,
@@ -72,10 +71,10 @@ struct Loader<'a> {
     events: Parser<'a, StrInput<'a>>,
     anchors: HashMap<usize, Anchored>,
     copied: usize,
-    /// Where a text that does not end with a line end ends, in characters.
+    /// The end of a text without a final line end, in characters.
     cut: Option<usize>,
     form: Form,
-    /// Where the lists and maps that are being read begin.
+    /// The beginnings of the open lists and maps.
     open: Vec<Span>,
 }
 
@@ -99,11 +98,11 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// What is most likely not closed, where the parser goes no further: a quote, at which it then stops, or a bracket from a
-    /// line before.
+    /// The quote or bracket that is probably not closed. A quote is where the parser stopped. A bracket is open since an
+    /// earlier line.
     fn opener(&self, why: &str, stopped: Span) -> Option<(char, (usize, usize))> {
         let first = |at: Span| self.text.chars().nth(at.start.index());
-        // Other errors in quotes, as an escape that nobody knows, stand where they stand.
+        // Other errors in quotes, as an unknown escape, have their own place.
         let endless = ["indentation in quoted scalar", "end of stream", "document indicator"];
         if let Some(quote @ ('"' | '\'')) = first(stopped)
             && endless.iter().any(|part| why.contains(part))
@@ -148,7 +147,7 @@ impl<'a> Loader<'a> {
             Event::Alias(anchor) => return self.alias(anchor, at, depth),
             _ => return Err(Refused::new("the text ends inside of a value", at)),
         };
-        // Anchors are counted from 1.
+        // The parser counts anchors from 1.
         if anchor != 0 {
             self.keep(anchor, &value, at)?;
         }
@@ -167,7 +166,7 @@ impl<'a> Loader<'a> {
     }
 
     fn mapping(&mut self, depth: usize, start: Span) -> Result<Value, Refused> {
-        // Room for one: most maps of a large manifest are a name with its properties, and room that grows begins with three.
+        // Room for one key: most maps of a large manifest are a name with its properties. A map that grows begins with three.
         let mut map = Map::with_capacity(1);
         let mut merged = None;
         loop {
@@ -199,12 +198,12 @@ impl<'a> Loader<'a> {
         Ok(Value::Object(map))
     }
 
-    /// The key that `event` begins, in the map that begins at `start`.
+    /// Reads the key that `event` begins, in the map that begins at `start`.
     fn key(&mut self, event: Event<'a>, at: Span, depth: usize, start: Span) -> Result<String, Refused> {
         let no_text = |at| Refused::new("a key must be a text", at).hint("a value that begins with {{ must be in quotes");
         let key = match event {
             Event::Scalar(..) | Event::Alias(_) => self.node(event, at, depth)?,
-            // A template that is not in quotes: the map is what its author wrote there.
+            // A template without quotes: the outer map is the text of the author.
             Event::MappingStart(..) => return Err(no_text(start)),
             _ => return Err(no_text(at)),
         };
@@ -224,7 +223,7 @@ impl<'a> Loader<'a> {
 
     fn alias(&mut self, anchor: usize, at: Span, depth: usize) -> Result<Value, Refused> {
         let Some(known) = self.anchors.get(&anchor) else {
-            return Err(Refused::new("an alias can't stand inside of what it names", at));
+            return Err(Refused::new("an alias can't be inside of its own anchor", at));
         };
         if depth + known.height > MAX_DEPTH {
             return Err(too_deep(at));
@@ -237,14 +236,14 @@ impl<'a> Loader<'a> {
     fn copy(&mut self, weight: usize, at: Span) -> Result<(), Refused> {
         self.copied += weight;
         if self.copied > MAX_COPIED {
-            Err(Refused::new("its aliases stand for more than a document may hold", at))
+            Err(Refused::new("the aliases expand to more than a document may hold", at))
         } else {
             Ok(())
         }
     }
 }
 
-/// The weight of a value, and how many lists and maps deep it is.
+/// The weight of a value, and its depth of lists and maps.
 fn measure(value: &Value) -> (usize, usize) {
     let beside = |(weight, height): (usize, usize), value: &Value| {
         let (more, below) = measure(value);
@@ -273,7 +272,7 @@ fn enter(tag: Option<&Tag>, own: &str, depth: usize, at: Span) -> Result<(), Ref
     }
 }
 
-/// Adds what a map lacks. Of several maps, the earlier ones win.
+/// Adds the keys that a map lacks. Of several merged maps, an earlier map wins.
 fn merge(map: &mut Map<String, Value>, from: Value, at: Span) -> Result<(), Refused> {
     let list = match from {
         Value::Array(list) => list,
@@ -318,7 +317,7 @@ mod tests {
             ("y: {<<: 1}", "<< merges a map"),
             ("y: {<<: [1]}", "<< merges a map"),
             ("y: {<<: *x, <<: *x}", "twice"),
-            ("y: &y [*y]", "inside of what it names"),
+            ("y: &y [*y]", "inside of its own anchor"),
             ("y: *nosuch", "unknown anchor"),
         ] {
             let refused = read(&format!("{base}{text}")).unwrap_err();
@@ -363,7 +362,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// The writer is another crate: what it writes, in YAML or JSON, reads as what it was.
+        /// The writer is another crate. Its YAML and JSON must read as the same value.
         #[test]
         fn what_another_writes_reads_the_same(value in value()) {
             prop_assert_eq!(read(&super::super::to_string(&value)).unwrap(), value.clone());

@@ -1,10 +1,9 @@
-//! YAML in and out, with the place of everything that was read.
+//! YAML input and output, with the places of values.
 //!
-//! The only user of the YAML crates. Reading is one parse into [`serde_json::Value`]; a place is
-//! looked up in the text only when somebody asks, which is when something is wrong. `load.rs`
-//! reads, `lenient.rs` what it does not, `find.rs` looks up, `numbers.rs` knows how numbers
-//! were written, `remarks.rs` what comments say, `write.rs` writes. Neighbours:
-//! `manifest`, `data` and `facts` read with it, `cli` prints with it.
+//! The only user of the YAML crates. Reading is one parse into [`serde_json::Value`]. A second walk through the text finds
+//! a place, and only errors need places. `load.rs` reads, and `lenient.rs` is the fallback for refused texts. `find.rs`
+//! finds places, `numbers.rs` numbers as written, and `remarks.rs` comments. `write.rs` writes. Neighbours: `manifest`,
+//! `data` and `facts` read YAML, and `cli` prints YAML.
 
 mod find;
 mod lenient;
@@ -29,17 +28,16 @@ use numbers::Numbers;
 use scalar::Form;
 pub use write::to_string;
 
-/// The largest text that is read, in bytes: room for a manifest of 100 000 resources.
+/// The largest text, in bytes: room for a manifest of 100 000 resources.
 pub const MAX_BYTES: usize = 32 << 20;
 
-/// With more unclosed brackets than this a text that is refused is not looked at again: the time of the lenient
-/// parser grows with the square of the nesting.
+/// The most unclosed brackets of a text for the lenient parser: its time grows with the square of the nesting.
 const SUSPICIOUS_BRACKETS: usize = 512;
 
-/// An alias can lead to an alias; no honest document goes further.
+/// The longest chain of aliases that lead to aliases: ample for a written document.
 const MAX_ALIASES: usize = 16;
 
-/// One step of a path into a document.
+/// A step of a path into a document.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The value of this key.
@@ -63,34 +61,34 @@ impl From<usize> for Step {
 /// A comment in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// What it says, without its `#`, trimmed.
+    /// The text without the `#`, trimmed.
     pub text: String,
-    /// Where it stands.
+    /// The place of the `#`.
     pub place: Place,
-    /// The key that it stands above, or behind on its line: the keys that lead there from the section, and its place.
-    /// None where there is no such key, and inside of lists.
+    /// The key below the comment, or before the comment on its line: its path from the section, and its place. None for a
+    /// comment without a key, and inside of lists.
     pub key: Option<(Vec<String>, Place)>,
 }
 
-/// A YAML (or JSON) text, with what it says.
+/// A YAML (or JSON) document: the text and its value.
 #[derive(Debug, Clone)]
 pub struct Document {
     file: String,
     text: String,
     value: Value,
-    /// Made when the first number is asked for as it was written.
+    /// The numbers as written, read at the first use.
     numbers: OnceLock<Numbers>,
 }
 
 impl Document {
-    /// Reads one document; `file` is only named in errors. An empty document is null.
+    /// Parses one document. `file` is only the name in errors. An empty document is null.
     ///
-    /// `yes`, `no` and `0644` are texts; keys that are no texts become theirs; `<<` merges. A text that begins with a bracket
-    /// is JSON, where `1e6` is a number.
+    /// `yes`, `no` and `0644` are texts. A number or `true` as a key becomes a text. `<<` merges maps. A text that begins
+    /// with a bracket is JSON, where `1e6` is a number.
     ///
     /// # Errors
-    /// When the text is too large, is no YAML, nests too deep, repeats a key, or holds something
-    /// that data has no form for: a custom tag, a key that is a map.
+    /// Fails when the text is too large, is not YAML, is nested too deep or repeats a key. A custom tag fails too, and so
+    /// does a key that is a list or a map.
     pub fn parse(text: &str, file: &str) -> Result<Self, Diagnostic> {
         if text.len() > MAX_BYTES {
             let message = format!("{file} has {} bytes, at most {MAX_BYTES} are read", text.len());
@@ -103,7 +101,7 @@ impl Document {
             numbers: OnceLock::new(),
         };
         document.value = match load::load(&document.text) {
-            // The rule for indentation inside of quotes and brackets is one that the world does not keep.
+            // Many documents break the rule for indentation inside of quotes and brackets.
             Err(strict) if strict.syntax && !is_suspicious(&document.text) => {
                 lenient::load(&document.text).map_err(|refused| Refused { opener: strict.opener, ..refused })
             }
@@ -113,12 +111,12 @@ impl Document {
         Ok(document)
     }
 
-    /// A value that was not read from YAML: it has no places.
+    /// A document for a value from another source, without places.
     pub fn of(value: Value) -> Self {
         Self { file: String::new(), text: String::new(), value, numbers: OnceLock::new() }
     }
 
-    /// The first place, from this line on, where `needle` stands in the text.
+    /// The first place of `needle` in the text, from this line on.
     pub fn find_below(&self, line: usize, needle: &str) -> Option<Place> {
         let needle = needle.lines().next().filter(|needle| !needle.trim().is_empty())?;
         self.text.lines().zip(1..).skip(line.saturating_sub(1)).find_map(|(text, number)| {
@@ -127,8 +125,8 @@ impl Document {
         })
     }
 
-    /// Where something stands within a text, `within` bytes from its beginning, from this line on; the text may be written
-    /// with the escapes of either kind of quotes.
+    /// The place that is `within` bytes into the first occurrence of `text`, from this line on. The document may write the
+    /// text with the escapes of either kind of quotes.
     pub fn find_text(&self, line: usize, text: &str, within: usize) -> Option<Place> {
         let double = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
         let single = |text: &str| text.replace('\'', "\'\'");
@@ -141,12 +139,12 @@ impl Document {
         })
     }
 
-    /// What the document says.
+    /// The value of the document.
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// Takes what is at `path` out of what the document says, and leaves null there. The text, and so every place, stays.
+    /// Takes the value at `path`, and leaves null there. The text stays, and so do all places.
     pub fn take(&mut self, path: &[Step]) -> Option<Value> {
         let found = path.iter().try_fold(&mut self.value, |value, step| match step {
             Step::Key(key) => value.get_mut(key),
@@ -155,32 +153,32 @@ impl Document {
         found.map(Value::take)
     }
 
-    /// What the document says, without the text.
+    /// The value of the document, without the text.
     pub fn into_value(self) -> Value {
         self.value
     }
 
-    /// The text that it was read from.
+    /// The text of the document.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The name that was given for the text.
+    /// The name of the document, as passed to `parse`.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Where the value at `path` stands; what a merge brought in stands at its `<<`.
+    /// The place of the value at `path`; for a merged value, the place of its `<<`.
     pub fn place(&self, path: &[Step]) -> Option<Place> {
         self.find(path).map(|found| self.place_at(found.value))
     }
 
-    /// Where the key of the value at `path` stands; an element of a list stands for itself.
+    /// The place of the key of the value at `path`. An element of a list has its own place.
     pub fn key_place(&self, path: &[Step]) -> Option<Place> {
         self.find(path).map(|found| self.place_at(found.key.unwrap_or(found.value)))
     }
 
-    /// The number at `path` as it was written, without quotes: `1.10`, which as a number is 1.1.
+    /// The number at `path` as written, without quotes: `1.10`, which as a number is 1.1.
     pub fn number_text(&self, path: &[Step]) -> Option<String> {
         let numbers = self.numbers.get_or_init(|| Numbers::read(&self.text));
         if let Some(text) = numbers.written.get(path) {
@@ -194,7 +192,7 @@ impl Document {
     /// The comments in the section under this key of the root, in order.
     ///
     /// # Errors
-    /// When only the lenient parser reads the text: it does not tell where anything stands.
+    /// Fails when only the lenient parser reads the text: that parser gives no places.
     pub fn remarks(&self, section: &str) -> Result<Vec<Remark>, Diagnostic> {
         let found = remarks::read(&self.text, section).map_err(|refused| self.refused(refused))?;
         let place = |(line, column): (usize, usize)| self.place_of(line, column);
@@ -206,13 +204,14 @@ impl Document {
         Ok(found.into_iter().map(remark).collect())
     }
 
-    /// Whether any line has a `#` and, after it and blanks, this text. Quick, and without a parser: it may be in a value.
+    /// True when a line has a `#` with this text behind the `#` and blanks. Quick, without a parser: the `#` may be inside of
+    /// a value.
     pub fn may_remark(&self, start: &str) -> bool {
         self.text.contains(start)
             && self.text.lines().any(|line| line.split('#').skip(1).any(|rest| rest.trim_start().starts_with(start)))
     }
 
-    /// The scalar at `path`, aliases followed.
+    /// The scalar at `path`, with aliases resolved.
     fn scalar_text(&self, path: &[Step]) -> Option<String> {
         let mut found = self.find(path)?;
         for _ in 0..MAX_ALIASES {
@@ -237,8 +236,8 @@ impl Document {
             let (reached, _) = refused.at.unwrap_or((line, column));
             let message = format!("{} in line {reached}: the {opener} here is most likely not closed", refused.message);
             let hint = match opener {
-                '[' | '{' => "close the bracket; a text that begins with one stands in quotes",
-                _ => "close the quote; within single quotes a quote is written twice, within double ones behind a backslash",
+                '[' | '{' => "close the bracket; put a text that begins with a bracket in quotes",
+                _ => "close the quote; write a quote twice within single quotes, and behind a backslash within double quotes",
             };
             return Diagnostic::new(message).at(Some(self.place_of(line, column))).hint(hint);
         }
@@ -257,7 +256,7 @@ impl Document {
         self.find_from(None, path)
     }
 
-    /// What is at `path` from the node with `anchor`, else from the root.
+    /// The node at `path` from the node with `anchor`, else from the root.
     fn find_from(&self, mut anchor: Option<usize>, mut path: &[Step]) -> Option<Found> {
         for _ in 0..MAX_ALIASES {
             let mut search = Search { events: Parser::new_from_str(&self.text), key: None };
@@ -273,7 +272,7 @@ impl Document {
     }
 }
 
-/// A JSON text in which characters that are written as two halves, `\ud83d\ude00`, are written as one, which YAML knows.
+/// Joins the surrogate pairs of a JSON text, as `\ud83d\ude00`, into escapes that YAML knows.
 fn paired(text: &str) -> Cow<'_, str> {
     if Form::of(text) == Form::Yaml || !["\\ud", "\\uD"].iter().any(|half| text.contains(half)) {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! The numbers of a text as they were written.
+//! The numbers of a text, as written.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,8 +6,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use super::Step;
 
-/// The numbers of a text as they were written, and where aliases stand. One walk through the text finds all of
-/// them: a walk for each would cost the square of what a long manifest has.
+/// The numbers of a text as written, and the paths of aliases. A single walk through the text finds all numbers: a walk
+/// for each number would take quadratic time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Numbers {
     pub(super) written: HashMap<Vec<Step>, String>,
@@ -20,7 +20,7 @@ impl Numbers {
         let (mut path, mut open) = (Vec::new(), Vec::new());
         let mut events = Parser::new_from_str(text);
         while let Some(Ok((event, _))) = events.next_event() {
-            // Where in a map a key is due, a scalar is no value.
+            // A scalar in the place of a key is no value.
             match (open.last_mut(), &event) {
                 (Some(due @ Open::Key), Event::Scalar(..) | Event::Alias(_)) => {
                     let key = if let Event::Scalar(key, ..) = &event { key.clone().into_owned() } else { String::new() };
@@ -49,7 +49,7 @@ impl Numbers {
                     continue;
                 }
                 Event::SequenceEnd => {
-                    // The step to the element that did not come.
+                    // The step to an element behind the last one.
                     path.pop();
                     open.pop();
                 }
@@ -59,7 +59,7 @@ impl Numbers {
                 Event::Scalar(..) => {}
                 _ => continue,
             }
-            // A value is over: its step goes, and the next one is due.
+            // A value has ended: drop its step, and expect the next value.
             match open.last_mut() {
                 Some(Open::Index(index)) => *index += 1,
                 Some(due @ Open::Value) => *due = Open::Key,
@@ -71,7 +71,7 @@ impl Numbers {
     }
 }
 
-/// What is due next in a list or map that is open.
+/// The next expected part of an open list or map.
 enum Open {
     Index(usize),
     Key,

@@ -1,8 +1,8 @@
-//! The comments of a section, each with the key that it stands at: above it without a blank line between, or behind it
-//! on its line.
+//! The comments of a section, each with its key. A comment belongs to the key before the comment on its line. A
+//! comment on its own line belongs to the key below, unless a blank line comes between.
 //!
-//! The parser drops comments, so they are taken from the text itself; the events of the parser say which `#` are inside
-//! of values.
+//! The parser drops comments, so they come from the text itself. The events of the parser tell which `#` are inside of
+//! values.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use super::load::Refused;
 /// A comment, without its `#`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// What it says, trimmed.
+    /// The text, trimmed.
     pub(super) text: String,
-    /// Line and column of the `#`, from 1.
+    /// The line and the column of the `#`, both from 1.
     pub(super) at: (usize, usize),
-    /// The key that it stands at.
+    /// The key that the comment belongs to.
     pub(super) key: Option<Key>,
 }
 
-/// A key, by the keys that lead to it from the section.
+/// A key, by its path from the section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) path: Vec<String>,
-    /// Line and column, from 1.
+    /// The line and the column, both from 1.
     pub(super) at: (usize, usize),
 }
 
@@ -47,9 +47,9 @@ pub(super) fn read(text: &str, section: &str) -> Result<Vec<Found>, Refused> {
 /// A line of the section.
 struct Line {
     number: usize,
-    /// Column of its `#` from 1, and what follows.
+    /// The column of the `#` from 1, and the text behind the `#`.
     comment: Option<(usize, String)>,
-    /// Nothing stands before the comment.
+    /// True when the line has only the comment.
     alone: bool,
 }
 
@@ -70,7 +70,7 @@ impl Line {
     }
 }
 
-/// Gives comments their keys.
+/// Assigns comments to their keys.
 fn attach(lines: &[Line], keys: &BTreeMap<usize, Key>) -> Vec<Found> {
     let mut found = Vec::new();
     for (index, line) in lines.iter().enumerate() {
@@ -85,23 +85,23 @@ fn attach(lines: &[Line], keys: &BTreeMap<usize, Key>) -> Vec<Found> {
 /// A list or map that is open.
 enum Open {
     List,
-    /// True where a key is due.
+    /// A map; true when a key comes next.
     Map(bool),
 }
 
 /// A walk through the events of a text.
 struct Walk<'a> {
     section: &'a str,
-    /// The keys that lead here; none where no annotation can name it.
+    /// The keys that lead to the current node; none for a part that no annotation can name.
     path: Vec<Option<String>>,
     open: Vec<Open>,
-    /// First and last place (excluded) of every scalar, in characters.
+    /// The begin and the end (exclusive) of each scalar, in characters.
     values: BTreeMap<usize, usize>,
     /// The first key on each line.
     keys: BTreeMap<usize, Key>,
     /// The lines of the section.
     lines: std::ops::Range<usize>,
-    /// How far the text was counted, in characters and in bytes: events only go forward.
+    /// The position of the last count, in characters and in bytes: events only go forward.
     counted: (usize, usize),
 }
 
@@ -127,7 +127,7 @@ impl<'a> Walk<'a> {
 
     fn event(&mut self, event: &Event<'_>, span: Span, text: &str) {
         if let Event::Scalar(_, style, ..) = event {
-            // Of what is in quotes the parser gives no end, only where it went on after it.
+            // The parser gives no end of a quoted text, only the place where it went on.
             let end = match style {
                 ScalarStyle::SingleQuoted => quoted(self.from(text, span.start.index()), span.start.index(), '\''),
                 ScalarStyle::DoubleQuoted => quoted(self.from(text, span.start.index()), span.start.index(), '"'),
@@ -170,7 +170,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The text from a place on.
+    /// The text from a character on.
     fn from<'t>(&mut self, text: &'t str, index: usize) -> &'t str {
         let (characters, bytes) = self.counted;
         let rest = text.get(bytes..).unwrap_or_default();
@@ -208,13 +208,13 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Where what is in quotes at the beginning of a text ends, in characters from `start`.
+/// The end of the quoted text at the beginning of a text, in characters from `start`.
 fn quoted(text: &str, start: usize, quote: char) -> usize {
     let mut characters = text.chars().zip(start + 1..).skip(1).peekable();
     while let Some((character, end)) = characters.next() {
         match character {
             '\\' if quote == '"' => drop(characters.next()),
-            // Twice in single quotes is one that is meant.
+            // Within single quotes, two quotes mean one quote.
             '\'' if quote == '\'' && characters.peek().is_some_and(|(next, _)| *next == '\'') => drop(characters.next()),
             _ if character == quote => return end,
             _ => {}

@@ -1,4 +1,4 @@
-//! What a scalar is: text, number, true, false or nothing.
+//! The types of scalars: text, number, true, false or null.
 
 use std::borrow::Cow;
 
@@ -7,23 +7,23 @@ use serde_json::{Number, Value};
 
 use super::load::Refused;
 
-/// Which numbers a document writes.
+/// The notation of numbers in a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// `1e6` is a text, and so is what does not fit into 64 bits.
+    /// `1e6` is a text, and so is a number that does not fit into 64 bits.
     Yaml,
-    /// Both are floats.
+    /// `1e6` is a float, and so is a number that does not fit into 64 bits.
     Json,
 }
 
 impl Form {
-    /// That of a text: JSON begins with a bracket.
+    /// The notation of a text: JSON begins with a bracket.
     pub(super) fn of(text: &str) -> Self {
         if text.trim_start().starts_with(['{', '[']) { Self::Json } else { Self::Yaml }
     }
 }
 
-/// What a scalar is.
+/// The value of a scalar.
 pub(super) fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>, form: Form, at: Span) -> Result<Value, Refused> {
     match tag {
         None if style == ScalarStyle::Plain => Ok(plain(text, form)),
@@ -52,18 +52,18 @@ fn tagged(text: Cow<'_, str>, tag: &Tag, form: Form, at: Span) -> Result<Value, 
     }
 }
 
-/// A scalar without quotes, as the library reads it that other tools for these documents use: YAML 1.2, with `_` between
-/// digits. `yes`, `no` and `0644` are texts.
+/// The value of a scalar without quotes: YAML 1.2, with `_` between digits. The YAML library of other tools for these
+/// documents reads scalars so. `yes`, `no` and `0644` are texts.
 pub(super) fn plain(text: Cow<'_, str>, form: Form) -> Value {
     match &*text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "true" | "True" | "TRUE" => Value::Bool(true),
         "false" | "False" | "FALSE" => Value::Bool(false),
-        // Data holds no such numbers: what they print as stands for them.
+        // Data has no such numbers. Their text takes their place.
         ".inf" | ".Inf" | ".INF" => Value::from("+Inf"),
         "-.inf" | "-.Inf" | "-.INF" => Value::from("-Inf"),
         ".nan" | ".NaN" | ".NAN" => Value::from("NaN"),
-        // Nearly every text is told from a number by its first byte.
+        // The first byte rules out nearly every text that is no number.
         other if !other.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first)) => {
             Value::String(text.into_owned())
         }
@@ -74,7 +74,7 @@ pub(super) fn plain(text: Cow<'_, str>, form: Form) -> Value {
     }
 }
 
-/// The number that a text is.
+/// The number in a text; none for any other text.
 fn number(text: &str, form: Form) -> Option<Number> {
     let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (text.starts_with('-'), rest),
@@ -88,7 +88,7 @@ fn number(text: &str, form: Form) -> Option<Number> {
     let prefixed = prefixes.iter().find_map(|(prefix, radix)| Some((unsigned.strip_prefix(prefix)?, *radix)));
     let (digits, radix) = prefixed.unwrap_or((&unsigned, 10));
     if !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix)) {
-        // A zero in front makes it a text, as in the mode of a file.
+        // A leading zero makes a text, as in the mode of a file.
         if radix == 10 && digits.len() > 1 && digits.starts_with('0') {
             return None;
         }

@@ -116,7 +116,7 @@ fn bombs_end_at_once() {
     for text in cases {
         let started = Instant::now();
         refused(&text);
-        // No measurement: the square of these would take minutes.
+        // Not measured: a quadratic walk over these texts would take minutes.
         assert!(started.elapsed() < Duration::from_secs(60), "{}", text.get(..20).unwrap());
     }
 }
@@ -181,7 +181,7 @@ fn what_is_written_reads_the_same() {
     assert_eq!(parse(&to_string(&value)).value(), &value);
 }
 
-/// Texts of the kinds that manifests are made of, and of the kinds that parsers disagree about.
+/// Texts as manifests have them, and texts that parsers disagree about.
 fn texts() -> impl Strategy<Value = String> {
     let scalars = vec![
         "",

@@ -1,7 +1,7 @@
-//! Values as YAML.
+//! Writes values as YAML.
 //!
-//! The library that writes knows other numbers than those that are read here. Texts that would come back as numbers are put
-//! in quotes, and floats get the point by which they are known.
+//! The library that writes reads other numbers than `scalar.rs`. So texts that would read as numbers get quotes, and floats
+//! get the point that marks a float.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::scalar::{Form, plain};
 
 /// A value as YAML, with a line end.
 pub fn to_string(value: &Value) -> String {
-    // JSON is YAML too; writing to memory has no other way to fail than a bug in the writer.
+    // JSON is YAML too. A write to memory fails only by a bug in the writer.
     let written = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| format!("{value}\n"));
     if !is_special(value) {
         return written(value);
@@ -23,7 +23,7 @@ pub fn to_string(value: &Value) -> String {
     let mut parts = marked.split(&special.mark);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        // Each mark is followed by the number of what stands there, and by an x.
+        // Behind each mark come the index of the text, and an x.
         let (number, rest) = part.split_once('x').unwrap_or_default();
         out.push_str(number.parse().ok().and_then(|number: usize| special.found.get(number)).map_or("", String::as_str));
         out.push_str(rest);
@@ -31,7 +31,7 @@ pub fn to_string(value: &Value) -> String {
     out
 }
 
-/// Whether the library would write something in it that reads as something else.
+/// True when a part of a value would read back as another value.
 fn is_special(value: &Value) -> bool {
     match value {
         Value::String(text) => is_taken(text),
@@ -42,18 +42,18 @@ fn is_special(value: &Value) -> bool {
     }
 }
 
-/// True for a text that means something else without quotes.
+/// True for a text that reads as another value without quotes.
 fn is_taken(text: &str) -> bool {
     plain(Cow::Borrowed(text), Form::Yaml) != text
 }
 
-/// A float that has an exponent and no point, with one.
+/// Adds the point to a float with an exponent and no point; none for any other number.
 fn without_point(number: &str) -> Option<String> {
     let (digits, exponent) = number.split_once('e')?;
     (!digits.contains('.')).then(|| format!("{digits}.0e{exponent}"))
 }
 
-/// What is written by hand, each behind a mark that the library leaves as it is.
+/// The texts that the library would write wrong. A mark that the library writes unchanged takes their places.
 struct Special {
     mark: String,
     found: Vec<String>,

@@ -50,7 +50,7 @@ fn rules_are_checked_after_the_resource() {
 fn invalid_health_rules_are_reported_before_anything_runs() {
     for (from, to, messages) in [
         ("mode: \"0640\", c", "mod: \"0640\", c", &["unknown attribute \"mod\"", "did you mean \"mode\"?"][..]),
-        ("exit-status: 0, ", "", &["exit-status is missing", "hint: say what it is to be, as exit-status: 0"]),
+        ("exit-status: 0, ", "", &["exit-status is missing", "hint: add the wanted value, as exit-status: 0"]),
         ("stdout: {ge: 1}", "stdout: {match-regexp: (}", &["can't be read"]),
         ("                command:", "                commando:", &["unknown section \"commando\"", "did you mean \"command\"?"]),
         ("grep -c word {{ Data.conf }}", "grep {{ Data.conf ++ }}", &["resolving health_checks: expr compile error"]),

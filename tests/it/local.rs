@@ -381,7 +381,7 @@ fn hostile_manifests_are_refused_quickly() {
         ("bytes.yaml", "bytes.yaml is not UTF-8 text"),
         ("directory.yaml", "a directory needs a manifest.yaml"),
         ("deep.yaml", "deep.yaml:1:"),
-        ("bomb.yaml", "its aliases stand for more than a document may hold"),
+        ("bomb.yaml", "the aliases expand to more than a document may hold"),
         ("large.yaml", "is larger than"),
         ("nowhere.yaml", "hint: check the path"),
     ] {

@@ -6,17 +6,17 @@ use super::names::{Path, Root};
 
 /// The environment of an expression: roots and functions.
 pub(in crate::template) trait Env {
-    /// All values below a root.
+    /// The value of a root.
     fn root(&self, root: Root) -> &Json;
 
-    /// Notes that a path is looked up; an error forbids that.
+    /// Records the lookup of a path. An error forbids the lookup.
     fn looks_up(&self, _: &Path) -> Result<(), String> {
         Ok(())
     }
 
-    /// Notes that all roots are looked at.
+    /// Records that an expression reads all roots (`$env`).
     fn looks_at_all(&self) {}
 
-    /// Calls a function of [`super::names::Names::functions`], with the number of templates around.
+    /// Calls a function of [`super::names::Names::functions`]. `depth` is the number of enclosing templates.
     fn call(&self, name: &str, args: &[Json], depth: usize) -> Result<Json, String>;
 }

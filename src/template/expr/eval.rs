@@ -1,4 +1,4 @@
-//! Evaluates expressions that `parse` has read.
+//! The evaluation of parsed expressions.
 
 use std::cell::{Cell, OnceCell, RefCell};
 
@@ -19,11 +19,11 @@ pub(super) struct Evaluation<'e> {
     env: &'e dyn Env,
     budget: &'e EvaluationBudget,
     paths: &'e [Path],
-    /// Values of the paths, each looked up at most once.
+    /// The values of the paths; the evaluation resolves each path at most once.
     found: Vec<OnceCell<Value>>,
     /// Paths without a value, as written.
     missing: RefCell<Vec<String>>,
-    /// Levels of templates around.
+    /// The number of enclosing templates.
     depth: usize,
     steps: Cell<u32>,
 }
@@ -58,7 +58,7 @@ impl<'e> Evaluation<'e> {
 
     /// Evaluates a node.
     ///
-    /// The budget is charged for each part as it is made, and at the end for the result alone.
+    /// The budget pays for each part when the part is made. At the end, the budget holds the result alone.
     fn eval(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<Value, String> {
         self.steps.set(self.steps.get() + 1);
         if self.steps.get() > MAX_STEPS {
@@ -133,7 +133,7 @@ impl<'e> Evaluation<'e> {
         nodes.iter().map(|node| self.eval(node, frame)).collect()
     }
 
-    /// The value of a path, by its number.
+    /// The value of a path, by its index.
     fn path(&self, index: usize) -> Result<Value, String> {
         let (Some(path), Some(found)) = (self.paths.get(index), self.found.get(index)) else { return Ok(Value::Nil) };
         if let Some(known) = found.get() {
@@ -167,7 +167,7 @@ impl<'e> Evaluation<'e> {
         self.env.call(name, &args, self.depth).map(|value| Value::from(&value))
     }
 
-    /// The elements that a predicate tests. A text has bytes.
+    /// The elements of a list, or the bytes of a text.
     fn elements(&self, list: Value) -> Result<Vec<Value>, String> {
         match list {
             Value::Array(items) => Ok(items),
@@ -176,7 +176,7 @@ impl<'e> Evaluation<'e> {
                 self.charge(bytes.len().saturating_mul(VALUE_WEIGHT))?;
                 Ok(bytes.iter().map(|byte| Value::Integer((*byte).into())).collect())
             }
-            other => Err(format!("a predicate wants a list, this is {}", other.kind())),
+            other => Err(format!("a predicate requires a list, got {}", other.kind())),
         }
     }
 
@@ -188,7 +188,7 @@ impl<'e> Evaluation<'e> {
                 other => return Err(format!("a key of a map is a text, not {}", other.kind())),
             };
             let value = self.eval(value, frame)?;
-            // Of two equal keys the first one counts.
+            // Of two equal keys, the first one counts.
             map.entry(key).or_insert(value);
         }
         Ok(Value::Map(map))
@@ -196,12 +196,12 @@ impl<'e> Evaluation<'e> {
 
     fn truth(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<bool, String> {
         let value = self.eval(node, frame)?;
-        value.as_bool().ok_or_else(|| format!("expected true or false, this is {}", value.kind()))
+        value.as_bool().ok_or_else(|| format!("expected true or false, got {}", value.kind()))
     }
 
     fn binary(&self, op: Op, a: &Node, b: &Node, frame: Option<&Frame<'_>>) -> Result<Value, String> {
         match op {
-            // Where the left side decides nothing, the right side is the result, of any type.
+            // When the left side does not decide, the right side is the result, of any type.
             Op::Or | Op::And => match self.truth(a, frame)? {
                 decided if decided == (op == Op::Or) => Ok(Value::Bool(decided)),
                 _ => self.eval(b, frame),
@@ -236,7 +236,7 @@ fn pointed(pointer: Pointer, frame: Option<&Frame<'_>>, budget: &EvaluationBudge
             (Bound::Local(..), _) => here = frame.outer,
         }
     }
-    Err("# is only there in predicates".to_owned())
+    Err("# is only available in predicates".to_owned())
 }
 
 fn signed(negative: bool, value: Value) -> Result<Value, String> {

@@ -1,8 +1,8 @@
-//! Keys that an expression asks the data for, and that are not in it.
+//! Keys that an expression reads and the data lacks.
 //!
-//! Data is known before anything runs. A key that is not there is reported when nothing in the expression allows for that:
-//! `??`, `?.`, a comparison with nil, a look at the map for the key. Where a condition decides whether the key is asked
-//! for, it is reported only when there is another with nearly its name.
+//! The data is known before anything runs. `find` reports a missing key unless the expression allows for a missing key.
+//! The expression allows that by `??`, `?.`, a comparison with nil, or a test for the key. A key behind a condition may
+//! never be read. `find` reports such a key only when the data has a key with nearly the same name.
 
 use std::collections::HashSet;
 
@@ -14,27 +14,27 @@ use super::value::Value;
 use crate::diag::did_you_mean;
 use crate::template::lookup;
 
-/// A key that is not in the data.
+/// A key that the data lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// The key.
     pub key: String,
-    /// The path that leads to it, as it was written.
+    /// The path to the key, as written.
     pub path: String,
-    /// What the key may have been meant to be.
+    /// The known key with nearly the same name.
     pub near: Option<String>,
-    /// The keys that there are beside it.
+    /// The keys of the same map.
     pub known: Vec<String>,
-    /// Where it stands in the expression, in bytes.
+    /// The offset in the expression, in bytes.
     pub offset: usize,
 }
 
-/// How a part of an expression is reached.
+/// The conditions under which a part of an expression runs.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Whenever the expression runs.
+    /// The part runs whenever the expression runs.
     certain: bool,
-    /// Nothing is a fine value here.
+    /// The expression allows for a missing value here.
     guarded: bool,
 }
 
@@ -50,7 +50,7 @@ struct Search<'c> {
     paths: &'c [Path],
     data: &'c Json,
     found: Vec<Missing>,
-    /// Keys that the expression knows may be missing.
+    /// Keys for which the expression allows for a missing value.
     allowed: HashSet<String>,
 }
 
@@ -64,7 +64,7 @@ impl Search<'_> {
         let guarded = Way { guarded: true, ..way };
         let perhaps = Way { certain: false, ..way };
         match node {
-            // A text may be the key that is looked for: `'tls' in Data`.
+            // The text may be a key that the expression tests for: `'tls' in Data`.
             Node::Value(Value::String(text)) => drop(self.allowed.insert(text.clone())),
             Node::Path(index) => self.path(*index, way),
             Node::Binary(Op::Coalesce, left, right) => {
@@ -133,7 +133,7 @@ impl Search<'_> {
         self.note(keys, way.certain, shown, *offset);
     }
 
-    /// Notes the first key of a path that is not there.
+    /// Records the first key of a path that the data lacks.
     fn note<'k>(&mut self, keys: impl Iterator<Item = Option<&'k str>>, certain: bool, path: &str, offset: usize) {
         let mut here = self.data;
         for key in keys {
@@ -181,7 +181,7 @@ mod tests {
             ("Data.port > 1 ? Data.prot : 2", "prot at 16, port?"),
             ("map(Data.list, Data.prot + #)", "prot at 15, port?"),
             ("let x = Data.port; Data.prot + x", "prot at 19, port?"),
-            // Nothing is wrong with these.
+            // Expressions without a missing key.
             ("Data.port", ""),
             ("Data.tls.cert", ""),
             ("Data.nothing", ""),

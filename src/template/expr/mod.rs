@@ -1,7 +1,8 @@
 //! Expressions in the Expr language: compiled once, evaluated over facts, data and environment.
 //!
-//! `parse` reads into the tree of `node`, `eval` evaluates, `resolve` walks paths. `operators`, `predicates` and `functions` compute; `value` has the
-//! one type of values, `weigh` their weights. `names` knows the names in scope, `missing` finds keys that the data lacks.
+//! `parse` reads an expression into the tree of `node`. `eval` evaluates the tree, and `resolve` walks paths. `operators`,
+//! `predicates` and `functions` compute. `value` has the one type of values, and `weigh` estimates their memory. `names` has
+//! the names in scope, and `missing` finds keys that the data lacks.
 
 mod env;
 mod eval;
@@ -65,7 +66,7 @@ impl Compiled {
         missing::find(&self.node, &self.paths, data)
     }
 
-    /// True where a value of a path passes a test. Facts are left out.
+    /// True when the value of a path outside of the facts passes a test.
     pub(super) fn sees(&self, env: &dyn Env, test: &dyn Fn(&Json) -> bool) -> bool {
         let seen = |path: &&Path| {
             let steps = &mut path.steps.iter();
@@ -131,12 +132,12 @@ impl Outcome {
         }
     }
 
-    /// The result, where it is true or false.
+    /// The result, when it is true or false.
     pub(super) fn truth(&self) -> Option<bool> {
         self.value.as_bool()
     }
 
-    /// Says why an expression has no value.
+    /// The error message for an expression without a value.
     pub(super) fn why_nothing(missing: &[String]) -> String {
         match missing.first() {
             Some(path) => format!("missing key '{path}' in environment"),

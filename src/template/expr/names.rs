@@ -1,31 +1,31 @@
-//! The names that an expression may use, and the paths it goes.
+//! The names in the scope of an expression, and the paths into its roots.
 
 use super::functions;
 use super::node::{PREDICATE_FUNCTIONS, PredicateFunction};
 use crate::diag::did_you_mean;
 use crate::template::remote::PROMETHEUS;
 
-/// Functions that are not there in every scope.
+/// Functions that some scopes lack.
 const UNAVAILABLE: &[&str] = &["kvGet", "registrations", "secret"];
 
-/// A path into what an expression sees: `Data.a?.b["c"][0]`.
+/// A path into a root: `Data.a?.b["c"][0]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::template) struct Path {
     pub(in crate::template) root: Root,
     pub(in crate::template) steps: Vec<Step>,
-    /// As it was written, for errors.
+    /// The path as written, for errors.
     pub(in crate::template) shown: String,
-    /// Where it stands first, in bytes.
+    /// The offset of its first occurrence, in bytes.
     pub(in crate::template) offset: usize,
 }
 
-/// Where a path begins.
+/// The value at the beginning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::template) enum Root {
     Facts,
     Data,
     Environ,
-    /// The one value that an expression is about.
+    /// The value that a validation tests.
     Value,
 }
 
@@ -33,30 +33,30 @@ pub(in crate::template) enum Root {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::template) struct Step {
     pub(in crate::template) to: Member,
-    /// Written `?.`: nothing below nothing is nothing.
+    /// Written `?.`: a step into nil gives nil.
     pub(in crate::template) optional: bool,
 }
 
-/// What a step leads to.
+/// The key or index of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::template) enum Member {
     Key(String),
-    /// From the end when below zero.
+    /// An index below zero counts from the end.
     Index(i64),
 }
 
-/// What names an expression may use.
+/// The names that an expression may use.
 pub(in crate::template) struct Names<'a> {
     /// The functions besides those of the language.
     pub(in crate::template) functions: &'a [&'static str],
-    /// Only `Facts` is there.
+    /// The scope has no root but `Facts`.
     pub(in crate::template) restricted: bool,
-    /// Only `value` is there.
+    /// The scope has no root but `value`.
     pub(in crate::template) subject: bool,
 }
 
 impl Names<'_> {
-    /// Where a path that begins with this name begins.
+    /// The root of this name.
     pub(super) fn root(&self, name: &str) -> Result<Root, String> {
         match name {
             "value" | "Value" if self.subject => Ok(Root::Value),
@@ -69,7 +69,7 @@ impl Names<'_> {
         }
     }
 
-    /// Whether a name means something already.
+    /// True when the name is in use: a root, or a function.
     pub(super) fn is_taken(&self, name: &str) -> bool {
         self.root(name).is_ok()
             || functions::is_builtin(name)
@@ -77,7 +77,7 @@ impl Names<'_> {
             || self.functions.contains(&name)
     }
 
-    /// Whether a function of this name can be called.
+    /// Checks that the scope has a function of this name.
     pub(super) fn function(&self, name: &str) -> Result<(), String> {
         if UNAVAILABLE.contains(&name) && !self.functions.contains(&name) {
             return Err(format!("the function {name} is not available"));

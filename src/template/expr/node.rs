@@ -7,19 +7,19 @@ use crate::template::regexes::Pattern;
 #[derive(Debug)]
 pub(super) enum Node {
     Value(Value),
-    /// The number of a path.
+    /// The index of a path in the compiled expression.
     Path(usize),
     /// `$env`
     Roots,
-    /// Declared with `let`.
+    /// A variable, declared with `let`.
     Local(String),
     /// `#`, `#index` and `#acc`
     Pointer(Pointer),
     Not(Box<Self>),
-    /// With its sign changed, or kept.
+    /// A sign before an operand; true for minus.
     Signed(bool, Box<Self>),
     Binary(Op, Box<Self>, Box<Self>),
-    /// `text matches "^a"`, with a pattern that is known.
+    /// `text matches "^a"`, with a literal pattern.
     Matches(Box<Self>, Pattern),
     Choice(Box<Self>, Box<Self>, Box<Self>),
     List(Vec<Self>),
@@ -27,7 +27,7 @@ pub(super) enum Node {
     Member {
         of: Box<Self>,
         key: Box<Self>,
-        /// Nothing below nothing is nothing.
+        /// A member of nil is nil.
         optional: bool,
     },
     Slice {
@@ -44,7 +44,7 @@ pub(super) enum Node {
     Call {
         name: String,
         args: Vec<Self>,
-        /// Where it begins, in bytes.
+        /// The offset of the call, in bytes.
         offset: usize,
     },
     PredicateCall {
@@ -54,12 +54,12 @@ pub(super) enum Node {
         rest: Option<Box<Self>>,
     },
     Let(String, Box<Self>, Box<Self>),
-    /// The last one counts.
+    /// Expressions of which the last one is the value.
     Sequence(Vec<Self>),
 }
 
 impl Node {
-    /// The parts that it consists of.
+    /// The direct parts of the node.
     pub(super) fn parts(&self) -> Vec<&Self> {
         match self {
             Self::Value(_) | Self::Path(_) | Self::Roots | Self::Local(_) | Self::Pointer(_) => Vec::new(),
@@ -78,7 +78,7 @@ impl Node {
     }
 }
 
-/// What a predicate may point at.
+/// A value that a predicate can refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pointer {
     Item,
@@ -112,7 +112,7 @@ pub(super) enum Op {
     Coalesce,
 }
 
-/// An operator by its sign or word, with how tight it binds.
+/// The operators by sign or word, with their precedence. A higher number binds tighter.
 pub(super) const OPERATORS: &[(&str, Op, u32)] = &[
     ("or", Op::Or, 10),
     ("||", Op::Or, 10),
@@ -139,8 +139,9 @@ pub(super) const OPERATORS: &[(&str, Op, u32)] = &[
     ("^", Op::Power, 100),
     ("??", Op::Coalesce, 500),
 ];
-/// How tight `not` and `!` bind, and how tight signs do.
+/// The precedence of `not` and `!`.
 pub(super) const NOT: u32 = 50;
+/// The precedence of a sign before an operand.
 pub(super) const SIGN: u32 = 90;
 
 pub(super) fn is_order(op: Op) -> bool {
@@ -191,7 +192,7 @@ impl PredicateFunction {
         PREDICATE_FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
     }
 
-    /// True where elements without a predicate are tested themselves.
+    /// True when the function takes the elements themselves if the call has no predicate.
     pub(super) fn works_alone(self) -> bool {
         matches!(self, Self::Count | Self::Sum)
     }

@@ -1,4 +1,4 @@
-//! What operators do with values, as the Expr language has it.
+//! Operators between values, as the Expr language defines them.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::model::{BudgetError, EvaluationBudget};
 use crate::template::regexes::Pattern;
 use crate::template::remote::go_field;
 
-/// The longest range.
+/// The most elements of a range.
 const MAX_RANGE: i64 = 1_000_000;
 
 /// The sign or word of an operator.
@@ -44,11 +44,11 @@ fn invalid(op: Op, a: &Value, b: &Value) -> String {
     format!("invalid operation: {} {} {}", a.kind(), sign(op), b.kind())
 }
 
-/// What an operator makes of two values.
+/// Applies an operator to two values.
 pub(super) fn binary(op: Op, a: &Value, b: &Value, budget: &EvaluationBudget) -> Result<Value, String> {
     let pay = |result: Result<(), BudgetError>| result.map_err(|spent| spent.to_string());
     match op {
-        // What a list holds is compared with each other one at most once, with what is sought once for each.
+        // A comparison visits each part of both values at most once.
         Op::Equal | Op::NotEqual | Op::In => pay(budget.work(weigh::of(a).saturating_add(weigh::of(b))))?,
         Op::Contains | Op::StartsWith | Op::EndsWith => pay(budget.work(weigh::of(a)))?,
         Op::Add => pay(budget.charge(weigh::of(a).saturating_add(weigh::of(b))))?,
@@ -128,7 +128,7 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Whether two values are equal and their numbers of one kind, as everything within maps is compared.
+/// True when two values are equal and their numbers have the same type. Values within maps are compared so.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
@@ -176,11 +176,11 @@ fn range(a: &Value, b: &Value, budget: &EvaluationBudget) -> Result<Value, Strin
             budget.charge(length.saturating_mul(VALUE_WEIGHT)).map_err(|spent| spent.to_string())?;
             Ok(Value::Array((from..=to).map(Value::Integer).collect()))
         }
-        _ => Err("a range goes from one whole number to another".to_owned()),
+        _ => Err("the ends of a range must be whole numbers".to_owned()),
     }
 }
 
-/// What a key or an index leads to.
+/// The member of a value under a key or an index.
 pub(super) fn member(of: &Value, key: &Value) -> Result<Value, String> {
     let place = |length: usize| {
         let at = key.to_integer().ok_or_else(|| format!("cannot fetch {} from {}", shown(key), of.kind()))?;
@@ -189,7 +189,7 @@ pub(super) fn member(of: &Value, key: &Value) -> Result<Value, String> {
     };
     match (of, key) {
         (Value::Array(items), _) => Ok(items.get(place(items.len())?).cloned().unwrap_or(Value::Nil)),
-        // A text is bytes there.
+        // Expr indexes the bytes of a text.
         (Value::String(_) | Value::Bytes(_), Value::Integer(_) | Value::Float(_)) => {
             let bytes = of.as_bytes().unwrap_or_default();
             Ok(bytes.get(place(bytes.len())?).map_or(Value::Nil, |byte| Value::Integer((*byte).into())))
@@ -210,7 +210,7 @@ fn shown(key: &Value) -> String {
     key.as_str().map_or_else(|| key.to_string(), str::to_owned)
 }
 
-/// A part of a list or a text; what is beyond the end is left out.
+/// A part of a list or a text. Places beyond the end are cut to the end.
 pub(super) fn slice(of: &Value, from: Option<&Value>, to: Option<&Value>) -> Result<Value, String> {
     let length = match of {
         Value::Array(items) => items.len(),

@@ -1,11 +1,11 @@
-//! The functions that take a predicate, as `filter(list, # > 2)`.
+//! Functions that take a predicate, as `filter(list, # > 2)`.
 
 use super::node::{Op, PredicateFunction};
 use super::value::Value;
 use super::{operators, weigh};
 use crate::model::EvaluationBudget;
 
-/// Evaluates a predicate for an element, by its index, with the accumulator of `reduce`.
+/// A predicate: takes the index, the element, and the accumulator of `reduce`.
 type Predicate<'p> = &'p dyn Fn(usize, Value, Value) -> Result<Value, String>;
 
 /// Calls a function that takes a predicate. `rest` is the order of `sortBy`, or the first accumulator of `reduce`.
@@ -100,7 +100,7 @@ fn group(
     for (index, item) in list.iter().enumerate() {
         let key = key(index, item)?;
         let item = weigh::copy(item, budget)?;
-        // The key is compared with those of all groups.
+        // The search compares the key with the key of each group.
         budget.work(weigh::of(&key).saturating_mul(1 + groups.len())).map_err(|spent| spent.to_string())?;
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, items)) => items.push(item),
@@ -130,7 +130,7 @@ fn reduce(list: Vec<Value>, start: Option<Value>, budget: &EvaluationBudget, pre
         Some(start) => start,
         None => items.next().map(|(_, item)| item).ok_or("reduce of an empty list with no initial value")?,
     };
-    // Before each step only the list and the accumulator are in memory.
+    // Before each step, only the list and the accumulator are in memory.
     let taken = budget.mark();
     for (index, item) in items {
         accumulator = predicate(index, item, accumulator)?;

@@ -1,4 +1,4 @@
-//! Resolves paths in facts, data and environment.
+//! The resolution of paths in facts, data and environment.
 
 use serde_json::{Map, Value as Json};
 
@@ -8,7 +8,7 @@ use super::value::Value;
 use crate::model::EvaluationBudget;
 use crate::template::weight;
 
-/// The value of a path; nil where the last step finds none.
+/// The value of a path; nil when the last key does not exist.
 pub(super) fn value(path: &Path, root: &Json, budget: &EvaluationBudget) -> Result<Value, String> {
     let mut found = Some(root);
     for (index, step) in path.steps.iter().enumerate() {
@@ -28,7 +28,7 @@ pub(super) fn value(path: &Path, root: &Json, budget: &EvaluationBudget) -> Resu
                 let length = items.len();
                 Some(item.ok_or_else(|| format!("index out of range: {at} ({} has {length} elements)", shown(path, index)))?)
             }
-            // A text is bytes there.
+            // Expr indexes the bytes of a text.
             (Json::String(text), Member::Index(at)) => {
                 return operators::member(&Value::from(text.as_str()), &Value::Integer(*at));
             }
@@ -36,7 +36,7 @@ pub(super) fn value(path: &Path, root: &Json, budget: &EvaluationBudget) -> Resu
         };
     }
     match (found, path.root) {
-        // As in a shell: a variable that is not set is empty.
+        // As in a shell, a variable that is not set is empty.
         (None, Root::Environ) => Ok(Value::from("")),
         (found, _) => {
             found.map(|found| weight::charge(found, budget)).transpose().map_err(|spent| spent.to_string())?;
@@ -50,7 +50,7 @@ fn by_old_name<'a>(root: Root, map: &'a Map<String, Json>, key: &str) -> Option<
     map.iter().find(|(name, _)| root == Root::Facts && is_old_name(key, name)).map(|(_, value)| value)
 }
 
-/// True where a key is the field name that the Go system gives a fact.
+/// True when a key is the field name that the Go system gives a fact.
 pub(in super::super) fn is_old_name(key: &str, name: &str) -> bool {
     key.starts_with(|c: char| c.is_ascii_uppercase()) && name.eq_ignore_ascii_case(key)
 }
@@ -62,7 +62,7 @@ fn member(member: &Member) -> String {
     }
 }
 
-/// The first steps of a path, in one spelling.
+/// The first steps of a path, joined by dots.
 fn shown(path: &Path, steps: usize) -> String {
     let steps = path.steps.iter().take(steps).map(|step| member(&step.to));
     std::iter::once(format!("{:?}", path.root)).chain(steps).collect::<Vec<_>>().join(".")

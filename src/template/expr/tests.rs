@@ -1,4 +1,4 @@
-//! The language against a table of expressions, `cases.tsv`; and where errors are.
+//! A table test of the language, `cases.tsv`, and the places of errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn what_cannot_be_is_refused_with_its_place() {
         ("..3", "0: unexpected '..3'"),
         ("1..2..", "6: unexpected end"),
         ("Data.a ?? 1 + 2", "12: + and ?? can't be mixed: put one of them into parentheses"),
-        ("map([1])", "0: map wants a list and a predicate, as map(list, # > 1)"),
+        ("map([1])", "0: map requires a list and a predicate, as map(list, # > 1)"),
         ("# > 1", "0: unexpected '#': only predicates have it"),
         ("map([1], #nope)", "9: unknown pointer #nope, there are #, #index and #acc"),
         ("'a' matches '('", "15: the regular expression can't be read: unclosed group"),

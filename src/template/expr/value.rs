@@ -24,12 +24,12 @@ pub(in crate::template) enum Value {
     /// A map with keys of any type, from `groupBy` and `fromPairs`.
     KeyedMap(Vec<(Self, Self)>),
     Time(Box<Time>),
-    /// In nanoseconds.
+    /// A duration in nanoseconds.
     Duration(i64),
     Location(Box<Location>),
-    /// From 1.
+    /// A month, from 1.
     Month(i8),
-    /// From Sunday as 0.
+    /// A weekday, from Sunday as 0.
     Weekday(i8),
 }
 
@@ -58,7 +58,7 @@ impl Value {
     /// A number as a float.
     pub(super) fn to_float(&self) -> Option<f64> {
         match self {
-            // As a conversion in Go: the nearest float.
+            // The nearest float, as Go converts.
             #[expect(clippy::cast_precision_loss, reason = "numbers beyond 2^53 are rounded in Go too")]
             Self::Integer(value) => Some(*value as f64),
             Self::Float(value) => Some(*value),
@@ -70,7 +70,7 @@ impl Value {
     pub(super) fn to_integer(&self) -> Option<i64> {
         match self {
             Self::Integer(value) => Some(*value),
-            // Beyond the limits of an integer, as on the machines that Go runs on.
+            // Go on amd64 gives the smallest integer for a float beyond the limits.
             Self::Float(value) if !(-9.3e18..9.3e18).contains(value) => Some(i64::MIN),
             #[expect(clippy::cast_possible_truncation, reason = "the fraction is dropped on purpose")]
             Self::Float(value) => Some(*value as i64),
@@ -78,7 +78,7 @@ impl Value {
         }
     }
 
-    /// The order of two values of comparable types.
+    /// The order of two values; none when their types have no order.
     pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Integer(a), Self::Integer(b)) | (Self::Duration(a), Self::Duration(b)) => Some(a.cmp(b)),
@@ -88,7 +88,7 @@ impl Value {
         }
     }
 
-    /// The name of the type in error messages.
+    /// The name of the type, for errors.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Nil => "<nil>",
@@ -103,7 +103,7 @@ impl Value {
         }
     }
 
-    /// Converts to JSON. Times and their like become texts, bytes a list of numbers.
+    /// Converts to JSON. Times, durations and zones become texts; bytes become a list of numbers.
     pub(super) fn into_json(self) -> Json {
         match self {
             Self::Nil => Json::Null,

@@ -1,13 +1,13 @@
-//! Weights of values, and of what functions make of them.
+//! Weights of values and of function results: estimates of their memory, in bytes.
 
 use super::value::Value;
 use crate::model::budget::VALUE_WEIGHT;
 use crate::model::{BudgetError, EvaluationBudget};
 
-/// The deepest nesting of lists and maps. Data and facts have less.
+/// The deepest nesting of lists and maps. Data and facts are nested less.
 pub(super) const MAX_DEPTH: usize = 160;
 
-/// About how much memory a value takes; more than there is for one that is nested too deep, which nothing may walk.
+/// The approximate memory of a value, in bytes. A value that is nested too deep has `usize::MAX`.
 pub(super) fn of(item: &Value) -> usize {
     at(item, 0)
 }
@@ -32,18 +32,18 @@ fn sum(weights: impl Iterator<Item = usize>) -> usize {
     weights.fold(0, usize::saturating_add)
 }
 
-/// A copy of a value, paid for.
+/// Copies a value, and charges the budget.
 pub(super) fn copy(item: &Value, budget: &EvaluationBudget) -> Result<Value, String> {
     budget.charge(of(item)).map_err(|spent: BudgetError| spent.to_string())?;
     Ok(item.clone())
 }
 
-/// The most memory that a call may take beside its arguments.
+/// The most memory that the result of a call can take, in bytes.
 pub(super) fn made(name: &str, args: &[Value]) -> usize {
     let given = sum(args.iter().map(of));
     let text = |at: usize| args.get(at).and_then(Value::as_str).map_or(0, str::len);
     match (name, args) {
-        // The result is a number, a truth or a part that is there.
+        // The result is a number, true or false, or a name.
         ("len" | "abs" | "ceil" | "floor" | "round" | "hasPrefix" | "hasSuffix" | "indexOf" | "lastIndexOf" | "type", _) => 0,
         ("repeat", [_, times, ..]) => {
             text(0).saturating_mul(times.to_integer().and_then(|times| usize::try_from(times).ok()).unwrap_or(0))
@@ -56,17 +56,17 @@ pub(super) fn made(name: &str, args: &[Value]) -> usize {
             text(0).saturating_add(places.saturating_mul(text(2)))
         }
         ("join", [Value::Array(items), ..]) => given.saturating_add(items.len().saturating_mul(text(1))),
-        // Every part becomes a value.
+        // Each part becomes a value.
         ("split" | "splitAfter", _) => text(0).saturating_add((text(0) + 1).saturating_mul(VALUE_WEIGHT)),
         ("fromJSON", _) => text(0).saturating_mul(VALUE_WEIGHT / 2),
-        // Each line is indented by its depth, and a character takes up to six.
+        // Each line is indented by its depth, and an escaped character takes up to six bytes.
         ("toJSON" | "string", _) => args.iter().map(|item| written(item, 0)).fold(0, usize::saturating_add),
         ("toBase64" | "upper" | "lower", _) => given.saturating_mul(3),
         _ => given.saturating_mul(2),
     }
 }
 
-/// The most bytes of a value as JSON in lines, at a depth.
+/// The most bytes of a value as indented JSON, at a depth.
 fn written(item: &Value, depth: usize) -> usize {
     let line = 8 + 2 * depth;
     let below = |item: &Value| written(item, depth + 1);

@@ -1,9 +1,9 @@
 //! Durations in Go's notation: `1h30m`, `-1.5s`, `300ms`.
 
-/// Nanoseconds of a second.
+/// A second, in nanoseconds.
 pub(in super::super) const SECOND: i64 = 1_000_000_000;
 
-/// The units of a duration, in nanoseconds. A unit that begins with another one comes first.
+/// The units of a duration, in nanoseconds. A longer unit comes before its prefix.
 const UNITS: &[(&str, i64)] = &[
     ("ns", 1),
     ("us", 1_000),
@@ -15,7 +15,7 @@ const UNITS: &[(&str, i64)] = &[
     ("h", 3600 * SECOND),
 ];
 
-/// Reads a duration, in nanoseconds, as Go's `time.ParseDuration` does.
+/// Parses a duration as Go's `time.ParseDuration` does. Returns nanoseconds.
 pub(in super::super) fn parse_duration(text: &str) -> Result<i64, String> {
     let invalid = || format!("invalid duration \"{text}\", expected one like 1h30m or -1.5s");
     let (negative, digits) = match text.strip_prefix('-') {
@@ -35,21 +35,21 @@ pub(in super::super) fn parse_duration(text: &str) -> Result<i64, String> {
     i64::try_from(if negative { -total } else { total }).map_err(|_| invalid())
 }
 
-/// A number of units, in nanoseconds; less than a nanosecond is dropped.
+/// Converts a number of units to nanoseconds. A fraction of a nanosecond is dropped.
 fn part(number: &str, unit: i64) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Digits beyond these add less than a nanosecond.
+    // Further digits add less than a nanosecond.
     let fraction = fraction.get(..fraction.len().min(18))?;
     let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
     let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
     whole.checked_mul(unit.into())?.checked_add(fraction * i128::from(unit) / scale)
 }
 
-/// Writes a duration of nanoseconds as Go's `Duration.String` does.
+/// Formats a duration of nanoseconds as Go's `Duration.String` does.
 pub(in super::super) fn format_duration(nanoseconds: i64) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let all = nanoseconds.unsigned_abs();

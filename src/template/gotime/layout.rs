@@ -15,7 +15,7 @@ const STRING: &str = "2006-01-02 15:04:05.999999999 -0700 MST";
 const MONTHS: [&str; 12] =
     ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
 const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-/// Letters of a short name of a month or weekday.
+/// The length of the short name of a month or weekday.
 const SHORT: usize = 3;
 
 /// Returns the name of a month, from 1.
@@ -71,7 +71,7 @@ const fn offset(zulu: bool, colon: bool, digits: usize) -> Element {
     Element::Offset { zulu, colon, digits }
 }
 
-/// Elements by their spelling. An element that begins with another one comes first.
+/// The elements by spelling. A longer spelling comes before its prefix.
 const ELEMENTS: &[(&str, Element)] = &[
     ("January", Element::MonthName(true)),
     ("Jan", Element::MonthName(false)),
@@ -209,7 +209,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// The abbreviation of the time zone at a time; a bare offset has itself.
+/// The abbreviation of the time zone at a time. A bare offset is its own abbreviation.
 fn abbreviation(time: &Time) -> String {
     let zone = time.zoned().time_zone();
     match (zone.to_fixed_offset(), time.location().name) {
@@ -219,7 +219,7 @@ fn abbreviation(time: &Time) -> String {
     }
 }
 
-/// Parts of a time, as they are read.
+/// The parts of a time, as parsed.
 struct Parts {
     year: i16,
     month: Option<i8>,
@@ -234,7 +234,7 @@ struct Parts {
     abbreviation: Option<String>,
 }
 
-/// The text that is left to read.
+/// The rest of the text to parse.
 struct Cursor<'t>(&'t str);
 
 impl<'t> Cursor<'t> {
@@ -254,13 +254,13 @@ impl<'t> Cursor<'t> {
         self.0.bytes().take(most).take_while(u8::is_ascii_digit).count()
     }
 
-    /// A number of at least and at most so many digits.
+    /// Parses a number with `least` to `most` digits.
     fn number<T: std::str::FromStr>(&mut self, least: usize, most: usize) -> Option<T> {
         let digits = self.digits(most);
         if digits < least { None } else { self.take(digits)?.parse().ok() }
     }
 
-    /// A number of two digits, or of one where it is not padded with zeros.
+    /// Parses a number of two digits; of one or two when the number has no zeros for padding.
     fn padded(&mut self, pad: Pad) -> Option<i8> {
         if pad == Pad::Blank {
             self.takes(" ");
@@ -268,7 +268,7 @@ impl<'t> Cursor<'t> {
         self.number(if pad == Pad::Zero { 2 } else { 1 }, 2)
     }
 
-    /// Takes a name of the list, in any case, and returns its index.
+    /// Parses a name of the list, in any case, and returns its index.
     fn name(&mut self, names: &[&str], long: bool) -> Option<i8> {
         let index = names.iter().position(|name| {
             let name = if long { name } else { name.get(..SHORT).unwrap_or(name) };
@@ -278,7 +278,7 @@ impl<'t> Cursor<'t> {
         i8::try_from(index).ok()
     }
 
-    /// The text between two elements; a blank matches any number of blanks.
+    /// Parses the literal text between two elements. A blank matches any number of blanks.
     fn literal(&mut self, text: &str) -> Option<()> {
         for (index, part) in text.split(' ').enumerate() {
             if index > 0 {
@@ -294,7 +294,7 @@ impl<'t> Cursor<'t> {
         Some(())
     }
 
-    /// A fraction of a second, the separator taken, in nanoseconds.
+    /// Parses a fraction of a second behind its separator. Returns nanoseconds.
     fn fraction(&mut self, digits: usize) -> Option<i32> {
         let text = self.take(digits)?;
         let nanoseconds = format!("{text:0<9}");
@@ -320,7 +320,7 @@ impl<'t> Cursor<'t> {
         Offset::from_seconds(sign * seconds).ok()
     }
 
-    /// An abbreviation: `UTC`, `CEST`, `GMT+3`, `+03`.
+    /// Parses an abbreviation: `UTC`, `CEST`, `GMT+3`, `+03`.
     fn abbreviation(&mut self) -> Option<&'t str> {
         let signed = |text: &str| {
             let digits = text.get(1..).map_or(0, |text| text.bytes().take_while(u8::is_ascii_digit).count());
@@ -340,9 +340,9 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// Reads a time in a layout, as Go's `time.ParseInLocation` does. A text that names no zone is of the location.
+/// Parses a time in a layout, as Go's `time.ParseInLocation` does. A text without a zone has the zone of `location`.
 ///
-/// Without a location it is UTC, and an abbreviation that comes with the time is not looked up.
+/// Without a location, the zone is UTC, and an abbreviation in the text is not resolved.
 pub(in super::super) fn parse(layout: &str, text: &str, location: Option<&Location>) -> Result<Time, String> {
     let wrong = || format!("cannot read \"{text}\" as a time of the layout \"{layout}\"");
     let parts = read(layout, text).ok_or_else(wrong)?;
@@ -393,7 +393,7 @@ fn read(layout: &str, text: &str) -> Option<Parts> {
         let Some(element) = element else { return cursor.0.is_empty().then_some(parts) };
         parts.read(&mut cursor, element)?;
         let follows = matches!(split(behind), ("", Some(Element::Fraction { .. }), _));
-        // A fraction may follow the seconds without being in the layout.
+        // A fraction may follow the seconds even when the layout has none.
         if matches!(element, Element::Second(_)) && !follows && cursor.0.starts_with(['.', ',']) {
             let digits = Cursor(cursor.0.get(1..)?).digits(usize::MAX);
             if digits > 0 {
@@ -519,7 +519,7 @@ mod tests {
             ("02 Jan 06 15:04 MST", "04 Jul 26 01:02 CEST", Some(&berlin), "2026-07-04 01:02:00 +0200 CEST"),
             ("15:04 MST", "01:02 GMT-3", None, "0000-01-01 01:02:00 -0300 GMT-3"),
             ("-0700 MST", "-0800 PST", None, "0000-01-01 00:00:00 -0800 PST"),
-            // A clock that shows this hour twice.
+            // An hour that the clocks show twice.
             ("2006-01-02 15:04", "2026-10-25 02:30", Some(&berlin), "2026-10-25 02:30:00 +0200 CEST"),
         ] {
             let read = parse(layout, text, location).map(|time| time.to_string());

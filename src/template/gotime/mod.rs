@@ -1,4 +1,4 @@
-//! Time as Go has it: points in time with a location, layouts, durations. Expressions and Go templates share this module.
+//! Go's package `time`: points in time with a location, layouts, durations. Expressions and Go templates share this module.
 
 mod duration;
 mod layout;

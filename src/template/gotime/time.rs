@@ -1,6 +1,6 @@
 //! Points in time with a location.
 //!
-//! Rules of time zones come from the host, and from a copy in the program for zones that the host lacks.
+//! The rules of time zones come from the host. The program has a copy for zones that the host lacks.
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;
@@ -11,13 +11,13 @@ use jiff::{Timestamp, Zoned};
 
 use super::duration::SECOND;
 
-/// Time zones of the program, for hosts that lack them.
+/// The time zones in the program, for hosts that lack them.
 static BUNDLED: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 /// A time zone under the name that Go gives the location.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Location {
-    /// An IANA name, `UTC`, `Local`, or the abbreviation that came with a time. Empty for a bare offset.
+    /// An IANA name, `UTC`, `Local`, or the abbreviation from a parsed time. Empty for a bare offset.
     pub(in super::super) name: String,
     rules: TimeZone,
 }
@@ -125,7 +125,7 @@ impl Time {
         Self::new(at, location)
     }
 
-    /// Adds years, months and days to the date. A day beyond the end of a month is one of the next month, as in Go.
+    /// Adds years, months and days to the date. As in Go, a day beyond the end of a month falls into the next month.
     pub(in super::super) fn add_date(&self, years: i64, months: i64, days: i64) -> Result<Self, String> {
         let date = self.zoned.date();
         let month = i64::from(date.month()) - 1;

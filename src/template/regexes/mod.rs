@@ -1,7 +1,7 @@
-//! Regular expressions of templates: bounded in size, and paid for by what they may cost.
+//! Regular expressions of templates, bounded in size and charged to the budget.
 //!
-//! Matching takes time in proportion to the text and, for hard expressions, to the size of the program. The size is not
-//! told, so that it is found by trying: most expressions fit the small one. `syntax` puts those of Go into those of the crate.
+//! Matching takes time in proportion to the text and, for hard expressions, to the size of the compiled program. The crate
+//! does not tell that size, so `read` tries the small limit first. `syntax` translates the syntax of Go.
 
 mod syntax;
 
@@ -11,23 +11,23 @@ use regex::{Regex, RegexBuilder};
 
 use crate::model::EvaluationBudget;
 
-/// The largest program of an ordinary expression, in bytes.
+/// The largest program of an ordinary expression, in bytes: most expressions fit.
 const SMALL: usize = 64 << 10;
-/// The largest program of all, in bytes.
+/// The largest program of any expression, in bytes.
 const LARGE: usize = 1 << 20;
-/// The work of making a large program.
+/// The work of the compilation of a large program, in units of the budget.
 const COMPILING: usize = 2 << 20;
 
-/// An expression that was read.
+/// A compiled expression.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     regex: Regex,
-    /// Work for each byte of a text.
+    /// The work for each byte of a text, in units of the budget.
     cost: usize,
 }
 
 impl Pattern {
-    /// Reads an expression, which is in the syntax of Go.
+    /// Compiles an expression in the syntax of Go.
     pub(super) fn read(pattern: &str) -> Result<Self, String> {
         let pattern = syntax::translated(pattern).map_err(|why| no_regex(&why))?;
         let of = |limit: usize| RegexBuilder::new(&pattern).size_limit(limit).dfa_size_limit(LARGE).build();
@@ -40,13 +40,13 @@ impl Pattern {
         }
     }
 
-    /// Reads an expression that an evaluation has made, which costs work.
+    /// Compiles an expression that an evaluation computed, and charges the budget.
     pub(super) fn made(pattern: &str, budget: &EvaluationBudget) -> Result<Self, String> {
         budget.work(COMPILING).map_err(|spent| spent.to_string())?;
         Self::read(pattern)
     }
 
-    /// The expression, to be used on a text that is paid for.
+    /// The expression, after charging the budget for a match against `text`.
     pub(super) fn on(&self, text: &str, budget: &EvaluationBudget) -> Result<&Regex, String> {
         budget.work(text.len().saturating_mul(self.cost)).map_err(|spent| spent.to_string())?;
         Ok(&self.regex)
@@ -61,7 +61,7 @@ impl Deref for Pattern {
     }
 }
 
-/// Why a regular expression can't be read, on one line.
+/// The error message for a regular expression that can't be read, on one line.
 fn no_regex(shown: &str) -> String {
     let why = shown.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
     format!("the regular expression can't be read: {why}")

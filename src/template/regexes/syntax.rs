@@ -1,14 +1,14 @@
-//! Regular expressions of Go, put into the syntax of the crate `regex`.
+//! The translation of regular expressions from the syntax of Go to the syntax of the crate `regex`.
 //!
-//! Both are RE2's at heart. They part over braces that repeat nothing, over what classes hold, over `\d`, `\w`, `\s` and
-//! `\b`, which mean ASCII in Go, and over what only one of them has.
+//! Both follow RE2. Differences: braces that repeat nothing, the content of classes, and syntax that only one side has. In
+//! Go, `\d`, `\w`, `\s` and `\b` mean ASCII.
 
 use std::fmt::Write as _;
 
-/// The most repetitions that Go takes.
+/// The highest repeat count that Go takes.
 const MAX_REPEAT: u32 = 1000;
 
-/// The expression in the other syntax; the error says what Go would not read.
+/// Translates an expression. The error names the part that Go refuses.
 pub(super) fn translated(pattern: &str) -> Result<String, String> {
     let mut translator = Translator { rest: pattern, out: String::with_capacity(pattern.len() + 16), repeated: false };
     while let Some(c) = translator.rest.chars().next() {
@@ -20,7 +20,7 @@ pub(super) fn translated(pattern: &str) -> Result<String, String> {
 struct Translator<'p> {
     rest: &'p str,
     out: String,
-    /// What was read last says how often what is before it comes.
+    /// The last token was a repetition.
     repeated: bool,
 }
 
@@ -44,7 +44,7 @@ impl Translator<'_> {
                 Some((length, _)) => {
                     Err(format!("the repeat count {} is larger than {MAX_REPEAT}", self.rest.get(..length).unwrap_or_default()))
                 }
-                // Then it is a brace and nothing more.
+                // Go takes any other brace as a literal.
                 None => {
                     self.out.push_str("\\{");
                     self.skip(1);
@@ -59,10 +59,10 @@ impl Translator<'_> {
         }
     }
 
-    /// `*`, `+`, `?` or `{1,2}`, with a `?` behind it that makes it lazy.
+    /// Translates `*`, `+`, `?` or `{1,2}`, with a `?` behind a lazy repetition.
     fn repetition(&mut self, length: usize, again: bool) -> Result<(), String> {
         if again {
-            return Err("a repetition can't be repeated without a group around it".to_owned());
+            return Err("a repetition of a repetition needs a group".to_owned());
         }
         let lazy = self.rest.get(length..).is_some_and(|rest| rest.starts_with('?'));
         let length = length + usize::from(lazy);
@@ -72,7 +72,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `(?:`, `(?i)`, `(?P<name>`: the flags are those that Go has.
+    /// Translates `(?:`, `(?i)`, `(?P<name>`, and refuses flags that Go lacks.
     fn group(&mut self) -> Result<(), String> {
         let inside = self.rest.get(2..).unwrap_or_default();
         if !inside.starts_with("P<") && !inside.starts_with('<') {
@@ -86,9 +86,9 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// What begins with a backslash, outside of a class or in it.
+    /// Translates an escape sequence, outside of a class or in a class.
     fn escape(&mut self, in_class: bool) -> Result<(), String> {
-        let Some(c) = self.rest.chars().nth(1) else { return Err("it ends in a backslash".to_owned()) };
+        let Some(c) = self.rest.chars().nth(1) else { return Err("the expression ends in a backslash".to_owned()) };
         let length = 1 + c.len_utf8();
         let ascii = |plain: &'static str, within: &'static str| if in_class { within } else { plain };
         match c {
@@ -130,7 +130,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `\0`, `\101`: a character by its number; a lone digit above zero would be a reference to a group.
+    /// Translates `\0` or `\101`, a character by its octal number. A lone digit above zero would be a reference to a group.
     fn octal(&mut self) -> Result<(), String> {
         let digits: String = self.rest.chars().skip(1).take(3).take_while(|c| ('0'..='7').contains(c)).collect();
         if digits.len() == 1 && digits != "0" {
@@ -143,7 +143,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// A character of a class; true for one that stands for several.
+    /// Translates a character of a class. Returns true for an escape that means several characters.
     fn one_of_class(&mut self) -> Result<bool, String> {
         let Some(c) = self.rest.chars().next() else { return Ok(false) };
         if c == '\\' {
@@ -156,7 +156,7 @@ impl Translator<'_> {
         Ok(false)
     }
 
-    /// `[a-z]`: within, only ranges, escapes and names of classes mean something.
+    /// Translates a class. Within a class, only ranges, escapes and names of classes have a meaning.
     fn class(&mut self) -> Result<(), String> {
         let negated = self.rest.starts_with("[^");
         self.out.push_str(if negated { "[^" } else { "[" });
@@ -176,7 +176,7 @@ impl Translator<'_> {
                     self.skip(end);
                 }
                 _ if self.one_of_class()? => {}
-                // A minus between two characters makes a range of them; elsewhere it is one of the characters.
+                // A minus between two characters makes a range. Elsewhere, a minus is a literal.
                 _ if self.rest.starts_with('-') && !self.rest.starts_with("-]") && self.rest.len() > 1 => {
                     self.out.push('-');
                     self.skip(1);
@@ -189,12 +189,12 @@ impl Translator<'_> {
     }
 }
 
-/// A character that stands for itself.
+/// The escaped form of a literal character.
 fn literal(c: char) -> String {
     regex::escape(c.encode_utf8(&mut [0; 4]))
 }
 
-/// The length of `{1}`, `{1,}` or `{1,2}` at the beginning, and its largest number.
+/// The length of `{1}`, `{1,}` or `{1,2}` at the beginning of a text, and its largest number.
 fn repetition(text: &str) -> Option<(usize, u32)> {
     let inside = text.strip_prefix('{')?;
     let end = inside.find('}')?;
@@ -202,7 +202,7 @@ fn repetition(text: &str) -> Option<(usize, u32)> {
     let (least, most) = inside.split_once(',').map_or((inside, None), |(least, most)| (least, Some(most)));
     let number = |digits: &str| {
         let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        // More digits than fit are more than there may be.
+        // A number that does not fit is above the limit.
         plain.then(|| digits.parse().unwrap_or(u32::MAX))
     };
     let least = number(least)?;
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// What Go's package `regexp` says of an expression and a text; nothing where it can't read the expression.
+    /// The expected results are those of Go's package `regexp`; none for an expression that Go refuses.
     #[test]
     fn expressions_mean_what_they_mean_in_go() {
         for (pattern, text, expected) in [

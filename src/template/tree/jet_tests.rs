@@ -5,7 +5,7 @@ use super::tests::render;
 
 type Tree<'a> = &'a [(&'a str, &'a str)];
 
-/// What the file `f` comes to among others, which are parts.
+/// Renders the file `f` with other files as parts.
 fn one(files: Tree<'_>) -> Result<String, String> {
     let made = render(Engine::Jet, files)?;
     Ok(made.into_iter().find(|(path, _)| path == "f").map(|(_, text)| text).unwrap_or_default())
@@ -20,7 +20,7 @@ fn files_take_from_each_other() {
         (&[("f", "[[ include \"_partials/p\" data ]]"), ("_partials/p", "[[ name ]][[ .port ]]")], "shop8080"),
         (&[("f", "[[ range data.list ]][[ include \"/_partials/p\" . ]][[ end ]]"), ("_partials/p", "<[[ . ]]>")], "<a><b><c>"),
         (&[("f", "[[ range data.list ]][[ include \"_partials/p\" ]][[ end ]]"), ("_partials/p", "<[[ . ]]>")], "<a><b><c>"),
-        // All variables are there; what is declared there stays there.
+        // An included file sees all variables. Its own variables stay local.
         (
             &[
                 ("f", "[[ x := 1 ]][[ range i, v := data.list ]][[ include \"_partials/p\" ]][[ end ]][[ x ]]"),
@@ -28,7 +28,7 @@ fn files_take_from_each_other() {
             ],
             "1a1b1c1",
         ),
-        // Beside the file, from the source directory on, with the usual endings.
+        // A path beside the file, from the source directory on, and with the usual endings.
         (
             &[
                 ("f", "[[ include \"_partials/a/p\" ]]"),
@@ -41,7 +41,7 @@ fn files_take_from_each_other() {
         (&[("f", "[[ includeIfExists(\"nope\") ]][[ includeIfExists(\"_partials/p\", 7) ]]"), ("_partials/p", "[[ . ]]")], "7"),
         (&[("f", "[[ p := \"p\" ]][[ include \"_partials/\" + p ]]"), ("_partials/p", "b")], "b"),
         (&[("f", "[[ try ]][[ include \"nope\" ]][[ catch ]]none[[ end ]]")], "none"),
-        // extends, with and without what the layout has.
+        // `extends`, with and without the blocks of the layout.
         (
             &[
                 ("f", "[[ extends \"_partials/layout\" ]]never[[ block title() ]]T[[ data.name ]][[ end ]]"),
@@ -64,7 +64,7 @@ fn files_take_from_each_other() {
             ],
             "<T|M>",
         ),
-        // import: blocks, and no text.
+        // `import` brings blocks and no text.
         (&[("f", "[[ import \"_partials/b\" ]][[ yield twice(x=3) ]]"), ("_partials/b", blocks)], "33"),
         (
             &[
@@ -77,7 +77,7 @@ fn files_take_from_each_other() {
             ],
             "<TT|default>",
         ),
-        // One's own block before an imported one; files that import each other.
+        // An own block wins over an imported block. Files may import each other.
         (
             &[
                 ("f", "[[ import \"_partials/b\" ]][[ block twice(x=\"-\") ]]own[[ x ]][[ end ]]"),
@@ -85,7 +85,7 @@ fn files_take_from_each_other() {
             ],
             "own-",
         ),
-        // What is included sees its own blocks.
+        // An included file sees its own blocks.
         (&[("f", "[[ block b() ]]1[[ end ]][[ include \"_partials/p\" ]]"), ("_partials/p", "[[ block b() ]]2[[ end ]]")], "12"),
     ];
     let mut wrong = Vec::new();

@@ -1,7 +1,7 @@
-//! Trees of template files: each file to a text, with `render` for parts and `write` for more files.
+//! The rendering of a tree of template files, with `render` for parts and `write` for more files.
 //!
-//! Pure: the files are in memory before anything is rendered, and what they come to is given back,
-//! not written. Three languages: `jinja`, `jet` and `go`.
+//! Pure: the caller reads the templates into memory, and writes the rendered files. Three languages: `jinja`, `jet`
+//! and `go`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,18 +13,18 @@ use jiff::Zoned;
 use super::gotime::Time;
 use super::{Inner, Scope, go, jinja};
 
-/// Directories of this name hold parts: files that are rendered only by `render`.
+/// The name of directories for parts: only `render` renders their files.
 pub const PARTIALS: &str = "_partials";
-/// How deep files may render files.
+/// The deepest nesting of files that render files: each level needs stack.
 const MAX_NESTING: usize = 16;
-/// How many times the files of one tree may call `render`.
+/// The most calls of `render` in one tree.
 const MAX_RENDERS: usize = 100_000;
-/// How much all files of a tree may come to, in bytes.
+/// The most bytes of all rendered files of a tree.
 const MAX_OUTPUT: usize = 128 << 20;
-/// How much of a line an error shows.
+/// The most characters of a line that an error shows.
 const MAX_LINE: usize = 120;
 
-/// A language of template files.
+/// The language of template files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// Jinja, as minijinja has it.
@@ -36,7 +36,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Its delimiters where none are given.
+    /// The default delimiters.
     pub fn delimiters(self) -> (&'static str, &'static str) {
         match self {
             Self::Jet => ("[[", "]]"),
@@ -48,7 +48,7 @@ impl Engine {
 /// Template files, by their paths below the directory.
 pub type Files = BTreeMap<String, String>;
 
-/// How a tree is rendered.
+/// The options of a rendering.
 pub struct Options {
     /// The language.
     pub engine: Engine,
@@ -56,20 +56,20 @@ pub struct Options {
     pub left: String,
     /// The right delimiter; the language's own when empty.
     pub right: String,
-    /// Leave out files that come to nothing but white space.
+    /// Leaves out files that have only white space.
     pub skip_empty: bool,
     /// The time, for `now`.
     pub now: Zoned,
-    /// Asked now and then: true when rendering shall end with an error.
+    /// True when the run is over: rendering then ends with an error.
     pub is_over: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// What a file came to.
+/// A rendered file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// Its text.
+    /// The text of the file.
     pub text: String,
-    /// The template it is of; none where `write` made it.
+    /// The template of the file; none for a file from `write`.
     pub template: Option<String>,
 }
 
@@ -78,11 +78,11 @@ pub struct Made {
 pub struct FileError {
     /// The file, as a path below the directory.
     pub file: String,
-    /// Line and column in characters, both from 1, where they are known.
+    /// The line and the column in characters, both from 1, when they are known.
     pub place: Option<(usize, usize)>,
     /// The line itself.
     pub line: String,
-    /// What is wrong.
+    /// The reason.
     pub message: String,
 }
 
@@ -120,10 +120,10 @@ impl FileError {
     }
 }
 
-/// Renders all files but parts; what they come to, by path.
+/// Renders all files except parts. Returns the rendered files by path.
 ///
 /// # Errors
-/// With the first file that can't be rendered.
+/// Returns the error of the first file that can't be rendered.
 pub fn render_tree(scope: &Scope, files: Files, options: Options) -> Result<BTreeMap<String, Made>, FileError> {
     let Options { engine, left, right, skip_empty, now, is_over } = options;
     let own = engine.delimiters();
@@ -148,7 +148,7 @@ pub fn render_tree(scope: &Scope, files: Files, options: Options) -> Result<BTre
     Ok(std::mem::take(&mut *session.made()))
 }
 
-/// A tree that is being rendered.
+/// The rendering of one tree.
 pub(super) struct Session {
     pub(super) scope: Arc<Inner>,
     pub(super) now: Time,
@@ -158,9 +158,9 @@ pub(super) struct Session {
     skip_empty: bool,
     is_over: Arc<dyn Fn() -> bool + Send + Sync>,
     made: Mutex<BTreeMap<String, Made>>,
-    /// How many times `render` was called.
+    /// The calls of `render` so far.
     renders: AtomicUsize,
-    /// How much was made, in bytes.
+    /// The bytes of the rendered files so far.
     size: AtomicUsize,
 }
 
@@ -181,7 +181,7 @@ impl Session {
         self.files.get(file).map(String::as_str)
     }
 
-    /// The files that are no parts.
+    /// The files that are not parts.
     pub(super) fn rendered(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str).filter(|file| !is_partial(file))
     }
@@ -191,30 +191,30 @@ impl Session {
         self.files.values().any(|text| text.contains(part))
     }
 
-    /// Begins a file: what it makes is paid for from here on.
+    /// Begins the budget of a file, and returns a mark for `ended`.
     pub(super) fn begin(&self) -> Result<usize, String> {
         self.scope.parts.budget.begin().map_err(|spent| spent.to_string())?;
         Ok(self.scope.parts.budget.mark())
     }
 
-    /// Of what a file has made, only its text is kept.
+    /// Ends the budget of a file: the memory since the mark shrinks to its text, of `kept` bytes.
     pub(super) fn ended(&self, taken: usize, kept: usize) {
         self.scope.parts.budget.settle(taken, kept);
     }
 
-    /// Whether there is still time.
+    /// Fails when the run is over.
     pub(super) fn check(&self) -> Result<(), String> {
         if (self.is_over)() { Err("the run is over".to_owned()) } else { Ok(()) }
     }
 
-    /// Before a file is rendered within files that are `nesting` deep: its path.
+    /// Checks the limits before a call of `render` at this depth. Returns the path of the file.
     pub(super) fn enter(&self, file: &str, nesting: usize) -> Result<String, String> {
         self.check()?;
         if nesting >= MAX_NESTING {
-            return Err(format!("files are rendered within files more than {MAX_NESTING} deep"));
+            return Err(format!("render is nested more than {MAX_NESTING} deep"));
         }
         if self.renders.fetch_add(1, Ordering::Relaxed) >= MAX_RENDERS {
-            return Err(format!("render is called more than {MAX_RENDERS} times"));
+            return Err(format!("more than {MAX_RENDERS} calls of render"));
         }
         let path = inside(file).ok_or_else(|| format!("{file} is not in the source directory"))?;
         if self.files.contains_key(&path) {
@@ -223,8 +223,8 @@ impl Session {
         Err(format!("there is no template {path} in the source directory"))
     }
 
-    /// The file that another one calls `name`: beside it, or from the source directory on; what is written may lack the
-    /// usual endings.
+    /// The file that `from` calls `name`: beside `from`, else from the source directory on. The name may lack the usual
+    /// endings.
     pub(super) fn near(&self, from: &str, name: &str) -> Option<&str> {
         let beside = from.rsplit_once('/').map_or_else(|| name.to_owned(), |(directory, _)| format!("{directory}/{name}"));
         let places = if name.starts_with('/') { [Some(name), None] } else { [Some(beside.as_str()), Some(name)] };
@@ -236,13 +236,13 @@ impl Session {
     fn put(&self, path: String, made: Made) -> Result<(), String> {
         let size = self.size.fetch_add(made.text.len(), Ordering::Relaxed).saturating_add(made.text.len());
         if size > MAX_OUTPUT {
-            return Err(format!("the files are larger than {MAX_OUTPUT} bytes together"));
+            return Err(format!("the rendered files are larger than {MAX_OUTPUT} bytes in total"));
         }
         self.made().insert(path, made);
         Ok(())
     }
 
-    /// Keeps what a file came to.
+    /// Stores a rendered file.
     pub(super) fn keep(&self, file: &str, text: String) -> Result<(), FileError> {
         if self.skip_empty && text.trim().is_empty() {
             return Ok(());
@@ -253,7 +253,7 @@ impl Session {
         self.put(path.to_owned(), made).map_err(|message| FileError::of(file, message))
     }
 
-    /// `write`: one more file.
+    /// Stores one more file, for `write`.
     pub(super) fn write(&self, path: &str, content: &str) -> Result<(), String> {
         self.scope.may_choose(&format!("file \"{path}\""))?;
         let path = inside(path).ok_or_else(|| format!("{path} is not in the target directory"))?;
@@ -265,7 +265,7 @@ fn is_partial(file: &str) -> bool {
     file.split('/').any(|part| part == PARTIALS)
 }
 
-/// A path below a directory, without `.` and `..`; nothing when it leads out of it.
+/// A path below a directory, without `.` and `..`; none when the path leads out of the directory.
 fn inside(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.split('/') {

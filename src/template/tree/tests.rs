@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::tests::scope;
 use super::*;
 
-/// Renders files in a language; paths with what they come to, or the error.
+/// Renders files in a language. Returns the rendered files, or the error.
 pub(super) fn render(engine: Engine, files: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
     rendered(engine, files, ("", ""), false)
 }
@@ -141,7 +141,7 @@ fn delimiters_can_be_others() {
 fn empty_files_can_be_left_out() {
     for engine in ALL {
         assert_eq!(rendered(engine, &[("a", " \n\t"), ("b", "x")], ("", ""), true).unwrap(), [("b".into(), "x".into())]);
-        // Jet leaves out the blanks that a file begins with.
+        // Jet leaves out the blanks at the beginning of a file.
         let blanks = if engine == Engine::Jet { "" } else { " \n\t" };
         assert_eq!(rendered(engine, &[("a", " \n\t")], ("", ""), false).unwrap(), [("a".into(), blanks.into())]);
     }
@@ -307,7 +307,7 @@ fn what_templates_make_has_a_bound() {
         let expected = ["64 MiB", "too much", "nested", "does not end", "larger than", "out of range", "invalid"];
         assert!(expected.iter().any(|part| error.contains(part)), "{shown}: {error}");
     }
-    // The status of this process: what all of that took at once.
+    // The peak memory of this process, from its status.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();

@@ -4,7 +4,7 @@ use crate::model::BudgetError;
 
 /// A reason why a function has no result.
 pub(super) enum CallError {
-    /// Number or types of the arguments.
+    /// The number or the types of the arguments do not fit.
     Arguments,
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! Functions that convert values to other types, and tell the type of one.
+//! Functions that convert a value to another type, and that name its type.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -74,7 +74,7 @@ pub(super) fn to_json(args: &[Value], _: &EvaluationBudget) -> Result<Value, Cal
     if let [value] = args { Ok(Value::String(json::indented(&encoded(value)))) } else { Err(CallError::Arguments) }
 }
 
-/// A value as Go encodes it: times by RFC 3339, durations in nanoseconds, bytes in Base64.
+/// Converts a value to JSON as Go does: times by RFC 3339, durations in nanoseconds, bytes in Base64.
 fn encoded(value: &Value) -> Json {
     match value {
         Value::Array(items) => items.iter().map(encoded).collect(),
@@ -92,7 +92,7 @@ pub(super) fn from_json(args: &[Value], _: &EvaluationBudget) -> Result<Value, C
     Ok(floats(Value::from(&value)))
 }
 
-/// The same value with all numbers as floats, as Go decodes JSON.
+/// Converts all numbers to floats, as Go decodes JSON.
 fn floats(value: Value) -> Value {
     match value {
         Value::Integer(_) => value.to_float().map_or(value, Value::Float),

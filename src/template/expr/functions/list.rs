@@ -21,13 +21,13 @@ pub(super) fn len(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallErr
     }))
 }
 
-/// The first or last element; nil in an empty list.
+/// The first or last element; nil for an empty list.
 pub(super) fn end(args: &[Value], index: i64) -> Result<Value, CallError> {
     let [of] = args else { return Err(CallError::Arguments) };
     Ok(member(of, &Value::Integer(index)).unwrap_or_default())
 }
 
-/// The element of a key or an index; nil where the list or map has none.
+/// The element under a key or an index; nil when the list or map has none.
 pub(super) fn get(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallError> {
     match args {
         [Value::Array(_) | Value::String(_) | Value::Bytes(_), key] if key.to_integer().is_none() => Err(CallError::Arguments),
@@ -50,7 +50,7 @@ pub(super) fn reverse(args: &[Value], _: &EvaluationBudget) -> Result<Value, Cal
 pub(super) fn uniq(args: &[Value], budget: &EvaluationBudget) -> Result<Value, CallError> {
     let mut kept: Vec<Value> = Vec::new();
     for item in one_list(args)? {
-        // An element is compared with all that were kept.
+        // The search compares the element with each element of the result.
         budget.work(weigh::of(item).saturating_mul(1 + kept.len()))?;
         if !kept.iter().any(|known| equal(known, item)) {
             kept.push(item.clone());
@@ -110,7 +110,7 @@ pub(super) fn to_pairs(args: &[Value], _: &EvaluationBudget) -> Result<Value, Ca
     Ok(Value::Array(pairs(args)?.into_iter().map(|(key, value)| Value::Array(vec![key, value])).collect()))
 }
 
-/// Makes a map of a list of pairs. Of equal keys the last value counts.
+/// Makes a map from a list of pairs. Of equal keys, the last value counts.
 pub(super) fn from_pairs(args: &[Value], budget: &EvaluationBudget) -> Result<Value, CallError> {
     let mut map: Vec<(Value, Value)> = Vec::new();
     for pair in one_list(args)? {
@@ -119,7 +119,7 @@ pub(super) fn from_pairs(args: &[Value], budget: &EvaluationBudget) -> Result<Va
         if matches!(key, Value::Array(_) | Value::Bytes(_) | Value::Map(_) | Value::KeyedMap(_)) {
             return Err(CallError::Failed(format!("a key of a map cannot be a {}", key.kind())));
         }
-        // A key is compared with all that are in the map.
+        // The search compares the key with each key of the map.
         budget.work(weigh::of(key).saturating_mul(1 + map.len()))?;
         match map.iter_mut().find(|(known, _)| known == key) {
             Some((_, old)) => *old = value.clone(),

@@ -1,4 +1,4 @@
-//! Functions of the language that take values; `predicates` has those that take a predicate.
+//! Functions of the Expr language that take values. `predicates` has the functions that take a predicate.
 
 mod call_error;
 mod convert;
@@ -13,10 +13,10 @@ use self::call_error::CallError;
 use super::value::Value;
 use crate::model::EvaluationBudget;
 
-/// A function of the language.
+/// A function of the Expr language.
 type Builtin = fn(&[Value], &EvaluationBudget) -> Result<Value, CallError>;
 
-/// All functions, in the order of their names.
+/// All functions, sorted by name for the binary search.
 const BUILTINS: &[(&str, Builtin)] = &[
     ("abs", number::abs),
     ("bitand", |args, _| number::bitwise(args, |a, b| a & b)),
@@ -93,7 +93,7 @@ pub(super) fn is_builtin(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// Calls a function of the language; `None` where no function has the name.
+/// Calls a function of the language; none when no function has the name.
 pub(super) fn call(name: &str, args: &[Value], budget: &EvaluationBudget) -> Option<Result<Value, String>> {
     let result = find(name)?(args, budget);
     Some(result.map_err(|call_error| match call_error {

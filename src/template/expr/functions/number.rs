@@ -66,7 +66,7 @@ pub(super) fn extreme(args: &[Value], wanted: Ordering) -> Result<Value, CallErr
 
 /// Compares numbers without rounding an integer to a float.
 fn exact_order(a: &Value, b: &Value) -> Ordering {
-    // Beyond this, and above only, a float is larger than every integer.
+    // 2^63: a float from here on is larger than every integer.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     match (a, b) {
         (Value::Integer(integer), Value::Float(float)) if (-LIMIT..LIMIT).contains(float) => {

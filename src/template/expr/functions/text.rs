@@ -4,8 +4,9 @@ use super::call_error::CallError;
 use crate::model::EvaluationBudget;
 use crate::template::expr::value::Value;
 
-/// The most repetitions of a text, and the most bytes of the result, as in the Go library.
+/// The most repetitions of a text, as in the Go library.
 const MAX_REPEAT: i64 = 1_000_000;
+/// The most bytes of a repeated text, as in the Go library.
 const MAX_REPEATED: usize = 64 << 20;
 
 /// Maps the one text that a function takes.
@@ -33,7 +34,7 @@ pub(super) fn trim(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallEr
     }
 }
 
-/// Strips a part from an end of a text; a blank without the part.
+/// Strips a part from an end of a text. The part is a blank when the call has no part.
 pub(super) fn stripped(args: &[Value], strip: for<'t> fn(&'t str, &str) -> Option<&'t str>) -> Result<Value, CallError> {
     let (text, part) = match args {
         [Value::String(text)] => (text, " "),
@@ -52,7 +53,8 @@ pub(super) fn replace(args: &[Value], _: &EvaluationBudget) -> Result<Value, Cal
     Ok(Value::String(usize::try_from(count).map_or_else(|_| text.replace(from, to), |count| text.replacen(from, to, count))))
 }
 
-/// Splits as Go's `SplitN`: at most so many parts, all below zero, none at zero. An empty separator splits characters.
+/// Splits as Go's `SplitN`: at most so many parts, all for a number below zero, none for zero. An empty separator splits
+/// between characters.
 pub(super) fn split(args: &[Value], keep: bool) -> Result<Value, CallError> {
     let (text, separator, most) = match args {
         [Value::String(text), Value::String(separator)] => (text, separator, -1),
@@ -95,7 +97,7 @@ pub(super) fn join(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallEr
         _ => return Err(CallError::Arguments),
     };
     let text = |item: &Value| {
-        let refused = || format!("join takes texts, this is {}: map(list, string(#)) makes texts", item.kind());
+        let refused = || format!("join requires texts, got {}: map(list, string(#)) makes texts", item.kind());
         item.as_str().map(str::to_owned).ok_or_else(refused)
     };
     Ok(Value::String(items.iter().map(text).collect::<Result<Vec<_>, _>>()?.join(glue)))

@@ -90,7 +90,7 @@ fn duration_method(nanoseconds: i64, name: &str, args: &[Value]) -> Option<Value
     })
 }
 
-/// The nearest multiple of a unit; halves round away from zero.
+/// Rounds to the nearest multiple of a unit; halves round away from zero.
 fn rounded(nanoseconds: i64, unit: i64) -> i64 {
     if unit <= 0 {
         return nanoseconds;

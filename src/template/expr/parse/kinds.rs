@@ -1,11 +1,11 @@
-//! Kinds of values that are known before an expression runs: what they refuse is refused as soon as it is read.
+//! Static types of expressions. The parser refuses operations between types that never fit.
 
 use super::super::node::{Node, Op, PredicateFunction};
 use super::super::operators::sign;
 use super::super::value::Value;
 use super::parser::Wrong;
 
-/// What an expression gives, as far as its text says it.
+/// The type of the result of an expression, as far as its text tells the type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Kind {
     Nil,
@@ -15,12 +15,12 @@ pub(in super::super) enum Kind {
     Text,
     List,
     Map,
-    /// Known when it runs.
+    /// A type that only the evaluation tells.
     Any,
 }
 
 impl Kind {
-    /// What a node gives.
+    /// The type of the result of a node.
     pub(in super::super) fn of(node: &Node) -> Self {
         match node {
             Node::Value(item) => Self::of_item(item),
@@ -69,7 +69,7 @@ impl Kind {
                 (Self::Text, Self::Text) => Self::Text,
                 _ => Self::Any,
             },
-            // Their right side may be anything that is known when they run.
+            // The right side is the result when the left side does not decide, so its type counts too.
             Op::And | Op::Or => Self::either(Self::Bool, Self::of(right)),
             _ => Self::Bool,
         }
@@ -104,7 +104,7 @@ impl Kind {
         matches!(self, Self::Integer | Self::Float)
     }
 
-    /// As errors call it.
+    /// The name of the type, for errors.
     fn name(self) -> &'static str {
         match self {
             Self::Nil => "<nil>",
@@ -119,7 +119,7 @@ impl Kind {
     }
 }
 
-/// Refuses an operator between values that it can't be between.
+/// Refuses an operator between values of types that do not fit.
 pub(super) fn binary(op: Op, left: &Node, right: &Node, offset: usize) -> Result<(), Wrong> {
     let (a, b) = (Kind::of(left), Kind::of(right));
     let each = |fits: fn(Kind) -> bool| fits(a) && fits(b);
@@ -141,15 +141,15 @@ pub(super) fn binary(op: Op, left: &Node, right: &Node, offset: usize) -> Result
     if fits { Ok(()) } else { Err((offset, format!("invalid operation: {a} {sign} {b}"))) }
 }
 
-/// Refuses a condition that is neither true nor false.
+/// Refuses a condition that can't be true or false.
 pub(super) fn condition(node: &Node, offset: usize) -> Result<(), Wrong> {
     match Kind::of(node) {
         Kind::Bool | Kind::Any => Ok(()),
-        other => Err((offset, format!("expected true or false, this is {}", other.name()))),
+        other => Err((offset, format!("expected true or false, got {}", other.name()))),
     }
 }
 
-/// Refuses a sign before what is no number.
+/// Refuses a sign before a value that is no number.
 pub(super) fn signed(node: &Node, negative: bool, offset: usize) -> Result<(), Wrong> {
     let kind = Kind::of(node);
     if kind.is_number() || kind == Kind::Any {
@@ -158,16 +158,16 @@ pub(super) fn signed(node: &Node, negative: bool, offset: usize) -> Result<(), W
     Err((offset, format!("invalid operation: {} before {}", if negative { "-" } else { "+" }, kind.name())))
 }
 
-/// Refuses what is no list, for a function that wants one; `get` takes a map too.
+/// Refuses an argument that is no list, for a function that requires a list. `get` takes a map too.
 pub(super) fn list(name: &str, node: &Node, offset: usize) -> Result<(), Wrong> {
     match Kind::of(node) {
         Kind::List | Kind::Any => Ok(()),
         Kind::Map if name == "get" => Ok(()),
-        other => Err((offset, format!("{name} wants a list, this is {}", other.name()))),
+        other => Err((offset, format!("{name} requires a list, got {}", other.name()))),
     }
 }
 
-/// Refuses a predicate that is not what its function asks for.
+/// Refuses a predicate with a type that its function does not take.
 pub(super) fn predicate(function: PredicateFunction, node: &Node, offset: usize) -> Result<(), Wrong> {
     let kind = Kind::of(node);
     match function {
@@ -185,7 +185,7 @@ pub(super) fn predicate(function: PredicateFunction, node: &Node, offset: usize)
         | PredicateFunction::Sum
         | PredicateFunction::Reduce
         | PredicateFunction::GroupBy
-        | PredicateFunction::SortBy => Err((offset, "the predicate gives nothing".to_owned())),
+        | PredicateFunction::SortBy => Err((offset, "the predicate has no value".to_owned())),
         _ => Err((offset, format!("a predicate must be true or false, not {}", kind.name()))),
     }
 }

@@ -1,4 +1,4 @@
-//! Reads expressions into trees, with the precedence of the Expr language.
+//! The parser of expressions, with the precedence of the Expr language.
 //!
 //! `operand` reads the operands of operators. `kinds` refuses operations between types that never fit.
 
@@ -56,7 +56,7 @@ impl<'t> Parser<'_, 't> {
         Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::Sequence(nodes) })
     }
 
-    /// An expression, as loose as can be.
+    /// Reads an expression with operators of any precedence.
     fn whole(&mut self) -> Parsed {
         match self.word(0) {
             "let" => self.declaration(),
@@ -74,7 +74,7 @@ impl<'t> Parser<'_, 't> {
         self.expect("=")?;
         self.count()?;
         if self.locals.contains(&name) || self.names.is_taken(name) {
-            return Err((offset, format!("{name} is there already: a variable needs a name of its own")));
+            return Err((offset, format!("the name {name} is already in use: choose another name for the variable")));
         }
         let value = self.whole()?;
         self.expect(";")?;
@@ -104,7 +104,7 @@ impl<'t> Parser<'_, 't> {
         Ok(Node::Choice(Box::new(condition), Box::new(then), Box::new(otherwise)))
     }
 
-    /// The operator that comes next, whether it is negated, and how many words it takes.
+    /// The next operator with its precedence, true when negated, and its number of words.
     fn operator(&self) -> Option<(Op, u32, bool, usize)> {
         let negated = self.word(0) == "not" && matches!(self.peek(0), Some(Kind::Name(_)));
         let words = usize::from(negated);
@@ -113,7 +113,7 @@ impl<'t> Parser<'_, 't> {
         (!negated || negatable).then_some((*op, *tightness, negated, words + 1))
     }
 
-    /// Operators that bind at least that tight, and what is between them.
+    /// Reads operands and the operators between them, of at least this precedence.
     fn binary(&mut self, least: u32) -> Parsed {
         let mut left = self.operand()?;
         let mut coalesced = false;
@@ -162,7 +162,7 @@ impl<'t> Parser<'_, 't> {
         let mut left = first;
         loop {
             let next = self.operator().map(|(op, ..)| op).filter(|op| is_order(*op));
-            // What stands between two is read twice.
+            // The operand between two comparisons belongs to both, so the parser reads the operand twice.
             let again = match next {
                 Some(_) => {
                     let end = std::mem::replace(&mut self.at, begin);
@@ -205,7 +205,7 @@ impl<'t> Parser<'_, 't> {
         self.count()?;
         if self.takes(":") {
             let otherwise = self.whole()?;
-            // Only true goes the first way.
+            // The condition is the result when it is true.
             return Ok(Node::Choice(Box::new(condition), Box::new(Node::Value(Value::Bool(true))), Box::new(otherwise)));
         }
         let then = self.whole()?;
@@ -220,8 +220,8 @@ pub(super) fn check_condition(node: &Node) -> Result<(), Wrong> {
     kinds::condition(node, 0)
 }
 
-/// Leaves out the side of `and` and `or` that a literal on the other one decides, as the Go parser does: `x or true` is
-/// true whatever `x` is, and `x and true` is `x`.
+/// Simplifies `and` and `or` with a literal on one side, as the Go parser does. `x or true` is `true`, and `x and true` is
+/// `x`.
 fn folded(op: Op, left: Node, right: Node) -> Node {
     let literal = |node: &Node| if let Node::Value(Value::Bool(truth)) = node { Some(*truth) } else { None };
     let decides = match op {

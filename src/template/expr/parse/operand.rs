@@ -1,4 +1,4 @@
-//! Reads what stands between operators: values, paths, calls, and what hangs on them.
+//! The parser of operands: literals, paths and calls, with their members, indexes and methods.
 
 use super::super::names::{Member, Path, Step};
 use super::super::node::{NOT, Node, OPERATORS, Pointer, PredicateFunction, SIGN};
@@ -9,7 +9,7 @@ use crate::template::lex::Kind;
 use crate::template::remote::PROMETHEUS;
 
 impl<'t> Parser<'_, 't> {
-    /// A value with what stands before and behind it.
+    /// Reads an operand with its signs, members and methods.
     pub(super) fn operand(&mut self) -> Parsed {
         let tightness = match self.word(0) {
             "not" | "!" => NOT,
@@ -68,7 +68,7 @@ impl<'t> Parser<'_, 't> {
         self.postfix(node)
     }
 
-    /// What a name stands for.
+    /// Reads a literal, a root, a variable or a call that begins with a name.
     fn named(&mut self, name: &'t str, offset: usize) -> Parsed {
         match name {
             "true" | "false" => return Ok(Node::Value(Value::Bool(name == "true"))),
@@ -112,13 +112,13 @@ impl<'t> Parser<'_, 't> {
         Ok(Node::Path(index))
     }
 
-    /// The next step of a path, when it is known before the expression runs.
+    /// The next step of a path, when its key or index is a literal.
     fn step(&mut self) -> Option<Step> {
         let optional = self.word(0) == "?.";
         if (optional || self.word(0) == ".")
             && let Some(Kind::Name(name)) = self.peek(1)
         {
-            // A call of a method comes later.
+            // `postfix` reads the call of a method.
             if self.word(2) == "(" {
                 return None;
             }
@@ -143,9 +143,9 @@ impl<'t> Parser<'_, 't> {
         Some(Step { to, optional })
     }
 
-    /// Members, indexes, slices and methods.
+    /// Reads members, indexes, slices and methods behind an operand.
     fn postfix(&mut self, mut node: Node) -> Parsed {
-        // Behind the first `?.` nothing is below nothing.
+        // Behind the first `?.`, a member of nil is nil.
         let mut optional = matches!(&node, Node::Path(index) if self.paths.get(*index).is_some_and(|path| path.steps.iter().any(|step| step.optional)));
         loop {
             let sign = self.word(0);
@@ -179,7 +179,7 @@ impl<'t> Parser<'_, 't> {
         }
     }
 
-    /// `[1]`, `[1:2]`, `[:]`, without the brackets.
+    /// Reads an index or a slice, without the brackets: `1`, `1:2`, `:`.
     fn index(&mut self, of: Node, optional: bool) -> Parsed {
         let of = Box::new(of);
         let from = if self.word(0) == ":" { None } else { Some(Box::new(self.whole()?)) };
@@ -190,10 +190,10 @@ impl<'t> Parser<'_, 't> {
         from.map(|key| Node::Member { of, key, optional }).ok_or_else(|| self.unexpected())
     }
 
-    /// A method, the open bracket taken.
+    /// Reads a method behind its open bracket.
     fn method(&mut self, of: Node, name: &str, offset: usize) -> Parsed {
         let args = self.inside(")", |parser| parser.list(")"))?;
-        // The one method that manifests call on something else than a time.
+        // The only method that manifests call on a value other than a time.
         if name == PROMETHEUS {
             let args = std::iter::once(of).chain(args).collect();
             return Ok(Node::Call { name: name.to_owned(), args, offset });
@@ -201,7 +201,7 @@ impl<'t> Parser<'_, 't> {
         Ok(Node::Method { of: Box::new(of), name: name.to_owned(), args })
     }
 
-    /// What stands behind a pipe.
+    /// Reads the call behind a pipe; `first` becomes its first argument.
     pub(super) fn piped(&mut self, first: Node) -> Parsed {
         let offset = self.offset();
         let Some(Kind::Name(name)) = self.peek(0) else { return Err(self.unexpected()) };
@@ -212,7 +212,7 @@ impl<'t> Parser<'_, 't> {
         self.postfix(node)
     }
 
-    /// A call, the open bracket taken.
+    /// Reads a call behind its open bracket.
     fn call(&mut self, name: &str, offset: usize, first: Option<Node>) -> Parsed {
         let Some(function) = PredicateFunction::named(name) else {
             self.names.function(name).map_err(|why| (offset, why))?;
@@ -241,7 +241,7 @@ impl<'t> Parser<'_, 't> {
         })?;
         kinds::list(name, &list, offset)?;
         if predicate.is_none() && !function.works_alone() {
-            return Err((offset, format!("{name} wants a list and a predicate, as {name}(list, # > 1)")));
+            return Err((offset, format!("{name} requires a list and a predicate, as {name}(list, # > 1)")));
         }
         Ok(Node::PredicateCall { function, list, predicate, rest })
     }
@@ -261,7 +261,7 @@ impl<'t> Parser<'_, 't> {
         Ok(node)
     }
 
-    /// Whether the brace that comes next begins a map, where it could begin a predicate.
+    /// True when the next brace begins a map and not a predicate.
     fn map_begins(&self) -> bool {
         let key = matches!(self.peek(1), Some(Kind::Name(_) | Kind::Text(_) | Kind::Literal(_)));
         self.word(1) == "}" || (key && self.word(2) == ":")
@@ -305,7 +305,7 @@ impl<'t> Parser<'_, 't> {
     }
 }
 
-/// The opposite; of a literal, at once.
+/// Negates a node; a literal at once.
 pub(super) fn negated(node: Node) -> Node {
     match node {
         Node::Value(Value::Bool(truth)) => Node::Value(Value::Bool(!truth)),
@@ -313,7 +313,7 @@ pub(super) fn negated(node: Node) -> Node {
     }
 }
 
-/// A number.
+/// Reads a number.
 fn literal(word: &str) -> Option<Value> {
     let plain = word.replace('_', "");
     let digits = plain.to_ascii_lowercase();

@@ -1,18 +1,18 @@
-//! The state of reading an expression: tokens, open brackets, names in scope.
+//! The state of the parser: tokens, open brackets, names in scope.
 
 use super::super::names::{Names, Path};
 use super::super::node::Node;
 use crate::template::lex::{Kind, Token};
 
-/// The most operators of an expression: reading and evaluation need stack for each of a chain.
+/// The most operators of an expression: the parser and the evaluation need stack for each operator of a chain.
 const MAX_OPERATORS: usize = 200;
-/// The deepest nesting of brackets.
+/// The deepest nesting of brackets: each level needs stack.
 const MAX_DEPTH: usize = 32;
 
 /// An error in an expression, with its offset in bytes.
 pub(in crate::template) type Wrong = (usize, String);
 
-/// The state of reading an expression.
+/// The state of the parser.
 pub(super) struct Parser<'a, 't> {
     pub(super) names: &'a Names<'a>,
     pub(super) source: &'t str,
@@ -20,14 +20,14 @@ pub(super) struct Parser<'a, 't> {
     pub(super) at: usize,
     pub(super) paths: Vec<Path>,
     pub(super) locals: Vec<&'t str>,
-    /// The predicates around, innermost last: whether each is one of `reduce`.
+    /// The enclosing predicates, innermost last; true for a predicate of `reduce`.
     pub(super) predicates: Vec<bool>,
     /// Offsets of the open brackets.
     pub(super) open: Vec<usize>,
     pub(super) operators: usize,
 }
 
-/// A part of an expression, as read.
+/// The result of the parser for a part of an expression.
 pub(super) type Parsed = Result<Node, Wrong>;
 
 impl<'a, 't> Parser<'a, 't> {
@@ -35,7 +35,7 @@ impl<'a, 't> Parser<'a, 't> {
         self.tokens.get(self.at + ahead).map(|token| &token.kind)
     }
 
-    /// The sign or word at a place.
+    /// The sign or word that is `ahead` tokens further.
     pub(super) fn word(&self, ahead: usize) -> &'t str {
         match self.peek(ahead) {
             Some(Kind::Sign(word) | Kind::Name(word)) => word,
@@ -59,7 +59,7 @@ impl<'a, 't> Parser<'a, 't> {
         }
     }
 
-    /// Takes a sign or word when it comes next.
+    /// Consumes a sign or word when it is the next token.
     pub(super) fn takes(&mut self, word: &str) -> bool {
         let found = self.word(0) == word;
         self.at += usize::from(found);
@@ -78,7 +78,7 @@ impl<'a, 't> Parser<'a, 't> {
         Ok(())
     }
 
-    /// Reads the content of brackets. The open bracket is already taken.
+    /// Reads the content of brackets and the closing bracket. The open bracket is already consumed.
     pub(super) fn inside<T>(&mut self, close: &str, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
         let begin = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(0, |token| token.offset);
         self.open.push(begin);
