@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole of Ensign on this machine, in a few seconds: gets a nats-server when there is none, builds, runs `ensign demo`.
+# Demonstrates Ensign on this machine, in a few seconds: finds or downloads a nats-server, builds, runs `ensign demo`.
 # usage: deploy/demo.sh [arguments of `ensign demo`]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

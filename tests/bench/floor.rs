@@ -1,4 +1,4 @@
-//! What the kernel and the hash alone cost: the same files looked at, or written, by a program that does nothing else.
+//! The cost of the kernel and the hash alone: a minimal program reads, or writes, the same files.
 //!
 //! usage: ensign-bench-floor nothing | read LIST | write DIR COUNT BYTES | peak PROGRAM ... | turns ROUNDS COMMANDS
 
@@ -19,7 +19,7 @@ use std::time::Instant;
 use nix::sys::resource::{UsageWho, getrusage};
 use sha2::{Digest, Sha256};
 
-/// Opens, looks at, reads and hashes every file of a list.
+/// Opens, stats, reads and hashes every file of a list.
 fn read(list: &str) {
     let (mut buffer, mut sum) = (vec![0; 64 << 10], 0_u64);
     for path in fs::read_to_string(list).unwrap().lines() {
@@ -32,7 +32,7 @@ fn read(list: &str) {
     println!("{sum}");
 }
 
-/// Puts files in place, each in one step: a temporary file beside it, owner, mode, rename; no sync.
+/// Writes each file in one step: a temporary file beside the target, owner, mode, rename; no sync.
 fn write(dir: &str, count: usize, bytes: usize) {
     let content = vec![b'x'; bytes];
     for number in 0..count {
@@ -46,16 +46,16 @@ fn write(dir: &str, count: usize, bytes: usize) {
     }
 }
 
-/// The most memory that another program has resident, in KiB. Asked from here because a process inherits the peak of
-/// the one that it was started by.
+/// Returns the largest resident memory of another program, in KiB. This process starts the program, because a process inherits
+/// the peak of its parent.
 fn peak(program: &str, arguments: &[&str]) {
     let status = Command::new(program).args(arguments).stdout(Stdio::null()).status().unwrap();
     assert!(status.success());
     println!("{}", getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss());
 }
 
-/// Runs the commands of a file, a line each and its words apart by spaces, in turns, and prints the wall time of each
-/// run in ms, a line for each turn. For where the suite itself can't run, as in a node.
+/// Runs the commands of a file in turns: one command per line, with blanks between the words. Prints one line per turn, with
+/// the wall time of each run in ms. For places where the suite itself can't run, as in a node.
 fn turns(rounds: usize, commands: &str) {
     let commands = fs::read_to_string(commands).unwrap();
     for _ in 0..rounds {
@@ -81,7 +81,7 @@ fn main() {
         ["write", dir, count, bytes] => write(dir, count.parse().unwrap(), bytes.parse().unwrap()),
         ["turns", rounds, commands] => turns(rounds.parse().unwrap(), commands),
         ["peak", program, arguments @ ..] => peak(program, arguments),
-        // `nothing`, and what test runners call every target with.
+        // `nothing`, and the arguments with which test runners call every target.
         _ => {}
     }
 }

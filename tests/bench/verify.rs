@@ -1,4 +1,4 @@
-//! What it costs to know whether a command may run: signature, form, audience, time, ledger, policy, limits, subject.
+//! The cost of the decision whether a command may run: signature, form, target, time, ledger, rules, limits, subject.
 //!
 //! Prints nanoseconds and, beside each, the ratio to a bare Ed25519 verification of the same bytes.
 
@@ -58,7 +58,7 @@ fn key(seed: u8) -> SigningKey {
     SigningKey::from_seed(&[seed; 32])
 }
 
-/// The operator `op1` may do everything by the last rule; the others only restart some service of theirs.
+/// `op1` may do everything by the last rule. Each of the other operators may only restart one service.
 fn trust() -> TrustedBundle {
     let keys: Vec<Value> = (1..=KEYS).map(|n| json!({"id": format!("op{n}"), "key": key(n).public().to_short()})).collect();
     let mut rules: Vec<Value> =

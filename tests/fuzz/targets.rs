@@ -1,6 +1,6 @@
-//! The checks that fuzzing and the replay of the corpus share: what each target does with an input.
+//! The checks that fuzzing and the replay of the corpus share: one function for each target.
 //!
-//! A check panics where a promise is broken; an input that is refused with an error is fine.
+//! A check panics where a promise is broken. An error that refuses the input is fine.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
@@ -17,7 +17,7 @@ use ensign::wire::{Command, Envelope};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::json;
 
-/// Any text as a manifest: planned or refused; nothing runs.
+/// Takes any text as a manifest. The result is a plan or an error; nothing runs.
 pub fn manifest(text: &str) {
     let facts = || json!({"host": {"info": {"hostname": "web1", "platformFamily": "debian"}}, "role": "web"});
     let inputs = RunInputs::new(facts, BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]), None);
@@ -25,10 +25,10 @@ pub fn manifest(text: &str) {
     let _planned = plan_manifest(&source, &inputs, &Host::system(None));
 }
 
-/// Longest time that an input may take, of each language of template files.
+/// The longest time for one input, in each language of template files.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Any text as a template: in texts of manifests, and as a file in each of the three languages.
+/// Takes any text as a template: in the texts of manifests, and as a file in each of the three languages.
 pub fn template(text: &str) {
     let data = json!({
         "name": "shop", "port": 8080, "on": true, "none": null, "list": ["a", "b", "c"], "nums": [1, 2.5, -3],
@@ -57,7 +57,7 @@ const CAPS: Caps = Caps { total: 1 << 22, entries: 1000, ratio: 1000 };
 
 type Taken = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Looks at what it is given.
+/// A sink that checks every entry.
 struct Strict {
     entries: u64,
     bytes: u64,
@@ -72,7 +72,7 @@ impl Strict {
     }
 }
 
-/// Nothing but names: not empty, no `..`, not absolute.
+/// Panics unless the path has names only: not empty, no `..`, not absolute.
 fn plain(path: &Path) {
     assert!(path.components().all(|part| matches!(part, Component::Normal(_))), "{path:?}");
 }
@@ -92,7 +92,7 @@ impl Sink for Strict {
 
     fn symlink(&mut self, item: &Item, target: &Path) -> Taken {
         self.item(item);
-        // From the directory of the link, no more steps up than there are above it.
+        // From the directory of the link, the target has at most as many steps up as there are directories above.
         let up = target.components().take_while(|part| matches!(part, Component::ParentDir)).count();
         assert!(!target.is_absolute() && up < item.path.components().count().max(1), "{:?} -> {target:?}", item.path);
         Ok(())
@@ -105,7 +105,7 @@ impl Sink for Strict {
     }
 }
 
-/// Any bytes as an archive, of the kind that the first byte chooses: no path leads out, no limit is passed.
+/// Takes any bytes as an archive; the first byte chooses the kind. No path leads out, and no limit is exceeded.
 pub fn archive(bytes: &[u8]) {
     let Some((kind, archive)) = bytes.split_first() else { return };
     const FORMATS: [Format; 6] = [Format::Tar, Format::TarGz, Format::TarXz, Format::TarZst, Format::TarBz2, Format::Zip];
@@ -114,7 +114,7 @@ pub fn archive(bytes: &[u8]) {
     let _walked = walk(format, Cursor::new(archive), archive.len() as u64, &CAPS, &mut strict);
 }
 
-/// Any bytes as an envelope with a command: what is read is written and read again as the same.
+/// Takes any bytes as an envelope with a command. A second read of the written envelope gives the same value.
 pub fn message(bytes: &[u8]) {
     let Ok(envelope) = Envelope::parse(bytes) else { return };
     let Ok(command) = serde_json::from_slice::<Command>(&envelope.payload) else { return };

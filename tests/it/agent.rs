@@ -1,4 +1,4 @@
-//! The agent as a process, against a real server: what it runs once, refuses, survives.
+//! The agent as a process, against a real server: commands that run once, refusals, restarts.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -20,7 +20,7 @@ async fn passed(time: Timestamp) {
     }
 }
 
-/// Sends the same bytes until they have a result: whoever is about to connect hears nothing yet.
+/// Sends the same bytes until they have a result: an agent that is still connecting misses them.
 async fn insist(fleet: &Fleet, command: &Command) -> CommandResult {
     let (envelope, start) = (fleet.sign(command), Instant::now());
     let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
@@ -31,7 +31,7 @@ async fn insist(fleet: &Fleet, command: &Command) -> CommandResult {
                 return fleet.only_result(command.id).await;
             }
         }
-        assert!(start.elapsed() < 2 * PATIENCE, "nobody answers");
+        assert!(start.elapsed() < 2 * PATIENCE, "no agent answers");
     }
 }
 
@@ -50,13 +50,13 @@ fn a_signed_ensure_runs_once_however_often_it_is_sent() {
         assert_eq!(done.event.as_ref().unwrap().run_id, Some(command.id));
         assert_eq!(fleet.lines("motd"), ["hello"]);
         assert_eq!(fleet.only_result(command.id).await, done);
-        // Again: the same answer, and nothing is run.
+        // Again: the same answer, and no second run.
         std::fs::remove_file(fleet.path("motd")).unwrap();
         let again = fleet.ask(&command, envelope, 1).await;
         assert_eq!(serde_json::from_value::<CommandResult>(again[0].clone()).unwrap(), done);
         assert!(!fleet.path("motd").exists());
         assert_eq!(fleet.results(command.id).await.len(), 1);
-        // A new command for the same thing: changed once more, then stable; the stable one is no event.
+        // A new command for the same file: changed once more, then stable. The stable run publishes no event.
         let outcomes = async |command: Command| {
             fleet.send(&command).await;
             fleet.only_result(command.id).await.outcome
@@ -152,8 +152,8 @@ fn a_command_that_waited_too_long_does_not_run() {
         let _agent = fleet.agent().await;
         let held = fleet.gated("held");
         fleet.send(&held).await;
-        fleet.until("it runs", || !fleet.lines("held").is_empty()).await;
-        // It is accepted for half a minute more, as clocks differ, and begun not a moment later.
+        fleet.until("the command runs", || !fleet.lines("held").is_empty()).await;
+        // The node accepts a late command for half a minute, as clocks differ, and starts none after its time.
         let mut late = fleet.slow("late", 0);
         late.expires = late.issued + SignedDuration::from_secs(1);
         let ack = fleet.ask(&late, fleet.sign(&late), 1).await;
@@ -188,7 +188,7 @@ fn a_killed_agent_ends_every_command_once() {
         assert_eq!(fleet.only_result(expired.id).await.outcome, CommandOutcome::Expired);
         assert_eq!(fleet.lines("waiting"), ["begun", "ended"]);
         assert!(fleet.lines("expired").is_empty());
-        // Sent again, they are answered from the ledger; and another kill changes nothing.
+        // Sent again, the ledger answers them, and another kill changes nothing.
         agent.kill();
         let _agent = fleet.agent().await;
         for (command, outcome) in [(&running, CommandOutcome::Interrupted), (&waiting, CommandOutcome::Changed)] {
@@ -213,12 +213,12 @@ fn a_result_survives_the_server() {
         fleet.server.kill();
         fleet.open("slow");
         fleet.until("the end of the run", || fleet.lines("slow").len() == 2).await;
-        // It may try in vain.
+        // The attempt fails.
         tokio::time::sleep(Duration::from_millis(500)).await;
         fleet.server.up();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
-        // And it takes commands again.
+        // The agent takes commands again.
         assert_eq!(insist(&fleet, &fleet.file("motd", "back\n")).await.outcome, CommandOutcome::Changed);
     });
 }
@@ -238,13 +238,13 @@ fn a_stopping_agent_reports_it_and_gives_a_run_time_to_end() {
         let state: NodeState = serde_json::from_slice(&last[0].payload).unwrap();
         assert!(!state.alive && state.alarms.is_empty(), "{state:?}");
         let agent = fleet.agent().await;
-        // What there was no time left for is said by the next one.
+        // The next agent publishes the result for which there was no time left.
         assert_eq!(fleet.only_result(short.id).await.outcome, CommandOutcome::Changed);
         fleet.send(&long).await;
         fleet.until("the run", || !fleet.lines("long").is_empty()).await;
         let start = Instant::now();
         assert_eq!(agent.stop(), Some(0));
-        assert!(start.elapsed() < Duration::from_secs(40), "it waited for the end of the run");
+        assert!(start.elapsed() < Duration::from_secs(40), "the agent waited for the end of the run");
         let _agent = fleet.agent().await;
         let done = fleet.only_result(long.id).await;
         assert_eq!((done.outcome, fleet.lines("long")), (CommandOutcome::Interrupted, vec!["begun".to_owned()]));
@@ -286,7 +286,7 @@ fn bundles_are_applied_by_digest() {
             assert!(start.elapsed() < PATIENCE);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // Another artifact under the same URL is refused, and nothing of it is used.
+        // The node refuses another artifact under the same URL, and uses nothing of it.
         let swapped = fleet.command(Action::Apply(apply(&packed)));
         std::fs::write(
             &packed,

@@ -1,4 +1,4 @@
-//! What the program says of single resources: on a pipe, at a terminal, of what a program printed.
+//! The output about single resources: on a pipe, at a terminal, and with the output of programs.
 
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ fn output_that_is_to_be_logged_is_shown() {
 fn long_steps_are_shown_on_a_terminal() {
     let desk = Desk::new();
     desk.write("m.yaml", "ccm:\n  resources:\n    - exec: {name: patience, command: \"sleep 2.5\"}\n    - exec: {name: quick, command: \"true\"}\n");
-    // script(1) gives it a terminal.
+    // script(1) gives the program a terminal.
     let line = format!("{} apply m.yaml", env!("CARGO_BIN_EXE_ensign"));
     let mut command = std::process::Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(desk.path("")).stdin(std::process::Stdio::null());
@@ -81,10 +81,10 @@ fn long_steps_are_shown_on_a_terminal() {
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains("… exec#patience, 1 s") && shown.contains("… exec#patience, 2 s"), "{shown:?}");
     assert!(!shown.contains("… exec#quick"), "{shown:?}");
-    // It is gone before the line of the event comes.
+    // The progress line disappears before the line of the event.
     let last = shown.rfind("… exec#patience").unwrap();
     assert!(shown[last..].find("\r\u{1b}[K").unwrap() < shown[last..].find("patience  ").unwrap_or(usize::MAX), "{shown:?}");
-    assert!(!desk.run(&["apply", "m.yaml"]).ends(0).err.contains('…'), "there is no terminal");
+    assert!(!desk.run(&["apply", "m.yaml"]).ends(0).err.contains('…'), "no terminal");
 }
 
 #[test]

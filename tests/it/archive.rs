@@ -1,5 +1,5 @@
-//! Archives in the world: a program that is killed in the middle of a download and of an extraction, over TLS, and as
-//! a person uses it from a shell. What the properties do is in `tests/cases/archive/`.
+//! Archives in practice: a program that is killed during a download and an extraction, over TLS, and from a shell.
+//! `tests/cases/archive/` has the properties.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -46,11 +46,11 @@ impl Desk {
     }
 }
 
-/// Waits for something that is about to be.
+/// Waits for a condition.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is() {
-        assert!(start.elapsed() < PATIENCE, "{what} never came to be");
+        assert!(start.elapsed() < PATIENCE, "{what} never happened");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -64,7 +64,7 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A gzipped tar archive of so many files with this content each.
+/// A gzipped tar archive with this number of files, each with this content.
 fn packed(files: usize, content: &[u8]) -> Vec<u8> {
     let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     for number in 0..files {
@@ -121,7 +121,7 @@ fn a_killed_extraction_is_done_again() {
     let (files, content) = (20_000, vec![b'x'; 2000]);
     let served = packed(files, &content);
     let web = Web::new(move |asked: &Asked| Reply::file(asked, &served, "v1"));
-    // What is created is the first of all: its existence says nothing.
+    // The path in `creates` appears first: its existence alone proves nothing.
     let (out, creates) = (desk.path("out"), desk.path("out/app/00000"));
     let (url, sum) = (web.url("/app.tar.gz"), ensign::host::fs::sha256(&packed(files, &content)));
     let args =
@@ -132,8 +132,8 @@ fn a_killed_extraction_is_done_again() {
     let whole = |path: &Path| std::fs::read(path).is_ok_and(|found| found == content);
     let count =
         || std::fs::read_dir(desk.path("out/app")).unwrap().map(|entry| entry.unwrap().path()).filter(|path| whole(path)).count();
-    assert!(count() < files, "it was not killed in the middle");
-    // Nothing but temporary files is less than whole.
+    assert!(count() < files, "the program ended before the kill");
+    // Only temporary files may be incomplete.
     for entry in std::fs::read_dir(desk.path("out/app")).unwrap() {
         let path = entry.unwrap().path();
         assert!(whole(&path) || path.to_str().unwrap().ends_with(".ensign-new"), "{}", path.display());

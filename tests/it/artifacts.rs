@@ -1,5 +1,5 @@
-//! What an `apply` fetches, when its server is hostile or the wrong thing was signed: each attack has its own answer, and
-//! nothing of it stays.
+//! Attacks on the download of an `apply`: a hostile server, or the wrong artifact signed. Each attack has its own answer and
+//! leaves nothing behind.
 
 use std::path::Path;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::support::place::{Place, Wishes};
 use crate::support::solo::{Fleet, PATIENCE, on_every_server};
 use crate::support::web::{Cut, Reply, Web};
 
-/// A bundle whose manifest writes a file, with one more entry.
+/// A bundle whose manifest writes a file, with further entries.
 fn bundle(more: impl FnOnce(&mut Builder<GzEncoder<Vec<u8>>>)) -> Vec<u8> {
     let mut tar = Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     let manifest = b"ccm:\n  resources:\n    - exec:\n        - x:\n            command: touch /tmp/ensign-hostile\n";
@@ -24,7 +24,7 @@ fn bundle(more: impl FnOnce(&mut Builder<GzEncoder<Vec<u8>>>)) -> Vec<u8> {
     tar.into_inner().unwrap().finish().unwrap()
 }
 
-/// An entry as it would not be made by an honest program: the name is taken as it is.
+/// Appends an entry that no honest program makes: the name is taken unchanged.
 fn append(tar: &mut Builder<GzEncoder<Vec<u8>>>, name: &str, kind: EntryType, link: Option<&str>, content: &[u8]) {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -131,7 +131,7 @@ fn hostile_artifacts_are_refused_each_with_its_own_message() {
         refused(Apply { size: 2 << 20, ..signed(&web, "/swapped", &good) }, "local_limit", "more than the 1048576").await;
         refused(signed(&web, "/metadata", &good), "local_limit", "169.254.169.254").await;
         refused(signed(&web, "/loopback", &good), "local_limit", "::1").await;
-        // A server that gives little or nothing costs the time of the command, and no more.
+        // A server that sends little or nothing costs no more than the time limit of the command.
         let start = Instant::now();
         let slow = Apply { size: 5000, ..signed(&web, "/slow", &good) };
         let slow = done(&fleet, &place, slow, 2).await;
@@ -142,7 +142,7 @@ fn hostile_artifacts_are_refused_each_with_its_own_message() {
             assert!(matches!(done.outcome, CommandOutcome::Failed | CommandOutcome::Refused), "{path}: {done:?}");
             assert!(done.message.unwrap().contains(path), "{path}");
         }
-        // The object store is no friend either.
+        // The object store is hostile as well.
         let bucket = fleet.subjects.bucket();
         fleet.bus.ensure_bucket(&bucket, 1).await.unwrap();
         fleet.bus.object_put(&bucket, "swapped", &swapped).await.unwrap();
@@ -153,7 +153,7 @@ fn hostile_artifacts_are_refused_each_with_its_own_message() {
 
         assert!(!Path::new("/tmp/ensign-hostile").exists());
         assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
-        // And it is as willing as before.
+        // The node works as before.
         let command = place.append(&fleet, "effect");
         fleet.send(&command).await;
         assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, CommandOutcome::Changed);

@@ -1,5 +1,5 @@
-//! Two operators and one channel: what one of them stores, the other is told; and nodes that keep to something else than the
-//! stream has say so.
+//! Two operators and one channel: a conflict with the other operator's assignment is reported. A node that diverges from the
+//! stream reports its divergence.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn second() -> SigningKey {
     SigningKey::from_seed(&[3; 32])
 }
 
-/// A fleet with two operators who may everything.
+/// A fleet with two operators who may do everything.
 async fn fleet(binary: &Path) -> Fleet {
     let fleet = Fleet::new(binary, "").await;
     let trust = fleet.trust_with(1, |bundle| {
@@ -60,7 +60,7 @@ async fn connect(fleet: &Fleet) -> Bus {
     Bus::connect(&BusSettings { servers: vec![fleet.server.url()], ..BusSettings::default() }).await.unwrap()
 }
 
-/// An assignment as the tool makes it: the next serial, after what is stored now.
+/// An assignment as the tool makes it: the next serial after the stored assignment.
 async fn next(fleet: &Fleet, bus: &Bus, id: &str, key: &SigningKey, content: &str) -> SealedCommand {
     let latest = view::latest(bus, &fleet.subjects, "base").await.unwrap();
     let place = latest.desired.map(|desired| desired.place);
@@ -70,7 +70,7 @@ async fn next(fleet: &Fleet, bus: &Bus, id: &str, key: &SigningKey, content: &st
     SealedCommand { after: latest.sequence, ..sign(command, &[(id, key)]).unwrap() }
 }
 
-/// Whether something is on record of a job.
+/// True when the record has a message of a job.
 async fn is_on_record(fleet: &Fleet, id: Uuid) -> bool {
     let subject = fleet.subjects.job_command(id);
     fleet.bus.last(&fleet.subjects.stream("JOBS"), subject.as_str()).await.unwrap().is_some()
@@ -93,7 +93,7 @@ fn of_two_simultaneous_assignments_one_is_stored_and_the_other_operator_learns_i
             let attempt = async |number: usize| {
                 let (bus, (id, key)) = (&buses[number], &keys[number]);
                 let signed = next(&fleet, bus, id, key, if number == 0 { "one" } else { "two" }).await;
-                // Both have chosen the same serial.
+                // Both chose the same serial.
                 barrier.wait().await;
                 let sent = dispatch::dispatch(bus, &fleet.subjects, &signed).await.map(drop);
                 (signed, sent)
@@ -112,11 +112,11 @@ fn of_two_simultaneous_assignments_one_is_stored_and_the_other_operator_learns_i
             let named = conflict.winner.as_ref().unwrap();
             assert_eq!((&named.digest, named.command.id, conflict.unsure), (&winner.0.digest, winner.0.command.id, false));
             assert!(conflict.to_string().contains(&winner.0.digest), "{conflict}");
-            // Nothing of the loser is anywhere.
+            // The record has nothing of the loser.
             assert!(is_on_record(&fleet, winner.0.command.id).await && !is_on_record(&fleet, loser.0.command.id).await);
         }
         println!("{}: {won:?} of {ROUNDS} rounds were won by each", binary.display());
-        // A node that was there and one that comes later keep to the same.
+        // An old node and a later node apply the same assignment.
         let late = Place::new(&fleet, "late", &fleet.server.url(), &Wishes::default());
         let _late = late.start(&fleet.bus, &mut late.process()).await;
         let last = latest(&fleet).await;
@@ -151,7 +151,8 @@ fn a_lost_acknowledgement_is_no_conflict() {
         let fleet = fleet(binary).await;
         let (bus, key) = (connect(&fleet).await, first());
         let subject = fleet.subjects.desired("base");
-        // Stored by an attempt that was never answered: under its id, and as a server would have it that forgot the id.
+        // An attempt without an answer stored the assignment: with its message id, and without, as on a server that forgot the
+        // id.
         for with_id in [true, false] {
             let signed = next(&fleet, &bus, "ops", &key, "one").await;
             let id = signed.command.id.to_string();
@@ -164,7 +165,7 @@ fn a_lost_acknowledgement_is_no_conflict() {
             assert_eq!(before, after, "stored once");
             assert!(is_on_record(&fleet, signed.command.id).await);
         }
-        // What nobody can read has a place in the stream as well.
+        // An unreadable message has a place in the stream as well.
         let signed = next(&fleet, &bus, "ops", &key, "one").await;
         bus.publish_stored(subject.as_str(), &[], b"?".to_vec()).await.unwrap();
         let conflict = dispatch::dispatch(&bus, &fleet.subjects, &signed).await.map(drop).unwrap_err();
@@ -174,12 +175,12 @@ fn a_lost_acknowledgement_is_no_conflict() {
     });
 }
 
-/// The other operator is quicker, while this one still reads what is behind the URL.
+/// The other operator is quicker, while this one still reads the bundle from the URL.
 #[test]
 fn the_second_of_two_operators_learns_of_the_first_and_gets_a_hint() {
     on_every_server(async |binary| {
         let fleet = Arc::new(fleet(binary).await);
-        // The thread of the web server outlives the test: it must not keep the fleet.
+        // The thread of the web server outlives the test: the thread must not keep the fleet.
         let other = Arc::downgrade(&fleet);
         let content = std::fs::read(manifest(&fleet, "one")).unwrap();
         let web = Web::new(move |asked| {
@@ -247,27 +248,27 @@ fn an_assignment_that_the_stream_does_not_have_raises_an_alarm() {
         let (one, two) = (next(&fleet, &bus, "ops", &first(), "one").await, next(&fleet, &bus, "other", &second(), "two").await);
         dispatch::dispatch(&bus, &fleet.subjects, &one).await.unwrap();
         fleet
-            .state("it keeps to one", |state| {
+            .state("the node keeps version one", |state| {
                 state.assignments.iter().any(|kept| kept.id == one.command.id && kept.ran.is_some())
             })
             .await;
-        // A tool that asks for no place, or a copy of the stream that is put back: the same serial has other content.
+        // A tool that ignores the sequence, or a restored copy of the stream: the same serial has other content.
         bus.publish_stored(fleet.subjects.desired("base").as_str(), &[], two.envelope.clone()).await.unwrap();
         let alarmed = |state: &ensign::wire::NodeState, part: &str| {
             state.alarms.iter().any(|text| text.contains(ALARM) && text.contains(part))
         };
         let said = format!("and the stream has serial 1 ({}", two.command.id);
         let state = fleet.state("an alarm", |state| alarmed(state, &said)).await;
-        assert!(state.assignments.iter().any(|kept| kept.id == one.command.id), "it changes nothing: {state:?}");
+        assert!(state.assignments.iter().any(|kept| kept.id == one.command.id), "the node changed something: {state:?}");
         let status = as_operator(&fleet, &["status"]);
         assert!(status.stdout.contains(ALARM) && status.stdout.contains("signed as other"), "{}", status.stdout);
         let shown = as_operator(&fleet, &["channels"]);
         assert!(shown.stdout.contains("1 node keeps an assignment that is not in the stream: web1"), "{}", shown.stdout);
-        // The next assignment brings all of them together.
+        // The next assignment ends the divergence.
         let next_one = next(&fleet, &bus, "ops", &first(), "two").await;
         dispatch::dispatch(&bus, &fleet.subjects, &next_one).await.unwrap();
         fleet.state("no alarm", |state| !state.alarms.iter().any(|text| text.contains(ALARM))).await;
-        // The stream is lost: found at the next look.
+        // The stream is lost: the agent notices at the next check.
         agent.stop();
         bus.purge(&fleet.subjects.stream("DESIRED"), fleet.subjects.desired("base").as_str()).await.unwrap();
         let _agent = fleet.agent().await;
@@ -277,7 +278,7 @@ fn an_assignment_that_the_stream_does_not_have_raises_an_alarm() {
     });
 }
 
-/// What no node would take is refused here, and nothing of it is stored.
+/// The operator's tool refuses an assignment that every node would refuse, and stores nothing of it.
 #[test]
 fn commands_that_every_node_would_refuse_are_neither_signed_nor_stored() {
     on_every_server(async |binary| {
@@ -288,7 +289,7 @@ fn commands_that_every_node_would_refuse_are_neither_signed_nor_stored() {
         let wrong = "ccm:\n  resources:\n    - file:\n        - /x:\n            colour: \"{{ Facts.colour }}\"\n";
         std::fs::write(site.join("manifest.yaml"), wrong).unwrap();
         let packed = fleet.path("site.tar.gz").display().to_string();
-        // A bundle that another tool made.
+        // A bundle of another tool.
         let made = std::process::Command::new("tar")
             .args(["-C", &site.display().to_string(), "-czf", &packed, "manifest.yaml"])
             .status();
@@ -314,12 +315,12 @@ fn commands_that_every_node_would_refuse_are_neither_signed_nor_stored() {
         refused(&[&file[..], &[&content, "--all"]].concat(), "ensign fleet apply DIR");
         let names = (0..2000).map(|number| format!("a-node-with-a-rather-long-name-{number}")).collect::<Vec<_>>().join(",");
         refused(&[&file[..], &["x", "--node", &names]].concat(), "--group");
-        assert!(started.elapsed() < std::time::Duration::from_secs(60), "nobody is waited for");
+        assert!(started.elapsed() < std::time::Duration::from_secs(60), "the tool waits for no node");
         for (stream, subject) in [("JOBS", "ensign.v1.test.job.>"), ("DESIRED", "ensign.v1.test.desired.>")] {
             let there = fleet.bus.last_per_subject(&fleet.subjects.stream(stream), subject).await.unwrap();
             assert!(there.is_empty(), "{there:?}");
         }
-        // Somebody who insists is obeyed.
+        // `--no-check` sends the assignment all the same.
         let sent = as_operator(&fleet, &["assign", "base", &url, "--all", "--no-check", "--detach"]);
         assert_eq!((sent.code, latest(&fleet).await.place.serial), (0, 1), "{}", sent.stderr);
     });

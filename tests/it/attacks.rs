@@ -1,5 +1,5 @@
-//! The corpus of `tests/vectors/attacks`, sent to running agents over a real server at the time that each file names:
-//! nothing is taken, each is answered and published with its own code.
+//! The corpus of `tests/vectors/attacks`, sent to running agents over a real server at the time that each file names. The agent
+//! accepts nothing, and answers and publishes each with its own code.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::support::nats::{NatsServer, Options, binaries};
 use crate::support::place::read;
 use crate::support::solo::{Agent, PATIENCE};
 
-/// How many refusals an agent publishes at once, and the pause after which it publishes one more.
+/// The number of rejections that an agent publishes at once. A pause follows before each further one.
 const ALLOWANCE: usize = 45;
 const PAUSE: Duration = Duration::from_millis(120);
 
@@ -35,7 +35,7 @@ struct Setup {
     trust: String,
 }
 
-/// A file of the corpus; what it says is in `tests/it/vectors/attacks.rs`.
+/// A file of the corpus; `tests/it/vectors/attacks.rs` explains the fields.
 #[derive(Deserialize)]
 struct Attack {
     expect: String,
@@ -56,7 +56,7 @@ struct Attack {
 }
 
 impl Attack {
-    /// What the node must be like: attacks with the same go to the same agent.
+    /// The required state of the node. Attacks with the same state go to the same agent.
     fn needs(&self) -> String {
         json!([self.trust, self.limits, self.seen, self.channels, self.born, self.obeyed]).to_string()
     }
@@ -67,7 +67,7 @@ impl Attack {
         bytes
     }
 
-    /// Where it is sent: as its file says, else where the program itself would send it.
+    /// The subject of the message: the one in the file, else the one that the program itself would use.
     fn subject(&self, setup: &Setup) -> String {
         let own = || {
             let envelope: Value = serde_json::from_str(&self.message).ok()?;
@@ -93,7 +93,7 @@ fn corpus() -> (Setup, BTreeMap<String, Vec<(String, Attack)>>) {
     for entry in std::fs::read_dir(folder.join("attacks")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        // Those would be obeyed: they show that the others are refused for what is wrong with them.
+        // The node accepts these: they show that the others are refused only for their fault.
         if name.starts_with("control") {
             continue;
         }
@@ -103,11 +103,11 @@ fn corpus() -> (Setup, BTreeMap<String, Vec<(String, Attack)>>) {
     (setup, groups)
 }
 
-/// The node that is attacked, with an agent.
+/// The attacked node, with an agent.
 struct Victim {
     dir: tempfile::TempDir,
     clock: Clock,
-    /// How many commands its ledger had from the beginning.
+    /// The number of commands in the ledger at the beginning.
     accepted: usize,
 }
 
@@ -136,7 +136,7 @@ impl Victim {
         victim
     }
 
-    /// Writes down what it has accepted before.
+    /// Writes a ledger with the earlier state of the node: creation time, trust version, acceptances.
     fn remember(&mut self, setup: &Setup, needs: &Attack) {
         let mut ledger = Ledger::open(&self.dir.path().join("state")).unwrap();
         let before = needs.at - SignedDuration::from_secs(1);
@@ -232,7 +232,7 @@ async fn a_running_agent_refuses_the_attack_corpus_with_reasons() {
                 continue;
             };
             let code = done.code.clone().unwrap_or_default();
-            // A trust bundle where commands come: whatever is wrong with it, it is no command.
+            // A trust bundle on a command subject: whatever its fault, a trust bundle is no command.
             if code != attack.expect && !attack.is_trust {
                 wrong.push(format!("{name}: {code} ({:?}) instead of {}", done.message, attack.expect));
             }
@@ -246,7 +246,7 @@ async fn a_running_agent_refuses_the_attack_corpus_with_reasons() {
         victim.took_nothing();
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(refused >= 80 && unheard <= 5, "{refused} refused, {unheard} not heard at all");
+    assert!(refused >= 80 && unheard <= 5, "{refused} refused, {unheard} without any answer");
     let results = bus.last_per_subject(&subjects.stream("JOBS"), subjects.all_jobs().as_str()).await.unwrap();
     for message in results.iter().filter(|message| message.subject.ends_with(".done")) {
         let outcome = read::<CommandResult>(message).unwrap().outcome;

@@ -1,5 +1,5 @@
-//! The server under an agent: emptied, without JetStream, full, too old. Commands are taken and answered, results wait, and
-//! everybody is told what to do.
+//! Faults of the server under an agent: emptied, without JetStream, full, too old. The agent takes and answers commands,
+//! results wait on disk, and the alarms and errors name the next step.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,12 +15,12 @@ use crate::support::place::{Place, Wishes, as_operator, read, stored, unsigned};
 use crate::support::skip::{Reason, skip};
 use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE, on_every_server};
 
-/// Why results wait on a node, when they do. What was on its way when the server went may time out first.
+/// Returns the reason why results wait on a node. A message that was in flight when the server went down may time out first.
 fn waits(state: &NodeState) -> Option<&str> {
     why_waits(state, "results", "JOBS")
 }
 
-/// Why something waits for a stream.
+/// Returns the reason why a queue waits for a stream.
 fn why_waits<'a>(state: &'a NodeState, what: &str, stream: &str) -> Option<&'a str> {
     let alarm = format!("cannot publish {what} to stream ENSIGN_{FLEET}_{stream}: ");
     state.alarms.iter().find_map(|trouble| trouble.strip_prefix(alarm.as_str())?.strip_suffix("; kept on disk"))
@@ -43,7 +43,7 @@ async fn changed(fleet: &mut Fleet, place: &Place, change: impl FnOnce(&NatsServ
     fleet.until("the agent is back", || connected(place) > before).await;
 }
 
-/// Sends a command, which must be acknowledged and done by word of mouth: the same bytes again, as long as nobody listens.
+/// Sends a command that the agent must acknowledge and finish by direct reply. Repeats the same bytes while no agent listens.
 async fn answered(fleet: &Fleet, place: &Place, name: &str) -> uuid::Uuid {
     let command = place.append(fleet, name);
     let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
@@ -88,7 +88,7 @@ fn an_emptied_server_gets_the_queued_messages_once_the_streams_exist() {
         assert_eq!(place.only_result(&fleet.bus, id).await.outcome, CommandOutcome::Changed);
         place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
         assert_eq!(place.lines("effect"), 1);
-        fleet.until("the operator sees it", || as_operator(&fleet, &["status"]).stdout.contains("1 alive")).await;
+        fleet.until("the operator sees the alarm", || as_operator(&fleet, &["status"]).stdout.contains("1 alive")).await;
     });
 }
 
@@ -115,7 +115,7 @@ fn without_jetstream_commands_are_taken_and_results_wait() {
     });
 }
 
-/// Gives the stream of events a bound of messages at which it takes nothing more, as an administrator may; none with -1.
+/// Limits the stream of events to a number of messages, as an administrator may. -1 removes the limit.
 async fn bounded(fleet: &Fleet, messages: i64) {
     let name = fleet.subjects.stream("EVENTS");
     let config = serde_json::json!({
@@ -129,7 +129,7 @@ async fn bounded(fleet: &Fleet, messages: i64) {
     assert!(answer["error"].is_null(), "{answer}");
 }
 
-/// Whether each of these commands is there once among the events, with its summary; and no event is there twice.
+/// Checks the events: one summary for each of these commands, and no event twice.
 async fn told_once(fleet: &Fleet, place: &Place, commands: &[uuid::Uuid]) {
     let events = place.events(&fleet.bus).await;
     let bodies: Vec<serde_json::Value> = events.iter().map(|event| read(event).unwrap()).collect();
@@ -151,9 +151,9 @@ fn a_full_stream_is_named_and_delays_only_its_own_messages() {
         let fleet = Fleet::new(binary, "").await;
         let (place, agent) = started(&fleet).await;
         let before = answered(&fleet, &place, "before").await;
-        place.until(&fleet.bus, "all is told", |state| state.outbox == 0 && state.running.is_none()).await;
+        place.until(&fleet.bus, "all events are published", |state| state.outbox == 0 && state.running.is_none()).await;
         let there = stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), fleet.subjects.events(None).as_str()).await.len();
-        // Room for one more: not what a run says.
+        // Room for one more message: too little for a run.
         bounded(&fleet, i64::try_from(there).unwrap() + 1).await;
         let mut ids = vec![before];
         for name in ["one", "two", "three"] {
@@ -171,7 +171,7 @@ fn a_full_stream_is_named_and_delays_only_its_own_messages() {
         let status = ensign(&["agent", "status", "--config", config.to_str().unwrap()]);
         assert!(status.stdout.contains("cannot publish events to stream ENSIGN_test_EVENTS"), "{}", status.stdout);
 
-        // It is no other after a kill; nor when something is sent that goes elsewhere.
+        // The reason stays the same after a kill, and after a message to another stream.
         agent.kill();
         let agent = place.start(&fleet.bus, &mut place.process()).await;
         ids.push(answered(&fleet, &place, "four").await);
@@ -179,7 +179,7 @@ fn a_full_stream_is_named_and_delays_only_its_own_messages() {
         let room = stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), fleet.subjects.events(None).as_str()).await.len();
         assert!(room <= there + 1, "{room}");
         bounded(&fleet, -1).await;
-        // Two of each command, and that the agent was started. The pause before it asks again is half a minute at most.
+        // Two events of each command, and the start of the agent. The pause before the next attempt is half a minute at most.
         let start = std::time::Instant::now();
         while place.events(&fleet.bus).await.len() < there + 9 {
             assert!(start.elapsed() < 4 * PATIENCE, "{}", place.log());
@@ -218,17 +218,17 @@ fn a_result_does_not_wait_behind_old_events() {
         let id = answered(&fleet, &place, "effect").await;
         assert_eq!(place.only_result(&fleet.bus, id).await.outcome, CommandOutcome::Changed);
         let told = place.events(&fleet.bus).await.len();
-        assert!(told < OLD, "{told} events went first");
+        assert!(told < OLD, "{told} events before the limit");
     });
 }
 
-/// The server of Debian 12, as `tests/tools/get-nats-server.sh target/tools bookworm` gets it.
+/// The server of Debian 12, from `tests/tools/get-nats-server.sh target/tools bookworm`.
 fn too_old() -> Option<PathBuf> {
     let tools = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/bookworm/usr/sbin/nats-server"));
     let named = std::env::var_os("NATS_SERVER_2_9").map(PathBuf::from);
     let found = named.or(Some(tools)).filter(|path| path.is_file());
     if found.is_none() {
-        skip(Reason::Missing, "there is no nats-server 2.9: `tests/tools/get-nats-server.sh target/tools bookworm` gets one");
+        skip(Reason::Missing, "no nats-server 2.9: run `tests/tools/get-nats-server.sh target/tools bookworm`");
     }
     found
 }
@@ -243,12 +243,12 @@ async fn a_server_that_is_too_old_is_named_with_its_version() {
         let ran = ensign(&["fleet", "--fleet", FLEET, "--nats", &server.url(), command]);
         assert!(ran.code == 4 && ran.stderr.contains("2.10 is the oldest that is supported"), "{command}: {}", ran.stderr);
     }
-    // An agent says it too, and goes on: somebody may be about to bring the server up to date.
+    // The agent reports the same and continues: an administrator may upgrade the server.
     let binary = crate::support::nats::binaries().remove(0);
     let fleet = Fleet::new(&binary, "").await;
     let place = Place::new(&fleet, "web1", &server.url(), &Wishes::default());
     let mut agent = Agent::start(&mut place.process());
-    fleet.until("it is said", || place.log().contains("2.10 is the oldest that is supported")).await;
+    fleet.until("the state has the reason", || place.log().contains("2.10 is the oldest that is supported")).await;
     assert!(agent.0.try_wait().unwrap().is_none());
 }
 
@@ -271,7 +271,7 @@ fn messages_that_come_faster_than_they_are_taken_are_counted() {
             assert!(start.elapsed() < PATIENCE);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // It goes on with what there was room for, and with what comes later.
+        // The agent continues with the messages that fit, and with later ones.
         assert!(inbox.next().await.is_some());
         assert!(slow.is_connected());
     });

@@ -1,4 +1,4 @@
-//! `ensign bundle`: packed the same everywhere, shown, and put where nodes find it.
+//! `ensign bundle`: the same bytes everywhere, `show`, and the upload to the place where nodes find it.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ fn a_directory_gives_the_same_bundle_each_time() {
     let bytes = std::fs::read(desk.path("one.tar.gz")).unwrap();
     let digest = ensign::wire::digest(&bytes);
     assert_eq!(made, json!({"source": "one.tar.gz", "sha256": digest, "size": bytes.len()}));
-    // Later, by another name of the directory, over what is there.
+    // Later, under another name of the directory, over an existing bundle.
     desk.write("site/note", "a note\n");
     let line = format!("one.tar.gz --sha256 {digest} --size {}", bytes.len());
     desk.run(&["bundle", "create", "./site/", "one.tar.gz"]).ends(0).prints(&[&line]);
@@ -85,7 +85,7 @@ fn a_bundle_that_was_pushed_is_applied_by_its_digest() {
         let pinned = pushed.json();
         let [url, sha256] = ["source", "sha256"].map(|key| pinned[key].as_str().unwrap().to_owned());
         assert!(url.starts_with("obj://") && !wanted.exists(), "{pinned}");
-        assert_eq!(ensign(&push).json(), pinned, "what is there is not sent again");
+        assert_eq!(ensign(&push).json(), pinned, "no second upload of a stored bundle");
         let size = pinned["size"].to_string();
         let ran = fleet.run(&["apply", &url, "--sha256", &sha256, "--size", &size, "--node", "web1"]);
         assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);

@@ -1,4 +1,4 @@
-//! What stands: nodes keep to the latest of a channel, with a broker or without one, and take nothing older for newer.
+//! Desired state: nodes apply the latest assignment of a channel, with a broker or without one, and never an older one.
 
 use std::path::PathBuf;
 
@@ -76,7 +76,7 @@ fn an_offline_node_catches_up_and_a_node_without_a_broker_continues() {
         fleet.stop("db1");
         let second = assign(&fleet, "two", &["--all"]);
         assert_eq!((second.code, outcome(&second, "web1")), (4, "changed".into()), "{}", second.stdout);
-        fleet.wait_for("one node has it in force", || {
+        fleet.wait_for("the assignment is active on one node", || {
             let row = base(&fleet);
             row["serial"] == 2 && row["in_force"] == 1 && row["nodes"] == 2
         });
@@ -84,9 +84,9 @@ fn an_offline_node_catches_up_and_a_node_without_a_broker_continues() {
         assert_eq!((row["behind"][0].as_str(), content(&fleet, "db1").as_str()), (Some("db1"), "one"));
         fleet.start("db1", "db");
         fleet.wait_for("db1 caught up", || content(&fleet, "db1") == "two");
-        fleet.wait_for("all have it in force", || base(&fleet)["in_force"] == 2);
+        fleet.wait_for("the assignment is active on all nodes", || base(&fleet)["in_force"] == 2);
 
-        // A reboot without a broker: what was accepted last is kept to, from the disk alone.
+        // A reboot without a broker: the last accepted assignment applies, from the disk alone.
         let before = state(&fleet, "web1")["boot"].clone();
         fleet.kill("web1");
         fleet.server.kill();
@@ -106,7 +106,7 @@ fn an_unusable_assignment_leaves_the_last_good_one_active() {
     let broken = fleet.path("broken.yaml");
     std::fs::write(&broken, "ccm:\n  resources:\n    - file:\n        - /x:\n            colour: red\n").unwrap();
     let args = ["assign", "base", broken.to_str().unwrap(), "--all", "--output", "json", "--timeout", "60s"];
-    // It does not even leave the operator, unless somebody insists.
+    // The operator's tool refuses to send it without `--no-check`.
     let refused = fleet.run(&args);
     let said = format!("{}:5:13", broken.display());
     assert!(refused.code == 2 && refused.stderr.contains(&said) && refused.stderr.contains("--no-check"), "{}", refused.stderr);
@@ -114,10 +114,8 @@ fn an_unusable_assignment_leaves_the_last_good_one_active() {
     let failed = fleet.run(&[&args[..], &["--no-check"]].concat());
     assert_eq!((failed.code, outcome(&failed, "web1")), (1, "failed".into()), "{}", failed.stdout);
     assert!(failed.stdout.contains("colour"), "{}", failed.stdout);
-    fleet.wait_for("the trouble is shown", || {
-        state(&fleet, "web1")["alarms"].to_string().contains("the previous one stays active")
-    });
-    fleet.wait_for("nobody has it in force", || {
+    fleet.wait_for("the alarm", || state(&fleet, "web1")["alarms"].to_string().contains("the previous one stays active"));
+    fleet.wait_for("the assignment is active on no node", || {
         let row = base(&fleet);
         row["in_force"] == 0 && row["serials"]["2"] == 2
     });
@@ -125,10 +123,10 @@ fn an_unusable_assignment_leaves_the_last_good_one_active() {
     std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
     fleet.spawn("web1");
     fleet.wait_for("repaired to the last good one", || content(&fleet, "web1") == "good");
-    // The next good one ends the trouble.
+    // The next good assignment ends the alarm.
     assert_eq!(assign(&fleet, "better", &["--all"]).code, 0);
     assert_eq!(content(&fleet, "web1"), "better");
-    fleet.wait_for("no trouble", || state(&fleet, "web1")["alarms"].as_array().is_none_or(Vec::is_empty));
+    fleet.wait_for("no alarm", || state(&fleet, "web1")["alarms"].as_array().is_none_or(Vec::is_empty));
 }
 
 #[test]
@@ -147,7 +145,7 @@ fn channels_select_nodes_and_can_be_ended() {
     assert_eq!((monitored.code, outcome(&monitored, "db1")), (0, "would_change".into()), "{}", monitored.stdout);
     assert_eq!((content(&fleet, "web1"), content(&fleet, "db1")), ("web".into(), String::new()));
 
-    // The latest is for web alone: db is left out, and told so by the same message.
+    // The latest is for web alone: the same message excludes db.
     assert_eq!(assign(&fleet, "only", &["--group", "web"]).code, 0);
     fleet.wait_for("db1 has left the channel", || {
         let state = state(&fleet, "db1");
@@ -194,8 +192,8 @@ async fn no_older_forged_or_foreign_assignment_replaces_the_active_one() {
         assert_eq!((refused.code.as_str(), refused.subject.contains("desired")), (code, true), "{}", refused.message);
     }
     assert_eq!(content(&fleet, "web1"), "two");
-    fleet.wait_for("the state says which serial", || state(&fleet, "web1")["channels"]["base"]["serial"] == 2);
-    // Another node's user may not speak for the channel at all.
+    fleet.wait_for("the state has the serial", || state(&fleet, "web1")["channels"]["base"]["serial"] == 2);
+    // The user of another node may not publish for the channel at all.
     let web = fleet.connect("web1", Some("_INBOX_web1")).await;
     assert!(web.publish_stored(subject.as_str(), &[], new).await.is_err());
     let latest = operator.last_per_subject(&stream, subject.as_str()).await.unwrap().remove(0).payload;
@@ -213,39 +211,39 @@ fn data_of_the_host_is_laid_over_and_remembered() {
     fleet.kill("web1");
     let before = state(&fleet, "web1")["boot"].clone();
     fleet.spawn("web1");
-    fleet.wait_for("web1 is there", || state(&fleet, "web1")["boot"] != before);
+    fleet.wait_for("web1 is online", || state(&fleet, "web1")["boot"] != before);
     let manifest = manifest(&fleet, "{{ Data.greeting }}");
     let text = std::fs::read_to_string(&manifest).unwrap();
     std::fs::write(&manifest, format!("data:\n  greeting: from the manifest\n{text}")).unwrap();
     let assigned = fleet.run(&["assign", "base", &manifest, "--all", "--output", "json", "--timeout", "60s"]);
     assert_eq!(assigned.code, 0, "{}{}", assigned.stdout, assigned.stderr);
     assert_eq!((content(&fleet, "web1"), content(&fleet, "db1")), ("from the host".into(), "from the manifest".into()));
-    // It is gone: what it was goes on.
+    // The file is gone: the old data stay.
     std::fs::remove_file(&data).unwrap();
     fleet.kill("web1");
     std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
     fleet.spawn("web1");
-    fleet.wait_for("repaired with what the data was", || content(&fleet, "web1") == "from the host");
-    fleet.wait_for("the trouble is shown", || state(&fleet, "web1")["alarms"].to_string().contains("using the last copy"));
-    // So does it when it can't be read, and the place of what is wrong is said.
+    fleet.wait_for("repaired with the old data", || content(&fleet, "web1") == "from the host");
+    fleet.wait_for("the alarm", || state(&fleet, "web1")["alarms"].to_string().contains("using the last copy"));
+    // The same with an unreadable file; the alarm names the place of the mistake.
     std::fs::write(&data, "data: [\n").unwrap();
     let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "60s"]);
     assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "from the host"), "{}{}", applied.stdout, applied.stderr);
     fleet.wait_for("its place is shown", || state(&fleet, "web1")["alarms"].to_string().contains("data.yaml:"));
-    // And the trouble is over when it is right again.
+    // The alarm ends when the file is right again.
     std::fs::write(&data, "data:\n  greeting: anew\n").unwrap();
     let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "60s"]);
     assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "anew"), "{}{}", applied.stdout, applied.stderr);
-    fleet.wait_for("no trouble", || state(&fleet, "web1")["alarms"].as_array().is_none_or(Vec::is_empty));
+    fleet.wait_for("no alarm", || state(&fleet, "web1")["alarms"].as_array().is_none_or(Vec::is_empty));
 }
 
-/// Drift is told from what was asked for, and what fails from when on; both survive a restart.
+/// Drift differs from an intended change, and failures have a start. Both survive a restart.
 #[test]
 fn changes_tell_drift_from_intention_and_failures_have_a_start() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
         assert_eq!(assign(&fleet, "one", &["--all"]).code, 0);
-        fleet.wait_for("its state says so", || state(&fleet, "web1")["last_run"]["outcome"] == "changed");
+        fleet.wait_for("the state reports this", || state(&fleet, "web1")["last_run"]["outcome"] == "changed");
         assert_eq!(state(&fleet, "web1")["last_run"]["corrective"], Value::Null);
         fleet.stop("web1");
         std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
@@ -256,16 +254,16 @@ fn changes_tell_drift_from_intention_and_failures_have_a_start() {
         let events = fleet.run(&["events", "--since", "1h", "--node", "web1", "--output", "json"]).json();
         let causes: Vec<&str> = events.as_array().unwrap().iter().filter_map(|event| event["change_cause"].as_str()).collect();
         assert_eq!(causes, ["intentional", "corrective"], "{events}");
-        // New content is meant.
+        // New content is intended.
         assert_eq!(assign(&fleet, "two", &["--all"]).code, 0);
-        fleet.wait_for("its state says so", || state(&fleet, "web1")["last_run"]["corrective"] == Value::Null);
+        fleet.wait_for("the state reports this", || state(&fleet, "web1")["last_run"]["corrective"] == Value::Null);
 
-        // The file can't be written from now on.
+        // From now on the file is not writable.
         fleet.stop("web1");
         std::fs::remove_file(motd(&fleet, "web1")).unwrap();
         std::fs::create_dir(motd(&fleet, "web1")).unwrap();
         fleet.start("web1", "web");
-        fleet.wait_for("it fails", || state(&fleet, "web1")["failing"][0]["resource"].is_string());
+        fleet.wait_for("the run fails", || state(&fleet, "web1")["failing"][0]["resource"].is_string());
         let failing = |fleet: &Fleet| state(fleet, "web1")["failing"][0].clone();
         let first = failing(&fleet);
         assert_eq!(
@@ -276,7 +274,7 @@ fn changes_tell_drift_from_intention_and_failures_have_a_start() {
         assert!(status.contains("web1") && status.contains("channel base: file#") && status.contains("(since "), "{status}");
         fleet.stop("web1");
         fleet.start("web1", "web");
-        fleet.wait_for("it fails again", || {
+        fleet.wait_for("the run fails again", || {
             let again = failing(&fleet);
             again["since"].is_string() && again["since"] == first["since"]
         });

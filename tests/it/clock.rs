@@ -1,4 +1,4 @@
-//! An agent whose clock is wrong: it says so, takes nothing that is not of its time, and goes on when the clock is right.
+//! An agent whose clock is wrong: it raises an alarm, refuses commands of another time, and continues when the clock is right.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use crate::support::nats::binaries;
 use crate::support::place::{Place, Wishes, read};
 use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE};
 
-/// Nothing is said of its time, but what is found out seldom: how far it is from the server's.
+/// True without an alarm, except the one about the difference to the clock of the server, which is checked rarely.
 fn is_right(state: &NodeState) -> bool {
     state.alarms.iter().all(|trouble| trouble.ends_with("the server's"))
 }
 
-/// The states as an operator reads them who never saw a node before.
+/// The states as a new operator reads them.
 async fn states(fleet: &Fleet) -> NodeStates {
     let roster = Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None));
     states::states(&fleet.bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap()
 }
 
-/// A node with a clock of its own, off by so many seconds.
+/// A node with a clock of its own, with an offset in seconds.
 struct Skewed {
     fleet: Fleet,
     place: Place,
@@ -39,7 +39,7 @@ impl Skewed {
     async fn new(seconds: i64) -> Option<Self> {
         let library = library()?;
         let fleet = Fleet::new(&binaries()[0], "").await;
-        // Who says nothing for twice that is silent, also when this machine is only busy.
+        // An operator takes a node for silent after twice this interval, also when this machine is only busy.
         let wishes = Wishes { heartbeat: "5s".to_owned(), ..Wishes::default() };
         let place = Place::new(&fleet, "web1", &fleet.server.url(), &wishes);
         let clock = Clock::new(&place.path("clock"));
@@ -52,7 +52,7 @@ impl Skewed {
 
     async fn refusal(&self, command: &Command) -> CommandResult {
         let answer = self.place.ask(&self.fleet, command, &self.fleet.sign(command), PATIENCE).await.expect("an answer");
-        read(&answer).unwrap_or_else(|| panic!("it was taken: {}", String::from_utf8_lossy(&answer.payload)))
+        read(&answer).unwrap_or_else(|| panic!("the command was accepted: {}", String::from_utf8_lossy(&answer.payload)))
     }
 
     async fn works(&self, name: &str) {
@@ -62,7 +62,7 @@ impl Skewed {
         assert_eq!(self.place.lines(name), 1);
     }
 
-    /// How the operator sees the node: whether it is there, and what is wrong.
+    /// The view of the operator: liveness and alarms.
     async fn seen(&self) -> (&'static str, Vec<String>) {
         let states = states(&self.fleet).await;
         let row = status::nodes(&states).remove(0);
@@ -74,7 +74,7 @@ impl Skewed {
 async fn a_clock_in_the_past_is_reported_and_waited_for() {
     let now = Timestamp::now().as_second();
     let Some(node) = Skewed::new(60 - now).await else { return };
-    let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.alarms.is_empty()).await;
+    let state = node.place.until(&node.fleet.bus, "an alarm", |state| !state.alarms.is_empty()).await;
     assert!(state.alarms[0].starts_with("the clock of this host is wrong: it shows 1970-01-01T00:0"), "{state:?}");
     let done = node.refusal(&node.place.append(&node.fleet, "effect")).await;
     assert_eq!(done.code.as_deref(), Some("not_yet_valid"), "{done:?}");
@@ -82,10 +82,10 @@ async fn a_clock_in_the_past_is_reported_and_waited_for() {
     let (presence, alarms) = node.seen().await;
     assert!(presence == "silent" && alarms.iter().any(|text| text.contains("it shows 1970")), "{presence}: {alarms:?}");
     node.clock.off_by(0);
-    node.place.until(&node.fleet.bus, "no trouble", is_right).await;
+    node.place.until(&node.fleet.bus, "no alarm", is_right).await;
     assert_eq!(node.place.lines("effect"), 0);
     node.works("effect").await;
-    // What it said in 1970 is kept, too.
+    // The stream keeps the messages of 1970, too.
     node.place.settled();
     let lives = node.place.events(&node.fleet.bus).await.iter().filter(|event| event.subject.ends_with(".lifecycle")).count();
     assert_eq!(lives, 1);
@@ -94,7 +94,7 @@ async fn a_clock_in_the_past_is_reported_and_waited_for() {
 #[tokio::test]
 async fn a_clock_in_the_future_is_reported_and_does_no_lasting_harm() {
     let Some(node) = Skewed::new(25 * 365 * 86_400).await else { return };
-    let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.alarms.is_empty()).await;
+    let state = node.place.until(&node.fleet.bus, "an alarm", |state| !state.alarms.is_empty()).await;
     assert!(state.alarms[0].starts_with("the trust bundle expired at "), "{state:?}");
     let done = node.refusal(&node.place.append(&node.fleet, "effect")).await;
     assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Expired, Some("expired")), "{done:?}");
@@ -102,9 +102,9 @@ async fn a_clock_in_the_future_is_reported_and_does_no_lasting_harm() {
     let (presence, alarms) = node.seen().await;
     assert!(presence == "alive" && alarms.iter().any(|text| text.contains("the trust bundle expired")), "{presence}: {alarms:?}");
     node.clock.off_by(0);
-    node.place.until(&node.fleet.bus, "no trouble", is_right).await;
+    node.place.until(&node.fleet.bus, "no alarm", is_right).await;
     node.works("effect").await;
-    // An agent that died with its clock in the future is not there.
+    // An agent that died with its clock in the future is offline.
     node.clock.off_by(7200);
     node.place
         .until(&node.fleet.bus, "the later time", |state| {
@@ -119,7 +119,7 @@ async fn a_clock_in_the_future_is_reported_and_does_no_lasting_harm() {
         if status::nodes(&states)[0].presence == NodePresence::Silent {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "a node that is gone is taken for alive");
+        assert!(start.elapsed() < PATIENCE, "a stopped node counts as online");
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
 }
@@ -138,7 +138,7 @@ async fn a_clock_that_is_set_back_makes_no_expired_command_valid() {
     let done = node.refusal(&old).await;
     assert_eq!(done.code.as_deref(), Some("expired"), "{done:?}");
     assert_eq!(node.place.lines("old"), 0);
-    // What is of the right time is taken all the same: it is later than what was taken before.
+    // The node accepts commands of the right time all the same: they are later than the accepted ones.
     node.works("second").await;
 }
 

@@ -1,4 +1,4 @@
-//! The kernel holds the limits of a node: whatever a command tries, and whatever a check overlooks.
+//! The kernel enforces the limits of a node against every command, also where a check fails.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::support::node::{ENSIGN, Node};
 use super::support::solo::{Agent, Fleet, ensure};
 use ensign::wire::CommandOutcome;
 
-/// A node that manages what is below `own`, and may run commands there.
+/// A node that manages files below `own`, and may run commands there.
 async fn fleet(limits: &str) -> (Fleet, Agent) {
     let binary = binaries().into_iter().next().unwrap();
     let fleet = Fleet::new(&binary, "").await;
     std::fs::create_dir(fleet.path("own")).unwrap();
     std::fs::write(fleet.path("beside"), "as it was").unwrap();
-    // Everybody may, but the confined: what stops them is not the mode.
+    // All users may write this file, except a confined run: the mode is not the reason for a failure.
     std::fs::set_permissions(fleet.path("beside"), std::fs::Permissions::from_mode(0o666)).unwrap();
     fleet.write_config(&limits.replace("OWN", fleet.path("own").to_str().unwrap()));
     let agent = fleet.agent().await;
@@ -79,7 +79,7 @@ async fn commands_stay_within_the_paths() {
     }
     assert_eq!(std::fs::read_to_string(fleet.path("beside")).unwrap(), "as it was");
     assert!(!std::path::Path::new("/etc/ensign-was-here").exists());
-    let state = fleet.state("what the kernel holds", |state| state.confinement.is_some()).await;
+    let state = fleet.state("the confinement by the kernel", |state| state.confinement.is_some()).await;
     let confinement = state.confinement.unwrap();
     assert!(confinement.held.contains(&"files".to_owned()) && confinement.landlock >= 1, "{confinement:?}");
     drop(agent);
@@ -88,7 +88,7 @@ async fn commands_stay_within_the_paths() {
 #[tokio::test]
 async fn a_link_that_a_check_overlooks_leads_nowhere() {
     let (fleet, _agent) = fleet("paths = [\"OWN\"]").await;
-    // Swapped all the time by somebody else: now a directory, now a link out of the paths.
+    // Another process swaps it all the time: now a directory, now a link out of the paths.
     let (swapped, outside) = (fleet.path("own/swapped"), fleet.path("outside"));
     std::fs::create_dir(&outside).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -122,7 +122,7 @@ async fn types_that_change_the_whole_system_run_outside_the_confinement() {
     fleet.send(&command).await;
     let done = fleet.only_result(command.id).await;
     assert_eq!(done.outcome, CommandOutcome::Stable, "{done:?}");
-    // A directory of `paths` that is not there yet is made outside; what is in it then, inside.
+    // A missing directory of `paths` is made outside of the confinement, its content inside.
     std::fs::remove_dir(fleet.path("own")).unwrap();
     for (name, kind) in [("own", "directory"), ("own/file", "present")] {
         let file = json!({"name": fleet.path(name), "ensure": kind, "owner": "root", "group": "root", "mode": "0755"});
@@ -136,7 +136,7 @@ async fn types_that_change_the_whole_system_run_outside_the_confinement() {
 #[tokio::test]
 async fn an_agent_that_requires_confinement_names_what_is_missing() {
     let (fleet, _agent) = fleet("paths = [\"OWN\"]\nconfine = \"required\"").await;
-    fleet.until("the log says what is held", || fleet.log().contains("the kernel enforces these limits: ")).await;
+    fleet.until("the log has the confinement", || fleet.log().contains("the kernel enforces these limits: ")).await;
     assert!(fleet.log().contains("not enforced by the kernel: attributes"), "{}", fleet.log());
     let (outcome, why) = outcome(&fleet, "true").await;
     assert_eq!(outcome, CommandOutcome::Changed, "{why}");
@@ -169,7 +169,7 @@ fn a_hardened_unit_of_a_node_with_files_only_has_a_low_exposure() {
     let output = exposed(&files.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(!exposed(&harden("\"package\"").stdout).status.success());
-    // What others may change is not taken.
+    // The agent refuses files that others may change.
     std::fs::set_permissions(config("\"file\""), std::fs::Permissions::from_mode(0o666)).unwrap();
     let ran = ensign(&["agent", "harden", "--config", dir.path().join("agent.toml").to_str().unwrap()]);
     assert!(ran.code != 0 && ran.stderr.contains("can be changed by others: run `chmod go-w "), "{}", ran.stderr);
@@ -177,7 +177,7 @@ fn a_hardened_unit_of_a_node_with_files_only_has_a_low_exposure() {
 
 #[test]
 fn a_hardened_agent_still_manages_its_files() {
-    // Containers hide Landlock, unless they are told.
+    // Containers hide Landlock, unless they have this option.
     let calls = "--system-call-filter=landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp";
     let Some(node) = Node::start_with(&[calls.to_owned()]) else { return };
     let unit = std::fs::read_to_string(format!("{}/deploy/systemd/ensign-agent.service", env!("CARGO_MANIFEST_DIR"))).unwrap();
@@ -214,7 +214,7 @@ EOF
     assert_eq!(node.sh("stat -c '%U:%G %a' /srv/www/index.html; cat /srv/www/index.html"), "daemon:daemon 640\nhello");
     let log = node.sh("journalctl -u ensign-agent --no-pager");
     assert!(log.contains("the kernel enforces these limits: devices, files, "), "{log}");
-    // Also where the system is read-only, its runs and those of people take turns.
+    // Also on a read-only system, the lock orders its runs and those of people.
     assert!(!log.contains("runs of this host may overlap"), "{log}");
     assert_eq!(node.sh("stat -c '%a' /run/ensign /run/ensign/run.lock"), "700\n600\n");
 }

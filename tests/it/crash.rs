@@ -1,7 +1,7 @@
-//! The program dies, as under `kill -9`, at every checkpoint of `src/host/checkpoint.rs`: then every command has one end,
-//! runs at most once, nothing of what happened is missing or double, and nobody sees half of a file.
+//! The program dies, as under `kill -9`, at every checkpoint of `src/host/checkpoint.rs`. Then every command has one end and
+//! runs at most once. No message is missing or double, and no reader sees half of a file.
 //!
-//! Here are commands that run once; `crash/channels.rs` has what stands, and trust, `crash/waves.rs` what is rolled out.
+//! This file has commands that run once. `crash/channels.rs` has desired state and trust, `crash/waves.rs` rollouts.
 
 mod channels;
 mod waves;
@@ -27,16 +27,16 @@ use crate::support::skip::{Reason, skip};
 use crate::support::solo::{Agent, Fleet, PATIENCE};
 use crate::support::web::{Reply, Web};
 
-/// How many nodes die at once.
+/// The number of nodes that die at once.
 const NODES: usize = 4;
-/// At which of the times that a checkpoint is passed the agent dies: the first ones. Where several parts of the program
-/// pass it, these differ: the trust bundle is a file before the one of the manifest is.
+/// The number of passes at which the agent dies, from the first. Several parts of the program pass a checkpoint: the trust
+/// bundle is written before the manifest.
 const TIMES: u32 = 3;
-/// Messages that wait from the beginning: together more than the length at which the outbox begins a new log.
+/// Messages that wait from the beginning: together longer than the length at which the outbox begins a new log.
 const WAITING: usize = 11;
-/// To these a command that runs once does not come: other tests do.
+/// Checkpoints that a command that runs once does not reach; other tests do.
 const ELSEWHERE: [&[Checkpoint]; 2] = [channels::ONLY, waves::ONLY];
-/// What the resources of the manifest are called in events.
+/// The number of resources in the manifest.
 const RESOURCES: usize = 4;
 
 /// True where the program has checkpoints; otherwise skips the test.
@@ -48,7 +48,7 @@ fn is_armed() -> bool {
     is
 }
 
-/// A manifest whose resources come to every checkpoint of a run; where it writes is in its data.
+/// A manifest whose resources reach every checkpoint of a run. Its data name the directory that it writes to.
 struct Bundle {
     packed: Vec<u8>,
     archive: Vec<u8>,
@@ -115,7 +115,7 @@ impl Bundle {
 const OLD: &str = "old\n";
 const NEW: &str = "new, and longer\n";
 
-/// Nobody sees half of anything.
+/// Panics when a file is incomplete.
 fn is_whole(site: &Path) {
     let conf = std::fs::read_to_string(site.join("conf")).unwrap();
     assert!([OLD, NEW].contains(&conf.as_str()), "{conf:?}");
@@ -126,7 +126,7 @@ fn is_whole(site: &Path) {
     }
 }
 
-/// All is as the manifest says.
+/// Panics unless everything is as the manifest wants.
 fn is_done(site: &Path, bundle: &Bundle) {
     is_whole(site);
     assert_eq!(std::fs::read_to_string(site.join("conf")).unwrap(), NEW);
@@ -140,7 +140,7 @@ fn effects(site: &Path, run: &str) -> usize {
     std::fs::read_to_string(site.join("effect")).unwrap_or_default().lines().filter(|line| *line == run).count()
 }
 
-/// How old what was left must be to be swept: whether the maker of a link lives is told by its age alone.
+/// The age that leftovers must have before they are removed. Only the age of a link shows that its maker is gone.
 fn age(at: Checkpoint) -> Duration {
     Duration::from_millis(if at == Checkpoint::LinkMade { 1100 } else { 20 })
 }
@@ -148,7 +148,7 @@ fn age(at: Checkpoint) -> Duration {
 struct Stage {
     fleet: Fleet,
     bundle: Bundle,
-    /// A ledger that is rewritten at the end of the next command.
+    /// A ledger that is compacted at the end of the next command.
     ledger: String,
 }
 
@@ -160,7 +160,7 @@ impl Stage {
         stage
     }
 
-    /// The records of one command as an agent wrote them, again and again under other ids.
+    /// The records of one command as an agent wrote them, repeated under other ids.
     async fn full_ledger(&self) -> String {
         let place = self.place("template");
         let mut agent = place.start(&self.fleet.bus, &mut place.process()).await;
@@ -170,7 +170,7 @@ impl Stage {
         stop(&mut agent).await;
         let records = std::fs::read_to_string(place.state_dir().join("ledger.jsonl")).unwrap();
         assert_eq!(records.lines().count(), 5, "{records}");
-        // Since when it remembers, and the version of trust, come first and once.
+        // The start of its memory and the version of trust come first and once.
         let start = records.match_indices('\n').nth(1).unwrap().0 + 1;
         let (head, one) = records.split_at(start);
         let again = (0..334).map(|_| one.replace(&command.id.to_string(), &Uuid::now_v7().to_string()));
@@ -182,7 +182,7 @@ impl Stage {
         Place::new(&self.fleet, node, &self.fleet.server.url(), &wishes)
     }
 
-    /// A node with old content, a ledger that is about to be rewritten, and an outbox in which much waits.
+    /// A node with old content, a ledger that is about to be compacted, and an outbox with many messages.
     fn used_place(&self, node: &str) -> Place {
         let place = self.place(node);
         std::fs::write(place.site().join("conf"), OLD).unwrap();
@@ -194,7 +194,7 @@ impl Stage {
             let payload = json!({"event_id": id, "padding": "x".repeat(100_000)}).to_string().into_bytes();
             let subject = format!("ensign.v1.test.event.{node}.transaction");
             let waiting = Waiting { subject, msg_id: id, payload, class: Priority::Event, command: None };
-            // From before nodes signed what they say.
+            // From before nodes signed their messages.
             outbox.push(&waiting, jiff::Timestamp::now(), &unsigned).unwrap();
         }
         place
@@ -204,7 +204,7 @@ impl Stage {
         place.command(&self.fleet, Action::Apply(self.bundle.apply(&place.site(), run)))
     }
 
-    /// Lets an agent die at a checkpoint, starts it again, and looks. False when it did not come to that checkpoint.
+    /// Lets an agent die at a checkpoint, starts it again, and checks. False when the agent did not reach the checkpoint.
     async fn round(&self, at: Checkpoint, count: u32) -> bool {
         let bus = &self.fleet.bus;
         let place = self.used_place(&format!("{}-{count}", at.name().replace('.', "-")));
@@ -216,7 +216,7 @@ impl Stage {
         is_whole(&place.site());
         tokio::time::sleep(age(at)).await;
         let mut agent = place.start(bus, &mut place.process()).await;
-        // Whoever got no answer asks again, with the same bytes.
+        // An operator without an answer sends the same bytes again.
         place.ask(&self.fleet, &first, &envelope, PATIENCE).await.expect("an answer");
         let done = place.only_result(bus, first.id).await;
         let second = self.command(&place, "second");
@@ -241,7 +241,7 @@ impl Stage {
         died
     }
 
-    /// Starts an agent that is to die, and sends the command when it is there. True when it died.
+    /// Starts an agent that must die, and sends the command when it is online. True when it died.
     async fn live(&self, place: &Place, process: &mut Process, command: &Command, envelope: &[u8]) -> bool {
         let bus = &self.fleet.bus;
         let mut states = place.states(bus).await;
@@ -265,7 +265,7 @@ impl Stage {
         status.signal() == Some(9)
     }
 
-    /// No event is there twice, and of a run that ended none is missing.
+    /// Checks that no event is double, and that none is missing of a run that ended.
     async fn look_at_events(&self, place: &Place, (first, outcome): (&Command, CommandOutcome), second: &Command) {
         let events: Vec<(String, Value)> =
             place.events(&self.fleet.bus).await.iter().map(|event| (event.subject.clone(), read(event).unwrap())).collect();
@@ -273,15 +273,15 @@ impl Stage {
         let all = ids.len();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), all, "events are there twice");
+        assert_eq!(ids.len(), all, "double events");
         let of = |kind: &str, run: &Command| {
             let is_of =
                 |(subject, event): &&(String, Value)| subject.ends_with(kind) && event["run_id"] == run.id.to_string().as_str();
             events.iter().filter(is_of).count()
         };
         let padded = events.iter().filter(|(_, event)| event["padding"].is_string()).count();
-        assert_eq!(padded, WAITING, "what waited");
-        // After an interrupted run only some resources have something to do.
+        assert_eq!(padded, WAITING, "the waiting messages");
+        // After an interrupted run only some resources need a change.
         assert!(of("transaction", second) >= 1);
         assert_eq!(of("run", second), 1);
         if outcome == CommandOutcome::Changed {

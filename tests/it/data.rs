@@ -1,5 +1,5 @@
-//! Data, variables and secrets as a person uses them: what `ensign data parse` prints, where `.env` is read, and that a
-//! secret is in nothing that leaves a run.
+//! Data, variables and secrets from the command line: the output of `ensign data parse`, the place of `.env`. No secret is in
+//! anything that leaves a run.
 
 use std::path::Path;
 
@@ -114,7 +114,7 @@ ccm:
   - exec: {name: missing, command: "{{ secret('nosuch') }}"}
 "#;
 
-/// Everything that files below a directory hold.
+/// All text in the files below a directory.
 fn all_text(directory: &Path) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(directory).unwrap() {

@@ -1,5 +1,5 @@
-//! Disks that are full or read-only: that of the state, and those that resources write to. Nothing runs that is not written
-//! down, nothing is lost, and what is there stays.
+//! Disks that are full or read-only: the disk of the state, and disks that resources write to. Nothing runs without a record,
+//! nothing is lost, and existing files stay.
 
 use ensign::wire::command::Command;
 use ensign::wire::{CommandOutcome, CommandResult};
@@ -10,10 +10,10 @@ use crate::support::place::{Place, Wishes, ended, read};
 use crate::support::solo::{Agent, Fleet, PATIENCE, ensure};
 use crate::support::tmpfs::Tmpfs;
 
-/// Sends, and gives the result that comes by word of mouth first, whether it was taken or not.
+/// Sends a command, and returns its first direct result, accepted or not.
 async fn answer(fleet: &Fleet, place: &Place, command: &Command) -> CommandResult {
     let message = place.ask(fleet, command, &fleet.sign(command), PATIENCE).await.expect("an answer");
-    read(&message).unwrap_or_else(|| panic!("it was taken: {}", String::from_utf8_lossy(&message.payload)))
+    read(&message).unwrap_or_else(|| panic!("the command was accepted: {}", String::from_utf8_lossy(&message.payload)))
 }
 
 fn with_state_on(fleet: &Fleet, disk: &Tmpfs) -> Place {
@@ -29,7 +29,7 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     let bus = &fleet.bus;
     let _agent = place.start(bus, &mut place.process()).await;
 
-    // The disk becomes full while something runs: its result waits for room.
+    // The disk becomes full during a run: the result waits for space.
     let script = format!(
         "touch {0}.begun; while [ ! -e {0}.go ]; do sleep 0.05; done; echo line >> {0}",
         place.site().join("slow").display()
@@ -41,8 +41,8 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     std::fs::write(place.site().join("slow.go"), "").unwrap();
     fleet.until("the end of the run", || place.lines("slow") == 1).await;
 
-    // Nothing is run that can't be written down, also where there is room for what it does; and that is said. The last
-    // page of the ledger may have room for a few.
+    // No command runs without a record, even if the resource's disk has space; the node reports this. The last page of the
+    // ledger may have space for a few.
     let (mut taken, mut refused) = (Vec::new(), None);
     for number in 0..12 {
         let command = place.append(&fleet, &format!("effect{number}"));
@@ -60,16 +60,16 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     let (number, refused) = refused.expect("a disk that is full");
     let effect = format!("effect{number}");
     assert_eq!(place.lines(&effect), 0);
-    // It goes on answering, and says what is wrong.
+    // The agent still answers, and names the error.
     assert_eq!(answer(&fleet, &place, &refused).await.code.as_deref(), Some("storage"));
-    place.until(bus, "a trouble", |state| state.alarms.iter().any(|text| text.contains("No space left"))).await;
+    place.until(bus, "an alarm", |state| state.alarms.iter().any(|text| text.contains("No space left"))).await;
 
     disk.make_room();
-    place.until(bus, "no trouble", |state| state.alarms.is_empty()).await;
+    place.until(bus, "no alarm", |state| state.alarms.is_empty()).await;
     assert_eq!(place.only_result(bus, slow.id).await.outcome, CommandOutcome::Changed);
-    // Whoever was refused asks again.
+    // The operator sends the refused command again.
     assert!(place.ask(&fleet, &refused, &fleet.sign(&refused), PATIENCE).await.is_some());
-    fleet.until("it is done", || place.lines(&effect) == 1).await;
+    fleet.until("the command is done", || place.lines(&effect) == 1).await;
     for (number, command) in taken {
         assert_eq!(place.only_result(bus, command.id).await.outcome, CommandOutcome::Changed);
         assert_eq!(place.lines(&format!("effect{number}")), 1);
@@ -134,7 +134,7 @@ async fn a_target_without_space_keeps_its_content() {
     assert_eq!(std::fs::read_to_string(&target).unwrap(), large);
 }
 
-/// A state directory can be taken away in several ways.
+/// Takes away the state directory in one of several ways.
 fn take_away(place: &Place, how: &str) {
     let (state, away) = (place.state_dir(), place.path("away"));
     match how {
@@ -162,7 +162,7 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
         for name in ["ledger.jsonl", "node.key", "trust.json"] {
             std::fs::copy(place.state_dir().join(name), place.path("backup").join(name)).unwrap();
         }
-        // One runs, and one waits behind it.
+        // One command runs, and one waits behind it.
         let script = format!("touch {0}.begun; while [ ! -e {0}.go ]; do sleep 0.05; done", place.site().join("long").display());
         let long = place.command(&fleet, ensure("exec", &json!({"name": "long", "command": script, "provider": "shell"})));
         let waiting = place.append(&fleet, "waiting");
@@ -171,29 +171,29 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
         assert!(place.ask(&fleet, &waiting, &fleet.sign(&waiting), PATIENCE).await.is_some());
 
         take_away(&place, how);
-        // Without being asked.
+        // Without a request.
         let is_told = |text: &String| text.contains("was removed or replaced while the agent ran") && text.contains("restarted");
-        place.until(bus, "a trouble", |state| state.alarms.iter().any(is_told)).await;
+        place.until(bus, "an alarm", |state| state.alarms.iter().any(is_told)).await;
         for _ in 0..2 {
             let after = place.append(&fleet, "after");
             let done = answer(&fleet, &place, &after).await;
             assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{how}: {done:?}");
             assert!(is_told(&done.message.unwrap()));
         }
-        // What ran ends and is told; what waited is not begun, as that could not be written down.
+        // The running command ends and is reported. The waiting command does not start, as the start could not be recorded.
         std::fs::write(place.site().join("long.go"), "").unwrap();
         assert_eq!(place.only_result(bus, long.id).await.outcome, CommandOutcome::Changed, "{how}");
         let refused = place.only_result(bus, waiting.id).await;
         assert_eq!((refused.outcome, refused.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{how}: {refused:?}");
         assert_eq!((place.lines("after"), place.lines("waiting")), (0, 0));
-        place.until(bus, "the trouble is still told", |state| state.alarms.iter().any(is_told)).await;
+        place.until(bus, "the alarm is still reported", |state| state.alarms.iter().any(is_told)).await;
 
         agent.kill();
         let _agent = place.start(bus, &mut place.process()).await;
         let again = place.append(&fleet, "again");
         fleet.send(&again).await;
         assert_eq!(place.only_result(bus, again.id).await.outcome, CommandOutcome::Changed, "{how}");
-        // What was done or refused before is not done now.
+        // Commands that were done or refused before do not run now.
         assert_eq!((place.lines("before"), place.lines("after"), place.lines("waiting")), (1, 0, 0), "{how}");
     }
 }

@@ -1,9 +1,10 @@
-//! The examples of the user pages do what the pages say. A comment before a fenced block says what is done with it:
+//! The examples of the user pages do what the pages say. A comment before a fenced block names the action of the test:
 //!
-//! - `<!-- file NAME -->`: it is written to a file;
-//! - `<!-- apply NAME [ARGUMENTS] -->`: it is written, then `ensign check` and `ensign apply --noop` must end well;
-//! - `<!-- run -->`: lines that begin with `$ ` are run by a shell, and print what is below; a line of `...` stands for any
-//!   lines, and `...` at the beginning or end of a line for the rest of it.
+//! - `<!-- file NAME -->`: the test writes the block to a file;
+//! - `<!-- apply NAME [ARGUMENTS] -->`: the same, then `ensign check` and `ensign apply --noop` must succeed;
+//! - `<!-- run -->`: a shell runs the lines that begin with `$ `, and must print the lines below them.
+//!
+//! A line of `...` matches any lines. At the beginning or end of a line, `...` matches the rest of the line.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +32,7 @@ fn blocks(document: &str) -> Vec<Block> {
     found
 }
 
-/// Whether lines are as expected, where `...` stands for any.
+/// True when lines are as expected. `...` matches any lines.
 fn fits(expected: &[&str], found: &[&str]) -> bool {
     match expected.split_first() {
         None => found.is_empty(),
@@ -40,7 +41,7 @@ fn fits(expected: &[&str], found: &[&str]) -> bool {
     }
 }
 
-/// Whether a line is as expected, word by word.
+/// True when a line is as expected, word by word.
 fn alike(expected: &[&str], found: &[&str]) -> bool {
     match expected {
         ["...", rest @ ..] => found.ends_with(rest),
@@ -49,7 +50,7 @@ fn alike(expected: &[&str], found: &[&str]) -> bool {
     }
 }
 
-/// Columns are as wide as what is in them, on this host.
+/// Returns the words of a line. The widths of columns depend on the host.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
@@ -92,7 +93,7 @@ fn examples_of_the_user_pages_hold() {
                     }
                 }
                 "run" => run(&desk, &block, page),
-                other => panic!("{page}, line {}: nobody knows what to do with <!-- {other} -->", block.line),
+                other => panic!("{page}, line {}: unknown action <!-- {other} -->", block.line),
             }
         }
     }

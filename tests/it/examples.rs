@@ -1,4 +1,4 @@
-//! The example in another language: what it signs, a node does.
+//! The example in another language: a node executes the commands that it signs.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use crate::support::solo::PATIENCE;
 
 const SIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/sign.py");
 
-/// What the example prints, for these arguments.
+/// The output of the example for these arguments.
 fn sign(fleet: &Fleet, more: &[&str]) -> Vec<u8> {
     let key = fleet.path("ops-alice.key");
     let ran = Command::new("python3").args([SIGN, "--key", key.to_str().unwrap(), "--fleet", FLEET]).args(more).output().unwrap();
@@ -64,7 +64,7 @@ async fn a_node_executes_commands_signed_by_python() {
     assert_eq!((done.id, done.outcome), (Some(id), CommandOutcome::Changed), "{:?}", done.message);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "from python\n");
 
-    // By file, as from a USB stick: the same once more is answered and not run; what was altered is refused.
+    // By file, as from a USB stick: the node answers a replay without a run, and refuses an altered file.
     let carried = |name: &str, bytes: &[u8]| {
         let path = fleet.path(name);
         std::fs::write(&path, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! The whole way, with real servers, real agents and the program itself: signed work is done, everything else is refused.
+//! The whole way, with real servers, real agents and the program itself: signed commands run, all others are refused.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn a_signed_ensure_is_done_once_and_repeated_without_effect() {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "hello\n");
         let again = ensure("hello\n", &["--node", "web1"]);
         assert!(again.code == 0 && again.stdout.contains("stable") && again.stdout.contains("web1"), "{}", again.stdout);
-        // A result that is not good has an exit code of its own.
+        // A failed result has its own exit code.
         let failed = ensure("x", &["--node", "web1", "--owner", "nobody-has-this-name"]);
         assert_eq!(failed.code, 2, "twice the same flag: {}", failed.stderr);
         let beyond = ensure("x", &["--node", "web2"]);
@@ -115,7 +115,7 @@ fn a_bundle_reaches_all_nodes_and_offline_nodes_are_named() {
         assert_eq!((away.code, outcomes(&document)), (4, vec![("db1", "offline"), ("web1", "stable"), ("web2", "stable")]));
         assert!(document["nodes"][0]["since"].is_string());
         assert!(fleet.run(&["status"]).stdout.contains("silent since"));
-        // What happened is in the stream, and the agents were heard coming.
+        // The stream has the events, and the start of each agent.
         fleet.settled("web1");
         let events = fleet.run(&["events", "--node", "web1"]).stdout;
         for word in ["started", "changed", "run: 1 of 1 changed", "app.conf"] {
@@ -125,7 +125,7 @@ fn a_bundle_reaches_all_nodes_and_offline_nodes_are_named() {
     }
 }
 
-/// A command that would be accepted: each test changes one thing.
+/// A command that a node accepts: each test changes one property.
 fn good(fleet: &Fleet, name: &str) -> Command {
     let [uid, gid] = owner();
     let path = fleet.path(&format!("web1/site/{name}"));
@@ -185,7 +185,7 @@ async fn commands_not_signed_for_this_node_and_time_are_refused_and_published() 
         let (reply, mut answers) = bus.request_inbox().await.unwrap();
         let refusals = fleet.subjects.event(&"web1".parse().unwrap(), EventKind::Refused).to_string();
         let mut published = bus.follow(&fleet.subjects.stream("EVENTS"), &refusals, StartAt::Beginning).await.unwrap();
-        // First the one that is accepted, and its result.
+        // First the accepted command, and its result.
         bus.publish_with_reply(&node_subject, &format!("{reply}.0"), &[], accepted.envelope.clone()).await.unwrap();
         let done = loop {
             let answer = next("answer", answers.next()).await;
@@ -203,7 +203,7 @@ async fn commands_not_signed_for_this_node_and_time_are_refused_and_published() 
             let event: RejectionEvent = serde_json::from_slice(&event.payload).unwrap();
             assert_eq!((event.code.as_str(), event.subject.as_str(), event.node.as_str()), (*code, *subject, "web1"));
         }
-        // Nothing of it was done; the very same bytes again get the same answer, and are not done again.
+        // No refused command had an effect. The same bytes get the same answer again, without an effect.
         let site: Vec<_> = std::fs::read_dir(fleet.path("web1/site")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(site, ["accepted"]);
         std::fs::remove_file(fleet.path("web1/site/accepted")).unwrap();
@@ -211,14 +211,14 @@ async fn commands_not_signed_for_this_node_and_time_are_refused_and_published() 
         let again: CommandResult = serde_json::from_slice(&next("answer again", answers.next()).await.payload).unwrap();
         assert_eq!((again.outcome, again.at), (done.outcome, done.at));
         assert!(!fleet.path("web1/site/accepted").exists());
-        // What bob may, bob can.
+        // Bob may do this.
         let allowed = sign(good(&fleet, "bob1"), &[("ops-bob", &bob)]).unwrap();
         bus.publish_with_reply(&node_subject, &format!("{reply}.3"), &[], allowed.envelope).await.unwrap();
         fleet.wait_for("bob's file", || fleet.path("web1/site/bob1").exists());
     }
 }
 
-/// One character of the signed bytes is another.
+/// Changes one character of the signed bytes.
 trait Tamper {
     fn replace_payload(self) -> Vec<u8>;
 }
@@ -244,7 +244,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         operator.object_put(&subjects.bucket(), "k", &vec![7; 300_000]).await.unwrap();
         let node = fleet.connect("web1", Some("_INBOX_web1")).await;
 
-        // Its work.
+        // A node may publish and receive its own messages.
         node.flush_roundtrip().await.unwrap();
         node.publish_stored(subjects.event(&web1, EventKind::Lifecycle).as_str(), &[], vec![]).await.unwrap();
         node.publish_stored(subjects.state(&web1).as_str(), &[], vec![]).await.unwrap();
@@ -264,7 +264,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         }
         assert_eq!(node.counters().denied, 0);
 
-        // And nothing else.
+        // Everything else is forbidden.
         let forbidden = [
             subjects.event(&db1, EventKind::Lifecycle).to_string(),
             subjects.state(&db1).to_string(),
@@ -303,7 +303,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         assert_eq!(monitor.counters().denied, 0);
         monitor.publish(&format!("ensign.v1.{FLEET}.cmd.ensure.all"), &[], vec![]).await.unwrap();
         wait_until(|| monitor.counters().denied == 1, "the monitor's command").await;
-        // A user without an nkey does not come in at all.
+        // A user without an nkey can't connect.
         let nobody = ensign::transport::BusSettings { servers: vec![fleet.server.url()], ..Default::default() };
         assert!(matches!(ensign::transport::Bus::connect(&nobody).await, Err(TransportError::Connect { .. })));
     }
@@ -312,7 +312,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
 async fn wait_until(holds: impl Fn() -> bool, what: &str) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not denied, or more than that: {what}");
+        assert!(start.elapsed() < PATIENCE, "no denial, or further errors: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

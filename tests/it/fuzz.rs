@@ -40,7 +40,7 @@ fn corpus(target: &str) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
     files(&format!("fuzz/corpus/{target}")).into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap()))
 }
 
-/// Runs a target that takes text; bytes that are none are no input of it.
+/// Runs a target that takes text. Bytes that are no text are skipped.
 fn text(target: fn(&str)) -> impl Fn(&[u8]) {
     move |bytes| _ = std::str::from_utf8(bytes).map(target)
 }

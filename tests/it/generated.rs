@@ -1,5 +1,4 @@
-//! What is made from the definitions and kept as files: `schemas/` and `docs/resources/`.
-//! `ENSIGN_BLESS=1` writes them anew.
+//! The files that are generated from the definitions: `schemas/` and `docs/resources/`. `ENSIGN_BLESS=1` writes them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

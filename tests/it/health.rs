@@ -1,4 +1,4 @@
-//! Health checks by rules, as a person sees them. What each rule looks at is tested beside the code.
+//! Health checks by rules, from the command line. Unit tests beside the code cover each rule.
 
 use crate::local::Desk;
 

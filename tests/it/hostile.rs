@@ -1,5 +1,5 @@
-//! Texts that want to be more than texts: control characters, directions, line ends and megabytes, in every field that a
-//! node or a stranger fills, and in the records that an approval is made from.
+//! Hostile texts: control characters, directions, line ends and megabytes. They are in every field that a node or an unknown
+//! sender fills, and in the records of a plan.
 
 use ensign::diag::clean::is_shown;
 use ensign::transport::{Bus, BusSettings};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::support::fleet::{Fleet, Ran, ensign};
 use crate::support::nats::{NatsServer, Options, binaries};
 
-/// Clears the screen, begins lines that look like ours, turns the direction, hides characters.
+/// Clears the screen, begins lines that look like those of the program, turns the direction, hides characters.
 const HOSTILE: &str =
     "x\x1b[2J\x1b]0;t\x07\x08\r\nweb9  alive  stable\t\u{202e}\u{2066}\u{9b}31m\u{200b}\u{feff}\u{7f}\u{2028}\u{e0041}";
 
@@ -20,7 +20,7 @@ fn key() -> SigningKey {
     SigningKey::from_seed(&[7; 32])
 }
 
-/// Publishes what a node says, with its receipt.
+/// Publishes a message of a node, with its receipt.
 async fn say(bus: &Bus, subject: &str, value: &Value, command: Option<&str>) {
     let payload = value.to_string().into_bytes();
     let statement = ReceiptBody {
@@ -56,7 +56,7 @@ fn command(id: Uuid, long: &str) -> Value {
     })
 }
 
-/// What a person sees has lines of ours only, each of them bounded.
+/// Panics unless the output has only lines of the program, each of limited length.
 fn is_clean(what: &str, ran: &Ran) {
     for text in [&ran.stdout, &ran.stderr] {
         let wrong = text.chars().find(|c| *c != '\n' && !is_shown(*c));
@@ -121,7 +121,7 @@ async fn no_text_is_more_than_a_text() {
         let nodes = fleet.run(&["nodes"]).stdout;
         assert!(nodes.contains(r"x\x1b[2J\x1b]0;t\x07\x08\r\nweb9 alive stable\t\u{202e}"), "{nodes}");
         assert!(nodes.contains("more characters)") && nodes.len() < 20_000, "{}", nodes.len());
-        // Machines get it as it was said.
+        // JSON output has the text unchanged.
         let json = fleet.run(&["nodes", "--output", "json"]).json();
         assert_eq!((&json[0]["hostname"], json[0]["alarms"][1].as_str().map(str::len)), (&json!(HOSTILE), Some(500_000)));
         let file = fleet.path("hostile.json");
@@ -169,7 +169,7 @@ async fn only_what_was_signed_is_approved() {
                 assert_eq!(jobs(), 1, "{what}: {}", ran.stderr);
             }
         }
-        // What was signed is shown, and signed again.
+        // The operator's tool shows the signed text, and signs it again.
         operator.publish_stored(&subject, &[], record.payload.clone()).await.unwrap();
         let ran = fleet.run(&["plan", "--approve", id, "--trust", &trust, "--detach"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -183,7 +183,7 @@ async fn only_what_was_signed_is_approved() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invented_nodes_are_not_known() {
     for binary in binaries().into_iter().take(1) {
-        // A server without users: everybody may publish everything, as who owns it may.
+        // A server without users: every client may publish everything, as its owner may.
         let server = NatsServer::start_binary(&binary, &Options { jetstream: true, config: String::new() });
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("known_nodes");
@@ -219,7 +219,7 @@ async fn invented_nodes_are_not_known() {
         assert_eq!((nodes.stdout.lines().count(), known()), (2, 1), "{}", nodes.stderr);
         assert!(nodes.stderr.contains("ignored 1000 nodes with unknown keys"), "{}", nodes.stderr);
         assert_eq!(run(&["status", "--output", "json"]).json()["strangers"], 1000);
-        // One that is named is learned; all of them, when the operator says so.
+        // A named key is pinned; all keys, when the operator asks for them.
         run(&["nodes", "--node", "x7"]);
         assert_eq!(known(), 2);
         let trusted = run(&["node", "trust", "--all-new"]);

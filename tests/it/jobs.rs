@@ -1,4 +1,4 @@
-//! What becomes of commands when somebody dies, is away, busy, or slow: every node has a named end, and nothing runs twice.
+//! Jobs whose nodes or operators die, are offline, busy, or slow: every node has a terminal state, and nothing runs twice.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::support::fleet::{Fleet, Ran};
 use crate::support::nats::binaries;
 
 const NODES: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db")];
-/// Commands may run, and only two wait.
+/// Commands may run, and at most two wait.
 const LIMITS: &str = "queue = 2\n";
 
 fn fleet(binary: &std::path::Path, nodes: &[(&str, &str)]) -> Fleet {
@@ -21,7 +21,7 @@ fn fleet(binary: &std::path::Path, nodes: &[(&str, &str)]) -> Fleet {
     fleet
 }
 
-/// Leaves a line in a file of the node at its beginning and its end.
+/// Appends a line to a file of the node at its beginning and its end.
 fn exec(between: &str) -> Vec<String> {
     let script = format!("echo begun >> {{{{ Facts.site }}}}/log; {between}; echo ended >> {{{{ Facts.site }}}}/log");
     ["ensure", "exec", "count", "--provider", "shell", "--command", &script].map(str::to_owned).to_vec()
@@ -36,7 +36,7 @@ fn send(fleet: &Fleet, words: &[String], more: &[&str]) -> Ran {
     fleet.run(&[&words, more].concat())
 }
 
-/// What does not end before the gate of the node is [opened](open).
+/// A script that ends once the gate of the node is [open].
 const GATED: &str = "while [ ! -e {{ Facts.site }}/open ]; do sleep 0.05; done";
 
 fn open(fleet: &Fleet, node: &str) {
@@ -72,14 +72,14 @@ fn an_operator_that_dies_loses_nothing() {
         fleet.wait_for("every run", || NODES.iter().all(|(node, _)| lines(&fleet, node) == 1));
         operator.kill().unwrap();
         operator.wait().unwrap();
-        // While they run: not ended, and not lost.
+        // While they run: neither ended nor lost.
         let early = fleet.run(&["job", "show", &id, "--output", "json"]);
         assert_eq!(
             (early.code, outcomes(&early)),
             (4, vec!["db1 unfinished".into(), "web1 unfinished".into(), "web2 unfinished".into()])
         );
         NODES.iter().for_each(|(node, _)| open(&fleet, node));
-        // From elsewhere, with nothing but the id.
+        // From elsewhere, with the id alone.
         let watched = fleet.run(&["job", "watch", &id, "--output", "json"]);
         let changed = vec!["db1 changed".to_owned(), "web1 changed".into(), "web2 changed".into()];
         assert_eq!((watched.code, outcomes(&watched)), (0, changed.clone()), "{}", watched.stderr);
@@ -140,7 +140,7 @@ fn every_outcome_of_a_node_has_a_name() {
             sent.stdout.trim().to_owned()
         };
         let end = |fleet: &Fleet, id: &str| outcomes(&fleet.run(&["job", "show", id, "--output", "json"])).join(" ");
-        // One runs, two wait, of which one not long; the next finds no room.
+        // One runs, two wait, one of them with a short time limit; the next is refused.
         let running = detached(&fleet, GATED, &[]);
         fleet.wait_for("the run", || lines(&fleet, "web1") == 1);
         let late = detached(&fleet, "true", &["--timeout", "6s"]);
@@ -159,7 +159,7 @@ fn every_outcome_of_a_node_has_a_name() {
         fleet.wait_for("the ends of the others", || {
             (end(&fleet, &running), end(&fleet, &late)) == ("web1 changed".into(), "web1 expired".into())
         });
-        // Who was busy takes it when it is sent once more.
+        // The busy node accepts the same command when it is sent again.
         let again = fleet.run(&["job", "resend", &busy_id]);
         assert!(again.code == 0, "{}{}", again.stdout, again.stderr);
         assert_eq!(end(&fleet, &busy_id), "web1 changed");
@@ -190,7 +190,7 @@ fn every_outcome_of_a_node_has_a_name() {
             assert!(nowhere.code == 4 && nowhere.stderr.contains(&said), "{}", nowhere.stderr);
         }
 
-        // It lives, and does not answer. Looked at too late, it would count as away.
+        // The node lives, and does not answer. A late check would find it offline.
         let silent = || {
             let pid = Pid::from_raw(i32::try_from(fleet.pid("web1")).unwrap());
             kill(pid, Signal::SIGSTOP).unwrap();
@@ -200,7 +200,7 @@ fn every_outcome_of_a_node_has_a_name() {
             outcomes(&silent).join(" ") == "web1 no_answer"
         };
         assert!((0..5).any(|_| {
-            fleet.wait_for("it is there", || fleet.row("web1").is_some_and(|row| row["presence"] == "alive"));
+            fleet.wait_for("web1 is online", || fleet.row("web1").is_some_and(|row| row["presence"] == "alive"));
             silent()
         }));
 

@@ -30,7 +30,7 @@ const NO_BEGINNING: &[&str] = &[
 pub(crate) const NO_SUBJECT: &[&str] =
     &["else", "it", "nobody", "one", "such", "that", "they", "what", "whatever", "who", "whoever", "whom", "whose"];
 
-/// Words that readers from elsewhere do not search for, and phrases that hide who does what; with a plain way to write each.
+/// Words that outside readers do not search for, and phrases that hide the subject; each with a plain way to write it.
 const BANNED: &[(&str, &str)] = &[
     ("anybody", "any user, any process"),
     ("are said", "name who reports what"),
@@ -103,7 +103,8 @@ const BANNED: &[(&str, &str)] = &[
     ("whoever", "the user that, the process that"),
 ];
 
-/// Names that say nothing to a reader who searches: of functions, types and modules, in the form of a function's name.
+/// Names without meaning for a reader who searches. They hold for functions, types and modules, in the form of a function's
+/// name.
 const BANNED_NAMES: &str = "alone around ask attention bare begun believe believed care conceal deeper done doubt doubtful fits foretell freshen \
     given hall hear heard hearsay held here hopeless how hushed judge kept kinder known laid lay learn look made meant meet \
     meets misshapen newcomer newcomers notary noted obey of one owed put reach roster said say saying seen settle share \
@@ -172,7 +173,7 @@ fn doc(group: &Group) -> Option<Text> {
     (name == "doc").then(|| Text { line: group.span().start().line, text: text.value() })
 }
 
-/// Returns the paragraphs, items of lists and cells of tables of a doc comment, each with its line, without code blocks.
+/// Returns the parts of a doc comment without code blocks: paragraphs, items of lists, cells of tables. Each has its line.
 fn paragraphs(doc: &Text) -> Vec<Text> {
     let (mut found, mut is_code, mut is_open): (Vec<Text>, _, _) = (Vec::new(), false, false);
     for (number, line) in doc.text.lines().enumerate() {
@@ -331,7 +332,7 @@ fn docs_and_messages_are_plain() {
     assert!(wrong.is_empty(), "{} findings:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The lint sees what it is for.
+/// The lint finds its own examples.
 #[test]
 fn private_language_is_found() {
     let long = "word ".repeat(WORDS + 1);

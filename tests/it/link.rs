@@ -13,7 +13,7 @@ use crate::support::solo::{Fleet, PATIENCE, on_every_server};
 const STALLED: Way = Way { stalled: true, delay: Duration::ZERO, piece: 0 };
 const GOOD: Way = Way { stalled: false, delay: Duration::ZERO, piece: 0 };
 
-/// A node behind the proxy, which notices a silent server after two or three times `ping`.
+/// A node behind the proxy. The agent notices a silent server after two or three times `ping`.
 fn behind(fleet: &Fleet, proxy: &Proxy, ping: &str) -> Place {
     let wishes = Wishes { nats: format!("ping_interval = \"{ping}\""), ..Wishes::default() };
     Place::new(fleet, "web1", &proxy.url(), &wishes)
@@ -23,7 +23,7 @@ fn port(fleet: &Fleet) -> u16 {
     fleet.server.url().rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// Sends until it is answered, as whoever gets no answer does: the same bytes.
+/// Sends the same bytes until the node answers, as an operator without an answer does.
 async fn insist(fleet: &Fleet, place: &Place, command: &Command) -> CommandResult {
     let (envelope, start) = (fleet.sign(command), Instant::now());
     while place.ask(fleet, command, &envelope, Duration::from_millis(500)).await.is_none() {
@@ -52,7 +52,7 @@ fn a_half_open_connection_is_noticed_and_made_anew() {
         let proxy = Proxy::new(port(&fleet));
         let place = behind(&fleet, &proxy, "1s");
         let _agent = place.start(&fleet.bus, &mut place.process()).await;
-        // Both ways, then only what the server says: the node is heard, and hears nothing.
+        // Both directions, then only the messages from the server: the node can publish, and receives nothing.
         for (number, up) in [STALLED, GOOD].into_iter().enumerate() {
             let name = format!("effect{number}");
             let mut command = place.append(&fleet, &name);
@@ -78,7 +78,7 @@ fn a_slow_network_only_takes_longer() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let proxy = Proxy::new(port(&fleet));
-        // A busy machine makes it slower still: what is only slow is not to be taken for silent.
+        // A busy machine adds delay: a slow link must not count as silent.
         let place = behind(&fleet, &proxy, "10s");
         let _agent = place.start(&fleet.bus, &mut place.process()).await;
         for way in [

@@ -1,5 +1,5 @@
-//! The program as a person or a script uses it on one host: what it prints where, how it ends, what it says when
-//! something is wrong. What resources do is in `scenarios.rs`.
+//! The program on one host, by hand or from a script: output, exit codes and errors. `scenarios.rs` has the effects of
+//! resources.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -18,10 +18,10 @@ use crate::support::solo::PATIENCE;
 const ENSIGN: &str = env!("CARGO_BIN_EXE_ensign");
 const REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
 
-/// A directory to be in, with a home and a directory for temporary files of its own.
+/// A working directory, with its own home and its own directory for temporary files.
 pub struct Desk(tempfile::TempDir);
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -40,7 +40,7 @@ impl Desk {
         self.0.path().join(name)
     }
 
-    /// Writes a file. `@D@` is this directory, `@ME@` the properties owner and group of whoever runs the tests.
+    /// Writes a file. `@D@` becomes this directory, `@ME@` the properties owner and group of the test's user.
     pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), self.fill(text)).unwrap();
     }
@@ -70,7 +70,7 @@ impl Desk {
 
     pub fn pipe(&self, args: &[&str], stdin: &[u8]) -> Ran {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
-        // The program may refuse before it has read everything.
+        // The program may end before it has read everything.
         let _refused = child.stdin.take().unwrap().write_all(stdin);
         finish(child)
     }
@@ -196,7 +196,7 @@ fn noop_and_plan_change_nothing() {
     diff.ends(0).prints(&["--- now", "+++ wanted", "+one\n", "+two\n"]);
     let plan = desk.run(&["plan", "m.yaml"]);
     plan.ends(0).prints(&["file#", "+one\n", "4 resources: 1 stable, 2 would change"]);
-    assert!(["✓", "before", "after"].iter().all(|text| !plan.out.contains(text)), "only what is not stable: {plan:?}");
+    assert!(["✓", "before", "after"].iter().all(|text| !plan.out.contains(text)), "not only changes: {plan:?}");
     assert!(!desk.path("made").exists());
     desk.run(&["apply", "m.yaml", "--noop", "--health-check-only"]).ends(2).says(&["hint: use --noop or --health-check-only"]);
     desk.run(&["apply", "m.yaml"]).ends(0);
@@ -269,7 +269,7 @@ fn render_shows_what_was_resolved_and_runs_nothing() {
     assert!(!desk.path("x5").exists());
 }
 
-/// A manifest, and what the errors about it say.
+/// A manifest, and texts of its error messages.
 const WRONG: &[(&str, &[&str])] = &[
     (
         "ccm:\n  resources:\n  - fiel: {name: /x}\n",
@@ -389,7 +389,7 @@ fn hostile_manifests_are_refused_quickly() {
         let ran = desk.run(&["apply", name]);
         ran.ends(2).says(&[expected]);
         assert!(ran.err.len() < 1000, "{name}: {} bytes of error", ran.err.len());
-        // Not a measurement: the square of these inputs would take minutes.
+        // No measurement: quadratic time for these inputs would be minutes.
         assert!(started.elapsed() < PATIENCE, "{name}: {:?}", started.elapsed());
     }
 }
@@ -470,14 +470,14 @@ fn runs_are_remembered() {
     let desk = mixed();
     desk.run(&["session", "list"]).ends(0).says(&["no runs are recorded"]);
     desk.run(&["apply", "--noop", "m.yaml"]);
-    // A dry run is no run.
+    // A dry run leaves no record.
     desk.run(&["session", "list"]).ends(0).says(&["no runs are recorded"]);
     desk.run(&["apply", "m.yaml"]);
     let shown = desk.run(&["session", "show", "--output", "json"]).ends(0).json();
     assert_eq!((&shown["what"], &shown["running"]), (&json!("m.yaml"), &json!(false)), "{shown}");
     let (all, notable) = (shown["summary"]["total_resources"].as_u64().unwrap(), shown["events"].as_array().unwrap().len());
     assert!(notable > 0 && notable as u64 <= all, "{shown}");
-    // Killed: it says so.
+    // Killed: the program reports an interrupted run.
     let script = ["ensure", "exec", "touch begun; sleep 60", "--provider", "shell", "--cwd", "@D@"];
     let mut child = start(&mut desk.command(&script), &desk.path("begun"));
     desk.run(&["session", "list", "--limit", "1"]).ends(0).prints(&["running"]);
@@ -487,7 +487,7 @@ fn runs_are_remembered() {
     let lines: Vec<&str> = list.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("killed") && lines[1].contains("m.yaml"), "{list}");
     desk.run(&["session", "show", "nope"]).ends(2).says(&["no run nope is remembered", "ensign session list"]);
-    // The next run ends what it left.
+    // The next run ends the leftover processes.
     desk.run(&["ensure", "exec", "true"]).ends(0).says(&["an earlier run left: "]);
 }
 
@@ -562,7 +562,7 @@ fn status_facts_and_data() {
     desk.run(&["apply", "m.yaml", "--noop", "--data", "data.yaml"]).ends(2).says(&["m.yaml:4:", "Facts.site"]);
 }
 
-/// Starts the program with its own process group, and waits until `path` is there.
+/// Starts the program with its own process group, and waits for `path`.
 pub fn start(command: &mut Command, path: &Path) -> Child {
     let child = command.process_group(0).spawn().unwrap();
     let until = Instant::now() + PATIENCE;
@@ -610,7 +610,7 @@ fn a_closed_pipe_is_no_error() {
     }
 }
 
-/// Runs the program on a terminal, as `script` of util-linux makes one, and gives what it showed.
+/// Runs the program on a terminal, which `script` of util-linux makes. Returns the output on the terminal.
 fn on_a_terminal(desk: &Desk, variables: &[(&str, &str)]) -> Option<String> {
     let mut command = desk.command(&[]);
     let program = command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect::<Vec<_>>();
@@ -642,7 +642,7 @@ fn another_user_than_root() {
         return;
     }
     let desk = Desk::new();
-    // The program may lie where another user can't go.
+    // The program may be in a directory without access for another user.
     std::fs::copy(ENSIGN, desk.path("ensign")).unwrap();
     std::fs::set_permissions(desk.0.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let as_nobody = |args: &[&str]| {
@@ -657,7 +657,7 @@ fn another_user_than_root() {
     as_nobody(&["ensure", "file", "@D@/other", "--owner", "root", "--group", "root"])
         .ends(1)
         .prints(&["Operation not permitted"]);
-    assert!(!desk.path("other").exists(), "nothing is left of what failed");
+    assert!(!desk.path("other").exists(), "the failed run left files");
     as_nobody(&["ensure", "file", "/etc/hostname", "absent"]).ends(1).prints(&["Permission denied"]);
     as_nobody(&["facts", "host.info.os"]).ends(0).prints(&["linux"]);
     let left: Vec<_> = std::fs::read_dir(desk.0.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -1,5 +1,5 @@
-//! State that is lost: a ledger, a trust bundle, or both. Nothing that ran before runs again, a key that was revoked is not
-//! obeyed again, and the node says what it lost.
+//! Lost state: a ledger, a trust bundle, or both. Nothing runs a second time, a revoked key stays revoked, and the node reports
+//! the loss.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command as Process, Stdio};
@@ -44,14 +44,14 @@ async fn a_command_does_not_run_again_after_the_ledger_was_lost() {
     let new = fleet.slow("new", 0);
     assert_eq!(answer(&fleet, &new).await.0, CommandOutcome::Changed);
     fleet.settled();
-    // Everything of the state, the key too: to all others it is a new node, and it does not run what it may have run.
+    // All state is lost, including the key. To the others this is a new node, and it runs no command twice.
     agent.kill();
     std::fs::remove_dir_all(fleet.path("state")).unwrap();
     let _agent = fleet.agent().await;
     for command in [&once, &new] {
         assert_eq!(answer(&fleet, command).await.1.as_deref(), Some("before_ledger"));
     }
-    assert_eq!((fleet.lines("once").len(), fleet.lines("new").len()), (2, 2), "each ran once: it began, and ended");
+    assert_eq!((fleet.lines("once").len(), fleet.lines("new").len()), (2, 2), "each command ran once, to its end");
     fleet.state("no loss", |state| !is_said(state)).await;
 }
 
@@ -62,7 +62,7 @@ async fn a_node_without_its_trust_bundle_refuses_all_commands() {
     fleet.rotate(2).await;
     fleet.state("version 2", |state| state.trust == 2).await;
     agent.kill();
-    // Withheld: the stream has nothing of it any more.
+    // Withheld: the stream has no version any more.
     let stream = fleet.subjects.stream("TRUST");
     fleet.bus.purge(&stream, fleet.subjects.trust(2).as_str()).await.unwrap();
     remove(&fleet, &["trust.json"]);
@@ -71,7 +71,7 @@ async fn a_node_without_its_trust_bundle_refuses_all_commands() {
     fleet.state("the loss", |state| state.trust == 1 && state.alarms.iter().any(|text| text.starts_with(said))).await;
     let refused = (CommandOutcome::Refused, Some("trust_lost".to_owned()));
     assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);
-    // Another start does not make it forgotten.
+    // Another start does not change this.
     agent.kill();
     let _agent = fleet.agent().await;
     assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);
@@ -126,7 +126,7 @@ async fn a_costly_where_blocks_no_other_command() {
     fleet.send(&costly).await;
     let status = fleet.command(ensign::wire::Action::Status(ensign::wire::command::NoParameters {}));
     assert_eq!(answer(&fleet, &status).await, (CommandOutcome::Stable, None));
-    assert!(!fleet.log().contains("bad_where"), "the agent's own thread evaluated it first");
+    assert!(!fleet.log().contains("bad_where"), "the agent's own thread evaluated the filter first");
     fleet.until("its end", || fleet.log().contains("bad_where")).await;
 }
 
@@ -139,8 +139,8 @@ async fn a_stopping_agent_accepts_no_command() {
     fleet.until("the run", || !fleet.lines("running").is_empty()).await;
     let pid = nix::unistd::Pid::from_raw(i32::try_from(agent.0.id()).unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    fleet.until("it stops", || fleet.log().contains("stopping")).await;
-    // It listens no more, or says that it is stopping.
+    fleet.until("the agent stops", || fleet.log().contains("stopping")).await;
+    // The agent no longer listens, or reports its stop.
     fleet.send(&fleet.slow("late", 0)).await;
     fleet.open("running");
     let mut agent = agent;

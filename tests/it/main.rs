@@ -1,4 +1,4 @@
-//! Tests over the whole program and its edges, with real parts: one binary, one module a subject.
+//! Tests of the whole program and its edges, with real parts: one binary, one module per subject.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The hosts that tests make for themselves.
+//! The hosts that tests start for themselves.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The operator's tool where things are not as they were when it looked: nodes that join or fall silent meanwhile, artifacts
-//! that nobody pinned yet, servers without room.
+//! The operator's tool under changes: nodes that join or fall silent meanwhile, artifacts without a digest, servers without
+//! space.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ use crate::support::web::{Cut, Reply, Web};
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("web2", "web")];
 
-/// Node, outcome, and whether it is the node's word.
+/// Node, outcome, and whether the node itself reported the outcome.
 fn said(document: &Value) -> Vec<String> {
     let row = |node: &Value| {
         format!(
@@ -38,7 +38,7 @@ fn a_node_that_joins_later_is_known_by_its_state() {
         fleet.start_with("web1", "web", "", "exec = true");
         let site = fleet.path("standing");
         std::fs::create_dir(&site).unwrap();
-        // Nobody ends before the test says so.
+        // No node ends before the test permits it.
         let script = format!("until [ -e {} ]; do sleep 0.05; done", fleet.path("go").display());
         let exec = json!({"exec": [{"wait": {"provider": "shell", "command": script, "timeout": "5m"}}]});
         std::fs::write(site.join("manifest.yaml"), json!({"ccm": {"resources": [exec]}}).to_string()).unwrap();
@@ -54,9 +54,9 @@ fn a_node_that_joins_later_is_known_by_its_state() {
         assert!(line.ends_with(": 1 node"), "{line}");
         let id = line.trim_start_matches("job ").split(':').next().unwrap().to_owned();
         let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
-        // It has read the states: from here on, who comes is new to it.
+        // The tool has read the states: a later node is new to it.
         fleet.start_with("web2", "web", "", "exec = true");
-        fleet.wait_for("web2 has it", || {
+        fleet.wait_for("web2 has the command", || {
             let job = fleet.run(&["job", "show", &id, "--output", "json"]).json();
             said(&job).contains(&"web2 unfinished true".to_owned())
         });
@@ -74,7 +74,7 @@ fn a_command_does_not_wait_for_a_node_that_just_fell_silent() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
         NODES.iter().for_each(|(node, group)| fleet.start_with(node, group, "", "exec = true"));
-        // Its connection stays: the server has no reason to say that nobody listens.
+        // The connection stays open: the server does not report "no responders".
         kill(Pid::from_raw(fleet.pid("web1").try_into().unwrap()), Signal::SIGSTOP).unwrap();
         let began = Instant::now();
         let exec = ["ensure", "exec", "nothing", "--provider", "shell", "--command", "true", "--all"];
@@ -104,7 +104,7 @@ fn the_content_behind_a_url_is_shown_and_signed() {
             let (good, other, count) = (good.clone(), other, Arc::clone(&count));
             move |asked| match asked.path.as_str() {
                 "/m.yaml" => Reply::ok(good.as_bytes()),
-                // Something else from the second time on.
+                // Another content from the second request on.
                 "/changing.yaml" if count.fetch_add(1, Ordering::SeqCst) == 0 => Reply::ok(good.as_bytes()),
                 "/changing.yaml" => Reply::ok(other.as_bytes()),
                 "/login" => Reply::ok(b"<html>who are you?</html>"),
@@ -126,7 +126,7 @@ fn the_content_behind_a_url_is_shown_and_signed() {
         let swapped = apply("/changing.yaml");
         assert_eq!((swapped.code, &swapped.json()["nodes"][0]["code"]), (3, &json!("bad_artifact")), "{}", swapped.stderr);
 
-        // What can't be seen, or is nothing that a node would take, is not sent.
+        // The tool does not send an unreadable or unacceptable artifact.
         let jobs = || fleet.run(&["job", "list", "--output", "json"]).json().as_array().unwrap().len();
         let before = jobs();
         for (path, code, why) in [("/nothing", 2, "404"), ("/login", 2, "/login"), ("/huge", 4, "could not fetch")] {
@@ -169,7 +169,7 @@ fn a_server_without_space_for_the_streams_reports_its_limits() {
         }
         let fits = init(&["--jobs-size", "64MiB", "--events-size", "64MiB"]);
         assert!(fits.code == 0 && fits.stdout.contains("created    ENSIGN_test_JOBS"), "{}{}", fits.stdout, fits.stderr);
-        // What is not said again stays.
+        // Options that are not repeated stay.
         let again = init(&[]);
         assert!(again.code == 0 && again.stdout.lines().all(|line| line.starts_with("unchanged")), "{}", again.stdout);
         let events = init(&["--events-size", "32MiB", "--output", "json"]);
@@ -183,7 +183,7 @@ fn a_server_without_space_for_the_streams_reports_its_limits() {
             .collect();
         assert_eq!(names, ["ENSIGN_test_EVENTS"]);
 
-        // An account with a limit of its own: what was made before is said.
+        // An account with a limit of its own: the tool reports the streams that it could make.
         server.kill();
         server.wipe();
         server.reconfigure(

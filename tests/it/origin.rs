@@ -1,5 +1,5 @@
-//! Manifests that are not a file of this machine: bundles, directories, what web servers and object stores give. What is said
-//! when there is none, that nothing of it is left, and that the run is as that of a file.
+//! Manifests that are no file of this machine: bundles, directories, web servers and object stores. They run like a file, leave
+//! nothing behind, and a missing one has a clear error.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::support::port::Port;
 use crate::support::solo::PATIENCE;
 use crate::support::web::{Asked, Cut, Reply, Web};
 
-/// A manifest whose resources need everything that is beside it.
+/// A manifest whose resources need every file beside it.
 const SITE: &str = "\
 data: {greeting: hello}
 ccm:
@@ -53,14 +53,14 @@ fn packed(desk: &Desk) -> Vec<u8> {
     bundle::pack(&desk.path("site")).unwrap()
 }
 
-/// Nothing is left of what was fetched and unpacked.
+/// Panics when a fetched or unpacked file is left.
 #[track_caller]
 fn is_clean(desk: &Desk) {
     let left: Vec<PathBuf> = std::fs::read_dir(desk.path("tmp")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// What the manifest of the site wants is there; it goes away again.
+/// Panics unless the manifest of the site was applied; removes its files.
 #[track_caller]
 fn is_applied(desk: &Desk) {
     for (name, content) in [("note", "a note\n"), ("said", "hello world a note\n"), ("nested", "nested\n")] {
@@ -70,12 +70,12 @@ fn is_applied(desk: &Desk) {
     is_clean(desk);
 }
 
-/// What runs on this host, last.
+/// The latest run on this host.
 fn remembered(desk: &Desk) -> serde_json::Value {
     desk.run(&["session", "show", "--output", "json"]).ends(0).json()
 }
 
-/// A run must end like this, say this, and leave nothing.
+/// The run must end with this code and these texts, and leave nothing.
 #[track_caller]
 fn refused(desk: &Desk, args: &[&str], code: i32, said: &[&str]) -> Ran {
     let ran = desk.run(args);
@@ -172,7 +172,7 @@ fn a_manifest_from_a_web_server_is_applied() {
     let web = Web::new(move |asked: &Asked| {
         match asked.path.split('?').next().unwrap() {
         "/moved" => Reply::redirect("/site"),
-        // The bytes say what it is, not the name.
+        // The bytes decide over the format, not the name.
         "/site" | "/b.yaml" => Reply::ok(&served),
         "/m.yaml" | "/m.tar.gz" => Reply::ok(&single),
         "/login" => Reply::ok(b"<html>please log in</html>"),
@@ -234,7 +234,7 @@ fn a_manifest_from_a_web_server_is_applied() {
     ran.ends(2).says(&["/login", "a manifest is a map"]);
     let ran = desk.run(&["apply", &web.url("/none"), "--output", "json"]);
     assert!(ran.ends(2).json()["error"].as_str().unwrap().contains("404"), "{ran:?}");
-    // It has no files, also where the directory that we are in has one of that name.
+    // The manifest has no files, even if the working directory has one of that name.
     std::fs::create_dir(desk.path("files")).unwrap();
     desk.write("files/note", "not meant\n");
     let ran = desk.run(&["apply", &web.url("/relative"), "--noop", "--diff"]);
@@ -314,7 +314,7 @@ fn a_manifest_from_an_object_store_is_applied() {
 fn an_interrupted_command_leaves_nothing() {
     let begun = "ccm:\n  resources:\n  - exec: {name: long, command: \"touch @D@/started; sleep 60\", provider: shell}\n";
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        // While it is fetched.
+        // During the download.
         let desk = site();
         let web = Web::new(|_: &Asked| Reply::ok(&[b'#'; 4096]).cut(100, Cut::Hang));
         let child = desk.command(&["apply", &web.url("/m")]).spawn().unwrap();
@@ -326,7 +326,7 @@ fn an_interrupted_command_leaves_nothing() {
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
         finish(child).ends(4).says(&["the command was cancelled; nothing was run"]);
         is_clean(&desk);
-        // While it runs.
+        // During the run.
         desk.write("site/manifest.yaml", begun);
         std::fs::write(desk.path("b.tar.gz"), packed(&desk)).unwrap();
         let child = start(&mut desk.command(&["apply", "b.tar.gz"]), &desk.path("started"));

@@ -1,4 +1,4 @@
-//! Commands of a killed agent, or of a killed local run: the next start ends them before it says anything of them.
+//! Commands of a killed agent or local run: the next start ends them before it reports them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use crate::support::node::Node;
 use crate::support::processes::{is_alive, kill, with_text};
 use crate::support::solo::{Fleet, PATIENCE, ensure, on_every_server};
 
-/// A script whose processes name this directory: a loop, a grandchild of it, one in a session of its own, one of which the
-/// parent is gone, and a daemon that left all of them and the output.
+/// A script whose processes name this directory. They are a loop, its grandchild, a process in its own session, and one without
+/// a parent. A daemon leaves all of them and the output.
 fn script(place: &Path) -> String {
     let place = place.display();
     let endless = |name: &str| format!("while [ ! -e {place}/{name}.go ]; do sleep 0.05; done");
@@ -55,10 +55,10 @@ fn a_restarted_agent_ends_what_the_killed_one_left_before_it_says_so() {
         let message = done.message.unwrap();
         assert!(message.contains("ended processes that an earlier run left: ") && message.contains("sh ("), "{message}");
         let daemon = daemon(&place);
-        assert_eq!(now, [daemon], "only what left on purpose goes on");
+        assert_eq!(now, [daemon], "only the daemon continues");
         kill(&[daemon]);
 
-        // What ended by itself is left alone at the next start, as is what it started in the background.
+        // The next start ignores commands that ended by themselves, and their background processes.
         let background =
             format!("sh -c 'echo $$ > {0}/daemon; while [ ! -e {0}/go ]; do sleep 0.05; done; :' &", place.display());
         std::fs::remove_file(place.join("daemon")).unwrap();
@@ -81,7 +81,7 @@ fn the_next_local_run_ends_what_a_killed_one_left() {
     std::fs::create_dir(&place).unwrap();
     let script = script(&place);
     let mut child = start(&mut desk.command(&["ensure", "exec", &script, "--provider", "shell"]), &place.join("begun"));
-    // Who runs is left alone by others.
+    // Other runs ignore the processes of an active run.
     desk.run(&["ensure", "exec", "true", "--wait", "0"]).ends(4).says(&["another run is under way"]);
     assert!(child.try_wait().unwrap().is_none() && with_text(&place).len() >= 5);
     child.kill().unwrap();
@@ -108,7 +108,7 @@ fn the_control_group_of_the_unit_reaches_a_daemon_too() {
     let Some(node) = Node::start() else { return };
     let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/systemd/ensign-agent.service")).unwrap();
     let mode = unit.lines().find(|line| line.starts_with("KillMode=")).unwrap();
-    // As the agent: a process that is killed, and a daemon that left it on purpose.
+    // As the agent: a killed process, and a daemon that left it on purpose.
     let script = "(setsid sh -c 'echo $$ > /tmp/daemon; exec sleep 600' > /dev/null 2>&1 < /dev/null &)\nexec sleep 600\n";
     node.write("/root/left.sh", script);
     node.sh(&format!(

@@ -1,4 +1,4 @@
-//! Packages, with real apt and real dnf: in hosts of their own, with repositories made by `tests/tools/repos.sh`.
+//! Packages, with real apt and real dnf: in their own hosts, with repositories of `tests/tools/repos.sh`.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::node::{Node, Output};
 
-/// The repositories; made once a machine.
+/// The repositories; made once per machine.
 fn repositories() -> &'static Path {
     static MADE: OnceLock<std::path::PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -25,7 +25,7 @@ struct Host {
     provider: &'static str,
 }
 
-/// What became of a resource.
+/// The end of a resource.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     word: String,
@@ -34,7 +34,7 @@ struct Outcome {
 
 impl Host {
     fn start(provider: &'static str) -> Option<Self> {
-        // Where nodes can't be, there may be no tools to make repositories with either.
+        // A host without nodes may lack the tools for repositories, too.
         let node = Node::start_with(&[format!(
             "--bind-ro={}:/srv/repo",
             if can_run() { repositories() } else { Path::new("/srv") }.display()
@@ -56,13 +56,13 @@ impl Host {
         Some(host)
     }
 
-    /// Publishes the old or the new packages; the host does not hear of it by itself.
+    /// Publishes the old or the new packages. The host does not notice this by itself.
     fn series(&self, name: &str) {
         let kind = self.provider;
         self.node.sh(&format!("ln -sfn /srv/repo/{kind}/{name} /srv/series"));
     }
 
-    /// Installs what must be there before, without the program.
+    /// Installs packages beforehand, without the program.
     fn before(&self, packages: &str) {
         match self.provider {
             "apt" => self.node.sh(&format!("apt-get install -y -qq --allow-downgrades {packages} 2>&1")),
@@ -70,7 +70,7 @@ impl Host {
         };
     }
 
-    /// Applies a list of `name: {properties}`, for each its outcome.
+    /// Applies a list of `name: {properties}`, and returns the outcome of each.
     fn apply(&self, resources: &[&str], args: &[&str]) -> Vec<Outcome> {
         let (outcomes, _) = self.apply_and_hear(resources, args);
         outcomes
@@ -100,7 +100,7 @@ impl Host {
         if found.is_empty() || found.contains("not installed") { "-".to_owned() } else { found }
     }
 
-    /// What can be told of the database without changing it.
+    /// Data of the package database that a query without changes returns.
     fn fingerprint(&self) -> String {
         match self.provider {
             "apt" => {
@@ -110,7 +110,7 @@ impl Host {
         }
     }
 
-    /// How many transactions there have been.
+    /// The number of transactions so far.
     fn transactions(&self) -> usize {
         match self.provider {
             "apt" => self.node.sh("cat /var/log/apt/history.log 2>/dev/null | grep -c ^Start-Date || true"),
@@ -143,7 +143,8 @@ fn is(word: &str, text: &str) -> Outcome {
     Outcome { word: word.to_owned(), text: text.to_owned() }
 }
 
-/// From every state to every other: a dry run says what will be and touches nothing, then it is so, and stays so.
+/// From every state to every other: a dry run predicts the change and touches nothing. Then the run makes the change, and a
+/// second run none.
 fn every_way(provider: &'static str) {
     let Some(host) = Host::start(provider) else { return };
     for before in ["-", "1.0-1", "2.0-1"] {
@@ -193,7 +194,7 @@ fn every_way_with_dnf() {
     every_way("dnf");
 }
 
-/// Twenty packages and two that can't be had.
+/// Twenty packages, and two that do not exist.
 fn many(provider: &'static str, refuses: &str) {
     let Some(host) = Host::start(provider) else { return };
     let numbered: Vec<String> = (1..=20).map(|n| format!("try-{n:02}: {{ensure: present}}")).collect();
@@ -231,7 +232,7 @@ fn many_with_dnf() {
     many("dnf", "try-post refuses");
 }
 
-/// What comes along, what is newer, what can't go.
+/// Dependencies, upgrades, and packages that can't be removed.
 fn together(provider: &'static str) {
     let Some(host) = Host::start(provider) else { return };
     let outcomes =
@@ -259,7 +260,7 @@ fn together_with_dnf() {
     together("dnf");
 }
 
-/// An index that has not heard of what is new.
+/// An index without the new packages.
 fn stale(provider: &'static str) {
     let Some(host) = Host::start(provider) else { return };
     host.series("old");
@@ -291,7 +292,7 @@ fn stale_with_dnf() {
     stale("dnf");
 }
 
-/// Another program is at work.
+/// Another program holds the lock.
 fn busy(provider: &'static str, lock: &str) {
     let Some(host) = Host::start(provider) else { return };
     host.before("try-01");
@@ -314,7 +315,7 @@ fn busy(provider: &'static str, lock: &str) {
     let all = ["try-03: {ensure: present, lock_timeout: 300ms}", "try-04: {ensure: present, lock_timeout: 300ms}"];
     let (outcomes, _) = host.apply_and_hear(&all, &[]);
     assert!(outcomes.iter().all(|one| one.text.contains(&format!("still holds {lock}"))), "{outcomes:?}");
-    // What needs no change needs no lock.
+    // A resource without a change needs no lock.
     assert_eq!(host.apply(&["try-plain: {ensure: present}"], &[]), [is("stable", "")]);
 }
 
@@ -359,7 +360,7 @@ fn an_interrupted_dpkg_is_completed() {
     put("try-02", "install ok unpacked");
     assert_eq!(host.apply(&["try-02: {ensure: absent}"], &[]), [is("changed", "unpacked → absent")]);
 
-    // Killed in the middle: dpkg refuses everything until it may go on.
+    // Killed in the middle: dpkg refuses everything until `dpkg --configure`.
     let entry =
         "Package: try-03\nStatus: install ok half-configured\nMaintainer: x\nArchitecture: all\nVersion: 1.0-1\nDescription: x\n";
     host.node.write("/var/lib/dpkg/updates/0000", entry);
@@ -417,7 +418,7 @@ fn two_architectures_are_one_package() {
     }
 }
 
-/// Names that apt and dnf would read as something else than a name.
+/// Names that apt and dnf would read as something other than a name.
 fn only_names(provider: &'static str) {
     let Some(host) = Host::start(provider) else { return };
     host.before("try-plain");
@@ -440,7 +441,7 @@ fn only_names_with_dnf() {
     only_names("dnf");
 }
 
-/// What changed between two resources of a run is seen.
+/// The type notices a change between two resources of a run.
 #[test]
 fn the_database_is_read_again_when_it_has_changed() {
     for (provider, install) in [("apt", "apt-get install -y -qq try-01"), ("dnf", "dnf install -y -q try-01")] {

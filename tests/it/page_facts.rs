@@ -8,7 +8,7 @@ use crate::page_language::{pages, root};
 /// Folders of this tree, at the beginning of the paths that pages name.
 const FOLDERS: [&str; 5] = ["src/", "tests/", "docs/", "schemas/", "deploy/"];
 
-/// All Rust files below a folder of `src`, as one text, without their test modules.
+/// Returns all Rust files below a folder of `src` as one text, without their test modules.
 fn source(folder: &str) -> String {
     fn read(path: &Path, text: &mut String) {
         if path.is_dir() {
@@ -27,7 +27,7 @@ fn page(path: &str) -> String {
     std::fs::read_to_string(root().join("docs").join(path)).unwrap()
 }
 
-/// The code spans of a page outside of fenced blocks.
+/// Returns the code spans of a page outside of fenced blocks.
 fn code_spans(page: &str) -> Vec<String> {
     let mut fenced = false;
     let lines = page.lines().filter(|line| {
@@ -38,7 +38,7 @@ fn code_spans(page: &str) -> Vec<String> {
     lines.flat_map(|line| line.split('`').skip(1).step_by(2).map(str::to_owned)).collect()
 }
 
-/// Texts in quotes that are names of metrics.
+/// Returns the texts in quotes that are names of metrics.
 fn metrics_of(text: &str, quote: char) -> BTreeSet<String> {
     let is_name = |part: &&str| {
         part.starts_with("ensign_") && part.chars().all(|character| character.is_ascii_lowercase() || character == '_')
@@ -64,7 +64,7 @@ fn files_that_pages_name_exist() {
     assert!(count > 100, "only {count} paths were found");
 }
 
-/// Tables with the columns folder, content and files.
+/// Checks the tables with the columns folder, content and files.
 #[test]
 fn tables_of_folders_name_their_files() {
     let (mut wrong, mut count) = (Vec::new(), 0);

@@ -33,7 +33,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All pages that people write: `docs/` without `docs/resources`, and the README.
+/// Returns all pages that people write: `docs/` without `docs/resources`, and the README.
 pub(crate) fn pages() -> Vec<PathBuf> {
     fn below(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(directory).unwrap() {
@@ -51,13 +51,13 @@ pub(crate) fn pages() -> Vec<PathBuf> {
     found
 }
 
-/// Whether a line begins an item of a list, with a dash or a number.
+/// True for the first line of a list item, with a dash or a number.
 fn is_item(line: &str) -> bool {
     let digits = line.trim_start_matches(|character: char| character.is_ascii_digit());
     line.starts_with("- ") || line.starts_with("* ") || (digits.len() < line.len() && digits.starts_with(". "))
 }
 
-/// The paragraphs, items, table cells and headings of a page, without fenced blocks and comments.
+/// Returns the paragraphs, items, table cells and headings of a page, without fenced blocks and comments.
 fn blocks(page: &str) -> Vec<Block> {
     let (mut found, mut open, mut fenced, mut comment): (Vec<Block>, bool, bool, bool) = (Vec::new(), false, false, false);
     for (number, raw) in (1..).zip(page.lines()) {
@@ -93,7 +93,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// A line without its comments, and whether a comment goes on in the next line.
+/// Returns a line without its comments, and true when a comment continues in the next line.
 fn without_comments(line: &str, mut inside: bool) -> (String, bool) {
     let (mut kept, mut rest) = (String::new(), line);
     loop {
@@ -107,12 +107,12 @@ fn without_comments(line: &str, mut inside: bool) -> (String, bool) {
     }
 }
 
-/// Splits at code spans: the text of each part, and whether it is code.
+/// Splits at code spans. Returns the text of each part, and true for code.
 fn spans(text: &str) -> impl Iterator<Item = (&str, bool)> {
     text.split('`').enumerate().map(|(index, part)| (part, index % 2 == 1))
 }
 
-/// Text as it is read: a word for each code span, and links without their addresses.
+/// Returns the text of a reader: a word for each code span, and links without their addresses.
 fn readable(text: &str) -> String {
     let mut plain: String = spans(text).map(|(part, is_code)| if is_code { "code" } else { part }).collect();
     while let Some(start) = plain.find("](") {
@@ -155,13 +155,13 @@ fn sentences_of_the_pages_are_short_and_plain() {
     assert!(wrong.is_empty(), "{} sentences:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The anchor of a heading, as the usual viewers of Markdown make it.
+/// Returns the anchor of a heading, in the form of the usual viewers of Markdown.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase().replace('`', "");
     kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// The addresses of links in a text, without those in code spans.
+/// Returns the addresses of links in a text, without those in code spans.
 fn links(text: &str) -> Vec<String> {
     let prose: String = spans(text).map(|(part, is_code)| if is_code { "code" } else { part }).collect();
     prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()

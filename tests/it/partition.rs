@@ -1,5 +1,5 @@
-//! Three hosts with networks of their own, one of them cut off: the operator is told who is missing, the others go on, and
-//! what the lost one had to say comes when it is back, once; and it keeps to what stands by then.
+//! Three hosts with networks of their own, one of them cut off. The operator sees the missing host, and the others continue.
+//! When the host is back, its messages arrive once, and it applies the current desired state.
 
 use ensign::wire::command::{Action, Apply, Command, NoParameters, Target};
 use ensign::wire::{CommandOutcome, NodeState};
@@ -21,16 +21,16 @@ struct Host {
 async fn host(fleet: &Fleet, number: u8) -> Option<Host> {
     let network = Netns::new(number)?;
     let port = fleet.server.url().rsplit(':').next().unwrap().parse().unwrap();
-    // It stands between the server, which listens on loopback alone, and the host; it is only a door.
+    // The door is between the server, which listens on loopback alone, and the host; it changes nothing.
     let door = Proxy::at(network.address, port);
-    // Who says nothing for twice the heartbeat is taken for dead, also when this machine is only busy.
+    // An operator takes a node for silent after twice the heartbeat, also when this machine is only busy.
     let wishes = Wishes { nats: "ping_interval = \"1s\"".to_owned(), heartbeat: "5s".to_owned(), ..Wishes::default() };
     let place = Place::new(fleet, &format!("web{number}"), &door.url(), &wishes);
     let agent = place.start(&fleet.bus, &mut place.process_in(&network.starter())).await;
     Some(Host { network, place, agent })
 }
 
-/// What the operator hears of a command for all: the exit code, and the outcome on each node.
+/// The operator's view of a command for all: the exit code, and the outcome on each node.
 fn asked_all(fleet: &Fleet, name: &str) -> (i32, Vec<(String, String)>) {
     let ran = as_operator(fleet, &["ensure", "exec", name, "--command", "true", "--all", "--timeout", "8s", "--output", "json"]);
     let document: Value = ran.json();
@@ -52,7 +52,7 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     let (code, outcomes) = asked_all(&fleet, "before");
     assert_eq!((code, good(&outcomes)), (0, 3), "{outcomes:?}");
 
-    // Something runs on it while it is cut off, and ends.
+    // A command runs on the host while it is cut off, and ends.
     let mut long = lost.place.append(&fleet, "long");
     let script = format!("touch {0}.begun; sleep 3; echo line >> {0}", lost.place.site().join("long").display());
     long.action =
@@ -66,17 +66,17 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     fleet.until("the end of the run", || lost.place.lines("long") == 1).await;
     lost.network.heal();
     assert_eq!(lost.place.only_result(bus, long.id).await.outcome, CommandOutcome::Changed);
-    lost.place.until(bus, "it is as the others", |state| state.outbox == 0 && state.alarms.is_empty()).await;
+    lost.place.until(bus, "an empty outbox and no alarm", |state| state.outbox == 0 && state.alarms.is_empty()).await;
     assert_eq!(lost.place.lines("long"), 1);
     let (code, outcomes) = asked_all(&fleet, "healed");
     assert_eq!((code, good(&outcomes)), (0, 3), "{outcomes:?}");
 
-    // It is heard, and hears nothing: then it makes its connection anew, as often as it must.
+    // The host can send, and receives nothing: its agent connects again, as often as necessary.
     let deaf = &hosts[1];
     let lost = || deaf.place.log().matches("lost the connection to NATS").count();
     let before = lost();
     deaf.network.deafen();
-    fleet.until("it is noticed", || lost() > before).await;
+    fleet.until("the agent notices the lost connection", || lost() > before).await;
     deaf.network.hear();
     let command: Command = Command { to: Target::nodes(vec![deaf.place.node.clone()]), ..deaf.place.append(&fleet, "heard") };
     let (envelope, start) = (fleet.sign(&command), std::time::Instant::now());
@@ -103,7 +103,7 @@ fn serial(fleet: &Fleet, number: u64) -> Apply {
     apply(&path)
 }
 
-/// What stands on each host is its own, so that it knows where to write; all are told in one channel.
+/// The assignment of each host has its own manifest, which names the place to write to. All are in one channel.
 async fn assigned(fleet: &Fleet, site: &std::path::Path, number: u64) -> Command {
     let mut manifest = serial(fleet, number);
     manifest.data.insert("site".into(), serde_json::json!(site));
@@ -118,13 +118,13 @@ async fn a_host_that_is_cut_off_catches_up_with_its_assignments() {
     let Some(near) = host(&fleet, 4).await else { return };
     let Some(mut far) = host(&fleet, 5).await else { return };
     let bus = &fleet.bus;
-    // Both write the same file, the one host's: what stands is what is looked at.
+    // Both hosts write the same file, on this host: the test looks at that file.
     let site = far.place.site();
     let first = assigned(&fleet, &site, 1).await;
     for host in [&near, &far] {
         host.place.until(bus, "the first", |state| is_in_force(state, 1, Some(first.id))).await;
     }
-    // Another is assigned, the trust bundle is another, twice, and it is withdrawn and assigned anew: while one is away.
+    // While one host is offline: a second assignment, two new trust bundles, a withdrawal, and another assignment.
     far.network.cut();
     let second = assigned(&fleet, &site, 2).await;
     near.place.until(bus, "the second", |state| is_in_force(state, 2, Some(second.id))).await;
@@ -147,13 +147,13 @@ async fn a_host_that_is_cut_off_catches_up_with_its_assignments() {
     far.place.until(bus, "the withdrawal", |state| is_in_force(state, 3, None) && state.trust == 3).await;
     assert_eq!(far.place.only_result(bus, third.id).await.outcome, CommandOutcome::Stable);
 
-    // Killed while it is away, and two are assigned: it has only the later one to do.
+    // Killed while offline, with two new assignments: the agent has to run only the later one.
     far.network.cut();
     let fourth = assigned(&fleet, &site, 4).await;
     near.place.until(bus, "the fourth", |state| is_in_force(state, 4, Some(fourth.id))).await;
     let fifth = assigned(&fleet, &site, 5).await;
     near.place.until(bus, "the fifth", |state| is_in_force(state, 5, Some(fifth.id))).await;
-    // The new one can't have the state directory before the old one is gone.
+    // The next agent needs the state directory, so the old one must end first.
     far.agent.0.kill().unwrap();
     far.agent.0.wait().unwrap();
     far.agent = Agent::start(&mut far.place.process_in(&far.network.starter()));

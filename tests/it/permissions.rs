@@ -1,5 +1,5 @@
-//! What the server itself refuses, with the users of `ensign fleet init --print-permissions`: nobody speaks for a node but
-//! that node, nobody hears what is another's, and who may look may only look.
+//! The limits that the server itself enforces, with the users of `ensign fleet init --print-permissions`. No client publishes
+//! for another node or reads another node's messages. A read-only user can only read.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::support::solo::PATIENCE;
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 
-/// Every one of these is denied, and said to be.
+/// Panics unless the server denies each of these, and says so.
 async fn denied(bus: &Bus, who: &str, publish: &[String], subscribe: &[String]) {
     let before = bus.counters().denied;
     let mut wanted = before;
@@ -29,7 +29,7 @@ async fn denied(bus: &Bus, who: &str, publish: &[String], subscribe: &[String]) 
         wanted += 1;
         let start = Instant::now();
         while bus.counters().denied < wanted {
-            assert!(start.elapsed() < PATIENCE, "{who} is not denied {subject}");
+            assert!(start.elapsed() < PATIENCE, "the server does not deny {subject} to {who}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -61,7 +61,7 @@ async fn confined(binary: &Path) {
         .chain([format!("$JS.API.STREAM.DELETE.OBJ_{bucket}"), format!("$O.{bucket}.M.x"), format!("$O.{bucket}.C.x")])
         .collect();
 
-    // A node: nothing of another, no command, no stream; it hears its own commands and inbox alone.
+    // A node: nothing of another node, no command, no stream. It receives only its own commands and inbox.
     let node = fleet.connect("web1", Some("_INBOX_web1")).await;
     let others = [of_nodes("db1"), commands.clone(), streams.clone(), vec!["_INBOX_db1.x".into(), "_INBOX.x".into()]].concat();
     let hear = [
@@ -80,7 +80,7 @@ async fn confined(binary: &Path) {
     ];
     denied(&node, "a node", &others, &hear).await;
 
-    // The operator asks, and speaks for nobody.
+    // The operator sends commands, and publishes for no node.
     let operator = fleet.connect("operator", None).await;
     denied(
         &operator,
@@ -90,12 +90,12 @@ async fn confined(binary: &Path) {
     )
     .await;
 
-    // The monitor says nothing at all.
+    // The monitor publishes nothing at all.
     let monitor = fleet.connect("monitor", Some(MONITOR_INBOX)).await;
     let said = [of_nodes("web1"), commands, streams, vec!["_INBOX_web1.x".into()]].concat();
     denied(&monitor, "a monitor", &said, &["_INBOX_web1.>".into(), "_INBOX.>".into(), format!("ensign.v1.{FLEET}.cmd.>")]).await;
 
-    // Nothing of all that is in a stream.
+    // No stream has any of these messages.
     for name in ["JOBS", "EVENTS", "STATE"] {
         let all = operator.last_per_subject(&subjects.stream(name), ">").await.unwrap();
         assert!(all.is_empty(), "{name}: {all:?}");

@@ -11,7 +11,7 @@ use crate::support::fleet::{Fleet, Ran, owner};
 use crate::support::nats::binaries;
 use crate::support::solo::{self, ensure, on_every_server};
 
-/// The same command as a dry run, or as the approval of one.
+/// The same command as a dry run, or as the approval of a dry run.
 fn dry(command: &Command) -> Command {
     let mut dry = Command { id: Uuid::now_v7(), ..command.clone() };
     dry.options.noop = true;
@@ -49,7 +49,7 @@ fn an_approved_plan_is_applied_exactly() {
         assert!(!plan.changes[0].what.is_empty() && !plan.changes[0].what.contains("hello"), "{plan:?}");
         assert!(!fleet.path("motd").exists());
 
-        // Not what was never planned, was no dry run, or is something else.
+        // The approval must name a planned dry run of the same command.
         refused(&result(&fleet, &approving(&motd, Uuid::now_v7())).await, "has no dry run");
         refused(&result(&fleet, &approving(&fleet.file("motd", "other\n"), planned.id)).await, "of another manifest");
         let other = fleet.file("other", "x");
@@ -57,15 +57,15 @@ fn an_approved_plan_is_applied_exactly() {
         refused(&result(&fleet, &approving(&other, other.id)).await, "was no dry run");
         assert!(!fleet.path("motd").exists());
 
-        // A restart forgets nothing.
+        // A restart keeps the plan.
         agent.kill();
         let _agent = fleet.agent().await;
         let done = result(&fleet, &approving(&motd, planned.id)).await;
         assert_eq!((done.outcome, done.plan), (CommandOutcome::Changed, None), "{:?}", done.message);
         assert_eq!(fleet.lines("motd"), ["hello"]);
-        // It is done already: there is nothing left that could be something else.
+        // The changes are done already: nothing is left that could differ.
         assert_eq!(result(&fleet, &approving(&motd, planned.id)).await.outcome, CommandOutcome::Stable);
-        // But what would be done now is not what was approved.
+        // But the change needed now is not the approved one.
         std::fs::set_permissions(fleet.path("motd"), PermissionsExt::from_mode(0o600)).unwrap();
         refused(&result(&fleet, &approving(&motd, planned.id)).await, "would now be changed otherwise");
         let mode = std::fs::metadata(fleet.path("motd")).unwrap().permissions().mode();
@@ -103,7 +103,7 @@ fn a_dry_run_is_no_change_and_leaves_the_last_result() {
         let of_real = |state: &ensign::wire::NodeState| state.last_run.as_ref().is_some_and(|run| run.run_id == real.id);
         fleet.state("the run", of_real).await;
         assert_eq!(result(&fleet, &dry(&fleet.file("never", "x"))).await.outcome, CommandOutcome::WouldChange);
-        // Its own state comes after the result.
+        // The state of the node comes after the result.
         let after = fleet.file("real", "x");
         assert_eq!(result(&fleet, &dry(&after)).await.outcome, CommandOutcome::Stable);
         fleet.settled();
@@ -157,16 +157,16 @@ fn a_plan_shows_updates_and_diffs_of_world_readable_files_only() {
         let update = change().await;
         assert_eq!(update.what, "updated the file: content");
         assert_eq!(update.diff.as_deref(), Some("--- now\n+++ wanted\n@@ -1 +1 @@\n-old\n+hello\n"));
-        // Nobody else comes to a file below a closed directory, whatever its mode.
+        // No other user reaches a file below a closed directory, whatever the mode of the file.
         enter(0o700);
         assert_eq!(change().await.diff, None);
         enter(0o755);
-        // What only some may read on the node is not shown to whoever asks for a plan.
+        // A plan does not show content that only some users may read on the node.
         std::fs::set_permissions(fleet.path("motd"), PermissionsExt::from_mode(0o640)).unwrap();
         let private = change().await;
         assert!(private.what.starts_with("updated the file: content"), "{private:?}");
         assert_eq!(private.diff, None);
-        // Nor is what only some shall read.
+        // The same for content that only some users will be able to read.
         std::fs::remove_file(fleet.path("motd")).unwrap();
         let private = json!({"name": fleet.path("motd"), "ensure": "present", "content": "x", "owner": "root", "group": "root", "mode": "0640"});
         let planned = result(&fleet, &dry(&fleet.command(ensure("file", &private)))).await.plan.unwrap();
@@ -191,7 +191,7 @@ fn queries_wait_for_no_run() {
         let done = result(&fleet, &none).await;
         assert_eq!((done.outcome, done.answer), (CommandOutcome::Stable, None));
         assert_eq!(fleet.lines("slow"), ["begun"]);
-        // The same question again has the same end, and no second one.
+        // The same query again has the same end, and no second one.
         let again = fleet.ask(&facts, fleet.sign(&facts), 1).await;
         assert_eq!(again[0]["outcome"], "stable");
         fleet.only_result(facts.id).await;
@@ -221,7 +221,7 @@ fn a_plan_has_as_many_changes_as_it_shows_and_counts() {
         let planned = dry(&command);
         let plan = result(&fleet, &planned).await.plan.unwrap();
         assert_eq!((plan.changes.len(), plan.more), (50, 20));
-        // Beyond what is shown, too, it is what was approved or nothing.
+        // Also beyond the shown part, the node makes the approved change or none.
         std::fs::write(fleet.path("many/69"), "drift").unwrap();
         refused(&result(&fleet, &approving(&command, planned.id)).await, "beyond what plans show");
         std::fs::remove_file(fleet.path("many/69")).unwrap();
@@ -262,7 +262,7 @@ fn a_fleet_does_what_its_plan_said() {
         let mut fleet = Fleet::new(&binary, &NODES);
         NODES.iter().for_each(|(node, group)| fleet.start(node, group));
         let [uid, gid] = owner();
-        // Everywhere the same file, under a name that each node has for itself.
+        // The same file on every node, under a name of the node's own.
         let planned = |content: &str, more: &[&str]| {
             let manifest = format!(
                 "ccm:\n  resources:\n    - file:\n        - \"{{{{ Facts.site }}}}/motd\":\n            ensure: present\n            content: \"{content}\"\n            owner: \"{uid}\"\n            group: \"{gid}\"\n            mode: \"0640\"\n"
@@ -284,14 +284,14 @@ fn a_fleet_does_what_its_plan_said() {
         let file = document["file"].as_str().unwrap().to_owned();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 
-        // One node first, then all: the one has nothing left to do.
+        // One node first, then all: the first node has nothing left to do.
         let first = fleet.run(&["plan", "--approve", &id, "--node", "web1", "--output", "json"]);
         assert_eq!((first.code, outcomes(&first)), (0, vec![("web1".into(), "changed".into())]), "{}", first.stderr);
         let all = fleet.run(&["plan", "--approve", &id, "--output", "json"]);
         assert_eq!((all.code, outcomes(&all)), (0, three(["changed", "stable", "changed"])), "{}", all.stderr);
         assert_eq!(std::fs::read_to_string(fleet.path("db1/site/motd")).unwrap(), "one");
 
-        // A node on which something else would be done refuses; the others do it. From what the server has, elsewhere.
+        // A node that would make another change refuses; the others apply. From the data on the server, on another machine.
         let plan = planned("two", &["--all", "--out", fleet.path("plan.json").to_str().unwrap()]);
         assert!(plan.code == 0 && plan.stdout.contains("1 change"), "{}{}", plan.stdout, plan.stderr);
         let saved: Value = serde_json::from_slice(&std::fs::read(fleet.path("plan.json")).unwrap()).unwrap();
@@ -301,7 +301,7 @@ fn a_fleet_does_what_its_plan_said() {
         assert!(approved.stderr.contains("from the server"), "{}", approved.stderr);
         let refused = &approved.json()["nodes"][2]["done"];
         assert!(refused["message"].as_str().unwrap().contains("would now be changed otherwise"), "{refused}");
-        // By its file; and when it is too old, or none.
+        // By its file; then with an old plan, and without one.
         let by_file = fleet.run(&["plan", "--approve", fleet.path("plan.json").to_str().unwrap(), "--node", "db1"]);
         assert!(by_file.code == 0 && by_file.stdout.contains("stable"), "{}{}", by_file.stdout, by_file.stderr);
         let mut old = saved.clone();
@@ -313,10 +313,10 @@ fn a_fleet_does_what_its_plan_said() {
             let none = fleet.run(&["plan", "--approve", name]);
             assert!(none.code == 2 && none.stderr.contains(said), "{}", none.stderr);
         }
-        // What is as wanted is no change; text says so.
+        // A resource in its wanted state is no change; the text says so.
         let same = planned("two", &["--node", "web1,db1"]);
         assert!(same.code == 0 && same.stdout.contains("no change"), "{}{}", same.stdout, same.stderr);
-        // A manifest, and an operator who may only look.
+        // A manifest, and an operator with read rights only.
         std::fs::create_dir(fleet.path("site")).unwrap();
         std::fs::write(fleet.path("site/manifest.yaml"), "ccm:\n  resources:\n    - file:\n        - \"{{ Facts.site }}/d\":\n            ensure: directory\n            owner: \"UID\"\n            group: \"GID\"\n            mode: \"0755\"\n".replace("UID", &uid).replace("GID", &gid)).unwrap();
         let plan = fleet.run(&["plan", "apply", fleet.path("site").to_str().unwrap(), "--group", "web", "--output", "json"]);

@@ -1,5 +1,5 @@
-//! A local user who swaps files, links and directories in their own home, as fast as they can, while resources manage what is
-//! in it: root's files are neither given away, nor changed, nor told of.
+//! A local user swaps files, links and directories in the own home as fast as possible. Meanwhile resources manage the content
+//! of that home. Root's files are neither given away, nor changed, nor disclosed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,13 +23,13 @@ use ensign::resource::types::symlink::Symlink;
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 2000;
-/// After so many of them it is looked at what came of it.
+/// The number of rounds between two checks.
 const SOME: usize = 100;
 /// The user and group `nobody`.
 const USER: u32 = 65534;
 const SECRET: &str = "root:$6$only-root-knows";
 
-/// Swaps what is in the home at random until it is told to stop, and looks for the secret in what it can read.
+/// Swaps entries of the home at random until its end, and searches readable files for the secret.
 const SWAPPER: &str = r#"
 import os, random, sys
 home, vault, stop = sys.argv[1:4]
@@ -101,7 +101,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A home of the user's, root's own beside it, and what resources copy from. None where the test is skipped.
+    /// A home of the user, root's own directory beside it, and sources for resources. None where the test is skipped.
     fn new() -> Option<Self> {
         if !is_root("only root can act as another user") || !has_program("python3", "python3") {
             return None;
@@ -139,8 +139,8 @@ impl Stage {
         self.dir.path().join(name).display().to_string()
     }
 
-    /// Rounds of one resource against the swapper, first without and then with the kernel's confinement. Gives how many went
-    /// through.
+    /// Runs rounds of one resource against the swapper, first without and then with the kernel's confinement. Returns the
+    /// number of rounds that succeeded.
     fn rounds<R: Resource>(&self, properties: impl Fn(usize) -> Value + Sync) -> usize {
         let swapper = Swapper::start(self);
         let free = Host::system(None);
@@ -163,7 +163,7 @@ impl Stage {
         for is_confined in [false, true] {
             for first in (0..ROUNDS).step_by(SOME) {
                 done += if is_confined {
-                    // A thread of its own, which is confined for ever.
+                    // A thread of its own, as a confinement never ends.
                     let confined = || confinement.apply().map(|_| some(first)).unwrap();
                     std::thread::scope(|scope| scope.spawn(confined).join().unwrap())
                 } else {
@@ -178,7 +178,7 @@ impl Stage {
         done
     }
 
-    /// Root's own is as it was, and nothing that the user can read holds the secret.
+    /// Panics unless root's files are unchanged, and no file that the user can read holds the secret.
     fn check(&self) {
         assert_eq!(snapshot(&self.dir.path().join("vault")), self.before);
         assert!(!self.dir.path().join("home/pwned").exists(), "{}", std::fs::read_to_string(self.at("home/pwned")).unwrap());
@@ -207,7 +207,7 @@ impl Swapper {
         Self(child)
     }
 
-    /// Looks while nothing is swapped: the look itself must not be led to root's own, nor wait at a FIFO.
+    /// Checks while the swapper is paused. The check itself must not follow a link to root's files, nor wait at a FIFO.
     fn paused(&self, look: impl FnOnce()) {
         let pid = nix::unistd::Pid::from_raw(self.0.id() as i32);
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -227,7 +227,7 @@ impl Swapper {
 
 impl Drop for Swapper {
     fn drop(&mut self) {
-        // Nothing is left of it after a test that failed.
+        // A failed test leaves no process behind.
         let _ended = self.0.kill().and_then(|()| self.0.wait());
     }
 }
@@ -253,7 +253,7 @@ fn snapshot(directory: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// Observes and applies a resource as the engine does, and gives whether all went well and all that is told of it.
+/// Observes and applies a resource as the engine does. Returns true for success, and all reported text.
 fn once<R: Resource>(properties: Value, host: &Host) -> (bool, String) {
     let p: R::Properties = serde_json::from_value(properties).unwrap();
     R::validate(&p).unwrap();
@@ -369,7 +369,7 @@ fn archives() {
                 line.clear();
             }
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", packed.len());
-            // Who asked may have gone.
+            // The client may have gone.
             let _sent = writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(&packed));
         }
     });
@@ -401,12 +401,12 @@ fn a_planted_directory_is_not_followed() {
         assert!(!said.contains("only-root-knows"), "{said}");
     }
     stage.check();
-    // A directory of its own takes the place of the link.
+    // An own directory replaces the link.
     let directory = json!({"name": stage.at("home/.ssh"), "ensure": "directory", "owner": USER, "group": USER, "mode": "0700"});
     assert!(once::<File>(directory, &host).0);
     stage.check();
     assert!(!Path::new(&stage.at("home/.ssh")).is_symlink());
-    // Who says so gets what is meant.
+    // With this property, the type follows the link.
     symlink(stage.at("out"), stage.at("home/meant")).unwrap();
     let mut meant = file;
     (meant["name"], meant["follow"]) = (json!(stage.at("home/meant/f")), json!(true));

@@ -1,8 +1,7 @@
-//! Manifests that nobody wrote: a set made from a fixed seed, each checked, planned and applied twice.
+//! Random manifests: a set from a fixed seed. Each is checked, planned and applied twice.
 //!
-//! What `check` takes, `apply` runs to its end; what it refuses, `apply` refuses before anything is done. After one run
-//! everything is as wanted, or fails again for the same reason. A failing case is named by its number, and made again by
-//! `ENSIGN_RANDOM=NUMBER`.
+//! `apply` runs every manifest that `check` accepts to its end, and refuses every other one before any change. A second run
+//! changes nothing, or fails for the same reason. A failing case has a number; `ENSIGN_RANDOM=NUMBER` makes it again.
 
 mod generator;
 
@@ -40,7 +39,7 @@ fn serve() -> Web {
     })
 }
 
-/// What a manifest may find.
+/// Makes the files that a manifest may find.
 fn furnish(root: &Path) {
     let given = root.join("given");
     std::fs::create_dir_all(given.join("full/of")).unwrap();
@@ -54,7 +53,7 @@ fn furnish(root: &Path) {
     std::fs::write(root.join("invalid.yaml"), "ccm:\n  resources:\n    - file: {name: relative, ensure: absent}\n").unwrap();
 }
 
-/// The resources of a run by reference: what became of each, and why it failed.
+/// The resources of a run by reference: outcome, and reason of a failure.
 type Found = BTreeMap<String, (String, String)>;
 
 struct Play<'a> {
@@ -88,27 +87,27 @@ fn with<'a>(found: &'a Found, outcomes: &[&str]) -> BTreeSet<&'a str> {
     found.iter().filter(|(_, (outcome, _))| outcomes.contains(&outcome.as_str())).map(|(name, _)| name.as_str()).collect()
 }
 
-/// What is wrong with what the program did.
+/// Compares the run with the expectation. An error is the difference.
 fn judge(case: &Case, play: &Play<'_>) -> Result<(), String> {
     let before = snapshot(play.root);
     let check = play.ensign(&["check"]);
     let refused = check.status.code() == Some(2);
     let said = String::from_utf8_lossy(&check.stderr).into_owned();
     if refused != case.wrong.is_some() {
-        return Err(format!("check ended with {:?}; wrong with it: {:?}; {said}", check.status.code(), case.wrong));
+        return Err(format!("check ended with {:?}; expected mistake: {:?}; {said}", check.status.code(), case.wrong));
     }
-    // Half of them are enough for that, and every run takes its time.
+    // Half of the cases are enough for that, and every run takes time.
     let (plan, planned, _) = if case.planned { play.run(&["plan"]) } else { (2, Found::new(), String::new()) };
     if before != snapshot(play.root) {
-        return Err("check or plan touched something".to_owned());
+        return Err("check or plan touched a file".to_owned());
     }
     let (first, found, why) = play.run(&["apply"]);
     if let Some(wrong) = case.wrong {
         if !said.contains(wrong) || !said.contains(".yaml:") {
-            return Err(format!("{wrong:?} and its place are not said: {said}"));
+            return Err(format!("the message lacks {wrong:?} or its place: {said}"));
         }
         if (first, plan) != (2, 2) || before != snapshot(play.root) {
-            return Err(format!("check refuses it, plan ends with {plan}, apply with {first}, or something was touched: {why}"));
+            return Err(format!("check refuses, plan ends with {plan}, apply with {first}, or a file was touched: {why}"));
         }
         return Ok(());
     }
@@ -118,7 +117,7 @@ fn judge(case: &Case, play: &Play<'_>) -> Result<(), String> {
     let changing = &["changed", "refreshed"];
     let foretold = with(&planned, changing) == with(&found, changing) && with(&planned, &["failed"]) == with(&found, &["failed"]);
     if case.planned && !case.surprising && !foretold {
-        return Err(format!("the plan was {planned:?}, and it became {found:?}"));
+        return Err(format!("the plan was {planned:?}, the result {found:?}"));
     }
     let (second, again, _) = play.run(&["apply"]);
     let failures = |found: &Found| -> Found {

@@ -1,5 +1,5 @@
-//! Whose word it is: forged, altered, moved, replayed and withheld messages, with real servers, real agents and the
-//! program itself. What a broker could do is done with the NATS user of the node, which may publish all that is its own.
+//! Authentic messages: forged, altered, moved, replayed and withheld ones, with real servers, real agents and the program
+//! itself. The NATS user of the node acts as the hostile broker: this user may publish every message of the node.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn fleet(binary: &Path) -> Fleet {
     fleet
 }
 
-/// A file on a node, with these words more.
+/// Ensures a file on a node, with further arguments.
 fn ensure(fleet: &Fleet, node: &str, name: &str, more: &[&str]) -> Ran {
     let own = std::fs::metadata("/proc/self").unwrap();
     let (uid, gid) = (own.uid().to_string(), own.gid().to_string());
@@ -33,7 +33,7 @@ fn ensure(fleet: &Fleet, node: &str, name: &str, more: &[&str]) -> Ran {
     fleet.run(&[&args, ["--node", node].as_slice(), more].concat())
 }
 
-/// A job that is done; gives its id.
+/// Runs a job to its end; returns its id.
 fn done(fleet: &Fleet, node: &str, name: &str) -> String {
     let ran = ensure(fleet, node, name, &["--output", "json"]);
     let document = ran.json();
@@ -43,12 +43,12 @@ fn done(fleet: &Fleet, node: &str, name: &str) -> String {
     document["id"].as_str().unwrap().to_owned()
 }
 
-/// A job that was sent and that nobody answers any more; gives its id.
+/// Sends a job that no node answers any more; returns its id.
 fn sent(fleet: &Fleet, node: &str, name: &str) -> String {
     ensure(fleet, node, name, &["--detach"]).stdout.trim().to_owned()
 }
 
-/// What the operator makes of a job; nothing more is to come. Longer, where that was too short to hear what there is.
+/// The operator's view of a job without further messages. Waits longer if the first wait was too short.
 fn watch(fleet: &Fleet, id: &str) -> (i32, Value, String) {
     let look = |patience: &str| {
         let ran = fleet.run(&["job", "watch", id, "--timeout", patience, "--output", "json"]);
@@ -59,7 +59,7 @@ fn watch(fleet: &Fleet, id: &str) -> (i32, Value, String) {
     if found.1["outcome"] == "no_answer" { look("30s") } else { found }
 }
 
-/// The last message of a subject, as the stream has it.
+/// The last message of a subject in the stream.
 async fn stored(bus: &Bus, fleet: &Fleet, stream: &str, subject: &str) -> Message {
     bus.last_per_subject(&fleet.subjects.stream(stream), subject).await.unwrap().pop().unwrap()
 }
@@ -73,12 +73,12 @@ fn subject(id: &str, node: &str) -> String {
     format!("ensign.v1.test.job.{id}.{node}.done")
 }
 
-/// The private key of a node: whoever has it is the node.
+/// The private key of a node. A holder of this key can act as the node.
 fn node_key(fleet: &Fleet, node: &str) -> SigningKey {
     SigningKey::from_openssh(&std::fs::read_to_string(fleet.path(&format!("{node}/state/node.key"))).unwrap(), None).unwrap()
 }
 
-/// A statement beside the chain.
+/// A statement outside of the chain.
 fn statement(node: &str, subject: &str, payload: &[u8], command: Option<&str>) -> ReceiptBody {
     ReceiptBody {
         node: node.parse().unwrap(),
@@ -133,17 +133,17 @@ async fn only_results_signed_by_a_node_count_as_its_results() {
         let honest = stored(&operator, &fleet, "JOBS", &subject(&earlier, "web1")).await;
         let receipt = honest.header(HEADER).unwrap().to_owned();
 
-        // Altered: under the job that it was the result of, before and after the true one.
+        // Altered: published under its job, before and after the genuine result.
         let altered = String::from_utf8(honest.payload.clone()).unwrap().replace("\"changed\"", "\"stable\"").into_bytes();
         publish(&web1, &subject(&earlier, "web1"), Some(&receipt), altered).await;
         let (code, node, _) = watch(&fleet, &earlier);
         assert_eq!((code, &node["outcome"], &node["verified"]), (0, &json!("changed"), &json!(true)), "{node}");
 
-        // Nobody answers from here on but who lies.
+        // From here on, only the forger answers.
         fleet.kill("web1");
         fleet.kill("db1");
         let web1_key = node_key(&fleet, "web1");
-        // As long as its state says that it is there, it is waited for.
+        // The operator waits as long as the node's state is online.
         let mut state = stored(&operator, &fleet, "STATE", "ensign.v1.test.state.web1").await;
         let mut body: Value = serde_json::from_slice(&state.payload).unwrap();
         (body["interval"], body["alive"]) = (json!(3600), json!(true));
@@ -182,7 +182,7 @@ async fn only_results_signed_by_a_node_count_as_its_results() {
         assert_eq!((&why["verdict"], &why["signers"]), (&json!("no_answer"), &json!(["ops-alice"])), "{why}");
         assert!(why["because"].as_str().unwrap().contains("messages in its name failed verification"), "{why}");
 
-        // An event and a state that it did not say.
+        // A forged event and a forged state.
         publish(&web1, "ensign.v1.test.event.web1.lifecycle", None, b"{\"what\":\"started\"}".to_vec()).await;
         let events = fleet.run(&["events", "--node", "web1", "--output", "json"]).json();
         let verified: Vec<&Value> = events.as_array().unwrap().iter().map(|event| &event["verified"]).collect();
@@ -199,11 +199,11 @@ async fn only_results_signed_by_a_node_count_as_its_results() {
         );
         let status = fleet.run(&["status"]).stdout;
         assert!(status.contains("its state: it has no receipt: forged?"), "{status}");
-        // It is expected all the same: to leave it out would be to believe who forged it.
+        // The node is still expected: otherwise the forged state would be believed.
         let all = ensure(&fleet, "web1", "four", &["--detach"]).stdout;
         assert!(!all.is_empty());
 
-        // All of that is in the record, and found there.
+        // The record has all forged messages, and the audit finds them.
         let (code, report) = verify(&fleet, &export(&fleet, "attacked.jsonl"));
         assert_eq!((code, kinds(&report)), (1, vec!["forged"]), "{report}");
         assert_eq!(
@@ -221,7 +221,7 @@ async fn withheld_messages_leave_a_gap_in_the_audit() {
         for name in ["one", "two", "three"] {
             done(&fleet, "web1", name);
         }
-        // Killed and started again: the chain goes on.
+        // Killed and started again: the chain continues.
         fleet.kill("web1");
         fleet.start("web1", "web");
         let last = done(&fleet, "web1", "four");
@@ -238,7 +238,7 @@ async fn withheld_messages_leave_a_gap_in_the_audit() {
         ]);
         assert_eq!(refused.code, 3, "{}", refused.stderr);
         let operator = fleet.connect("operator", None).await;
-        // Its states come once a second; what they say of the chain must be that of all messages, the refusal the last.
+        // The node publishes a state per second. Each covers all messages of the chain, up to the rejection.
         let mut refusals = operator
             .follow(&fleet.subjects.stream("EVENTS"), "ensign.v1.test.event.web1.refused", StartAt::Beginning)
             .await
@@ -277,18 +277,18 @@ async fn withheld_messages_leave_a_gap_in_the_audit() {
         };
         for (gone, wanted) in [
             (vec![event], vec!["gap"]),
-            // The end of the chain: the state says how long it is.
+            // The end of the chain: the state has the length.
             (vec![refusal], vec!["gap"]),
             (vec![result], vec!["gap"]),
             (vec![command], vec!["no_command"]),
-            // Everything that the node said, and then its state too.
+            // All messages of the node, and then its state too.
             (said, vec!["gap"]),
             (all, vec!["absent"]),
         ] {
             let (code, report) = without(&gone);
             assert_eq!((code, kinds(&report)), (1, wanted), "{gone:?} {report}");
         }
-        // Twice is not more than once; what is no line is no export.
+        // A repeated line counts once. A line without JSON is no export.
         let twice = format!("{text}{}\n", lines[event]);
         std::fs::write(fleet.path("twice.jsonl"), twice).unwrap();
         let (code, report) = verify(&fleet, &fleet.path("twice.jsonl"));
@@ -299,7 +299,7 @@ async fn withheld_messages_leave_a_gap_in_the_audit() {
         let ran = ensign(&["audit", "verify", torn.to_str().unwrap(), "--known-nodes", known.to_str().unwrap()]);
         assert!(ran.code == 2 && ran.stderr.contains("can't be read"), "{}", ran.stderr);
 
-        // Who asked for what.
+        // The author of each command.
         let trust = fleet.path("trust.dsse.json");
         let rows = fleet.run(&["audit", "--trust", trust.to_str().unwrap(), "--output", "json"]).json();
         let shown: Vec<(&str, &Value)> =
@@ -307,13 +307,13 @@ async fn withheld_messages_leave_a_gap_in_the_audit() {
         let changed = json!({"changed": 1});
         assert_eq!(shown[..4], [("ops-alice", &changed); 4], "{rows}");
         assert_eq!((shown[4].0, &rows[4]["unverified"], &rows[4]["signers_verified"]), ("ops-bob", &json!(0), &json!(true)));
-        // Why: the rule that came nearest.
+        // The reason: the rule that came closest.
         let id = rows[4]["id"].as_str().unwrap();
         let why = fleet.run(&["why", id, "web1"]).stdout;
         assert!(why.contains("not_allowed: no rule allows it; rule 2 comes nearest"), "{why}");
         let why = fleet.run(&["why", &last, "web1"]).stdout;
         assert!(why.contains("changed") && why.contains("signed by ops-alice, allowed by rule 1"), "{why}");
-        // A receipt lies beside each message in the stream, under the id that the server knows doubles by.
+        // The stream has a receipt beside each message, under the message id of the server.
         let result = stored(&operator, &fleet, "JOBS", &subject(&last, "web1")).await;
         assert_eq!(result.header(MESSAGE_ID), Some(format!("{last}.web1.done").as_str()));
         let statement = Receipt::parse(result.header(HEADER).unwrap()).unwrap().read().unwrap();
@@ -348,7 +348,7 @@ fn a_changed_node_key_is_an_alarm_until_an_operator_trusts_it() {
     let status = fleet.run(&["status"]).stdout;
     let wanted = format!("its key has changed: {} is pinned, {} signed", other.fingerprint(), lines[2]);
     assert!(status.contains(&wanted) && status.contains("fleet node forget web1"), "{status}");
-    // What it does is its own, what it says is not believed: and nobody waits until the end of time.
+    // The node runs the command, but its messages do not verify: the operator does not wait for ever.
     let ran = ensure(&fleet, "web1", "one", &["--output", "json"]);
     let node = &ran.json()["nodes"][0];
     assert_eq!((ran.code, &node["outcome"], &node["verified"]), (4, &json!("unverified"), &json!(false)), "{node}");
@@ -362,7 +362,7 @@ fn a_changed_node_key_is_an_alarm_until_an_operator_trusts_it() {
     let ran = fleet.run(&["nodes"]);
     assert!(ran.code == 2 && ran.stderr.contains("line 1"), "{}", ran.stderr);
     fleet.kill("web1");
-    // A key that is none: the agent says so, and does not make another.
+    // An invalid key: the agent reports it, and makes no new key.
     std::fs::write(fleet.path("web1/state/node.key"), "").unwrap();
     let ran = ensign(&["agent", "run", "--config", config.to_str().unwrap()]);
     assert!(ran.code == 1 && ran.stderr.contains("node.key"), "{}", ran.stderr);

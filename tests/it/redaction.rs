@@ -38,7 +38,7 @@ fn secrets_and_content_stay_on_the_node() {
         let agent = fleet.agent().await;
         let vault = fleet.path("vault");
         std::fs::write(&vault, "CANARY-vault\n").unwrap();
-        std::fs::write(fleet.path("open"), "for everybody\n").unwrap();
+        std::fs::write(fleet.path("open"), "for all users\n").unwrap();
         let here = fleet.dir.path().display();
         let manifest = format!(
             r#"ccm:
@@ -74,7 +74,7 @@ fn secrets_and_content_stay_on_the_node() {
             fleet.send(&command).await;
             ran.push(fleet.only_result(command.id).await);
         }
-        // It was done, and what was to fail did.
+        // The run is done, and the expected failures happened.
         assert_eq!(std::fs::read_to_string(fleet.path("secret")).unwrap(), "CANARY-vault");
         assert!(std::fs::read_to_string(fleet.path("content")).unwrap().contains("CANARY-line"));
         assert_eq!(ran[0].outcome, CommandOutcome::Failed, "{:?}", ran[0]);
@@ -108,9 +108,9 @@ fn secrets_and_content_stay_on_the_node() {
         }
         assert!(count > 20, "{count}");
         assert_eq!(types.iter().map(String::as_str).collect::<Vec<_>>(), ["archive", "cron", "exec", "file", "line", "user"]);
-        // What others can read anyway is digested as it is.
-        assert!(copies.contains(&Value::String(plain("for everybody\n"))), "{copies:?}");
-        // What stands for a content is the same for the same one, and for no other.
+        // Content that others can read anyway has a plain digest.
+        assert!(copies.contains(&Value::String(plain("for all users\n"))), "{copies:?}");
+        // The digest of secret content is the same for the same content, and differs for every other.
         contents.sort();
         contents.dedup();
         assert!(contents.len() == 3 && contents.iter().all(|content| content.starts_with("hmac-sha256:")), "{contents:?}");
@@ -135,8 +135,7 @@ async fn published(fleet: &Fleet) -> Vec<(String, String)> {
     all
 }
 
-/// Resources whose programs print what they were given, on both outputs, and fail: with a canary in every property that is
-/// not shown.
+/// Resources whose programs print their arguments, on both outputs, and fail. Every redacted property has a canary.
 fn talkative(here: &str) -> String {
     let padding = "p".repeat(385);
     format!(
@@ -159,7 +158,7 @@ data: {{code: 4, late: "CANARY-late"}}
     )
 }
 
-/// What programs print that comes from the archive's properties.
+/// Output of programs with values from the archive's properties.
 const GIVEN: &str = "CANARY-password CANARY-header key=CANARY-query CANARY-url\n";
 
 /// The same without the resource that no node has.
@@ -195,7 +194,7 @@ fn secrets_that_a_program_prints_stay_on_the_node() {
             assert!(answers.iter().all(|answer| !answer.to_string().contains(CANARY)), "{answers:?}");
             messages.push(fleet.only_result(command.id).await);
         }
-        // What failed says why, with stars.
+        // A failed resource reports its reason, with `***`.
         let failures = &messages[0].failures;
         assert!(failures["exec#fails"].contains("err ***"), "{failures:?}");
         assert!(failures["exec#late"].contains("***") && failures["exec#guarded"].contains("***"), "{failures:?}");
@@ -238,7 +237,7 @@ fn secrets_that_a_program_prints_are_redacted_in_a_local_run() {
     }
     let kept = holds(&desk.path("runs"), &[CANARY]);
     assert!(kept.is_empty(), "{kept:?}");
-    // Rendered, the data are shown as they are; they are the author's to put behind `secret()`.
+    // `--render` shows data unredacted; the author puts secrets behind `secret()`.
     let rendered = desk.run(&["apply", "--render", "m.yaml"]).ends(0).out.clone();
     let said: Vec<&str> = rendered.lines().filter(|line| line.contains(CANARY)).collect();
     assert!(said.len() == 1 && said[0].trim() == "late: CANARY-late", "{rendered}");

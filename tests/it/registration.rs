@@ -1,4 +1,4 @@
-//! Registrations and values of buckets, over real servers: by hand, by `apply`, by an agent, in templates.
+//! Registrations and values of buckets, over real servers: from the command line, by `apply`, by an agent, in templates.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -17,7 +17,7 @@ fn server(binary: &Path) -> NatsServer {
     NatsServer::start_binary(binary, &Options { jetstream: true, ..Options::default() })
 }
 
-/// Whether the server lets single messages end (from 2.11 on); it says `nats-server: v2.10.27`.
+/// True when the server has an expiry for single messages (from 2.11). The server prints `nats-server: v2.10.27`.
 fn has_lives(binary: &Path) -> bool {
     let said = Command::new(binary).arg("--version").output().unwrap().stdout;
     let said = String::from_utf8(said).unwrap();
@@ -25,7 +25,7 @@ fn has_lives(binary: &Path) -> bool {
     (numbers.next().unwrap(), numbers.next().unwrap()) >= (2, 11)
 }
 
-/// Runs a command that must end well.
+/// Runs a command that must succeed.
 fn ok(url: &str, words: &[&str]) -> Ran {
     let ran = at(url, words);
     assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.stdout, ran.stderr);
@@ -83,7 +83,7 @@ fn a_service_is_registered_seen_and_removed() {
             .spawn()
             .unwrap();
         ok(&url, &web("create", &["--ttl", "1h", "-A", "env=test"]));
-        // Again is the same one.
+        // Again with the same address: one registration, with the new values.
         ok(&url, &web("create", &["--ttl", "1h", "-A", "env=test"]));
         let all = query(&url, &[]);
         assert_eq!(all.len(), 1, "{all:?}");
@@ -98,7 +98,7 @@ fn a_service_is_registered_seen_and_removed() {
         let first = next();
         assert_eq!((&first["action"], &first["entry"]["service"]), (&json!("register"), &json!("web")), "{first}");
         if has_lives(&binary) {
-            // It is not published again: the server lets it go, and says so.
+            // Without a new message, the server expires the registration and reports this.
             ok(&url, &web("create", &["--ttl", "2s"]));
             let start = Instant::now();
             while !query(&url, &[]).is_empty() {
@@ -179,7 +179,7 @@ fn apply_registers_converged_services_and_templates_query_the_bus() {
         let url = server.url();
         let directory = tempfile::tempdir().unwrap();
         let path = manifest(directory.path());
-        // Nothing to ask: the resource fails with the reason, the rest runs.
+        // No server: the resource fails with the reason, the others run.
         let lost = at(&url, &["apply", &path]);
         assert!(lost.code == 1 && lost.stdout.contains("bucket \"conf\""), "{}{}", lost.stdout, lost.stderr);
         bucket(&url);
@@ -191,7 +191,7 @@ fn apply_registers_converged_services_and_templates_query_the_bus() {
         assert!(query(&url, &[]).is_empty());
         assert_eq!(at(&url, &["apply", "--register", "--noop", &path]).code, 0);
         assert!(query(&url, &[]).is_empty());
-        // The second resource fails: what it would have registered is not there.
+        // The second resource fails: its registration is not published.
         let published = at(&url, &["apply", "--register", &path]);
         assert!(published.code == 1, "{}{}", published.stdout, published.stderr);
         let all = query(&url, &[]);
@@ -200,7 +200,7 @@ fn apply_registers_converged_services_and_templates_query_the_bus() {
         at(&url, &["apply", "--register", &path]);
         let content = std::fs::read_to_string(directory.path().join("motd")).unwrap();
         assert!(content.contains("\"10.0.0.7:9100\""), "{content}");
-        // Checks only keep it alive.
+        // With `--health-check-only`, a run publishes the registration again.
         ok(
             &url,
             &[
@@ -285,7 +285,7 @@ fn an_agent_registers_when_it_is_told_to() {
     });
 }
 
-/// [`bucket`], from a test that has a runtime already.
+/// [`bucket`], for a test inside a runtime.
 async fn bucket_in(url: &str) {
     let url = url.to_owned();
     tokio::task::spawn_blocking(move || bucket(&url)).await.unwrap();

@@ -1,8 +1,8 @@
 //! Attacks by holders of valid but restricted keys, and against the limits of a node, on running agents.
 //!
-//! `restricted/cases.rs` has the attacks, `restricted/arena.rs` the node that is attacked. After every attack the same is
-//! looked at, whatever the agent answered: no program ran, no secret left the node, nothing outside of what the rule and the
-//! limits allow was written, nothing was mounted.
+//! `restricted/cases.rs` has the attacks, `restricted/arena.rs` the attacked node. After every attack the test makes the same
+//! checks, whatever the agent answered. No program ran, no secret left the node, nothing was mounted. Nothing outside of the
+//! rule and the limits was written.
 
 mod arena;
 mod cases;
@@ -13,7 +13,7 @@ use crate::support::skip::is_root;
 use arena::Arena;
 use cases::Case;
 
-/// Sends every case to one agent with these limits, and collects what got through.
+/// Sends every case to one agent with these limits, and collects the successful attacks.
 async fn attack(limits: &str, cases: impl FnOnce(&Arena) -> Vec<Case>) {
     if !is_root("an agent that could do harm runs as root") {
         return;

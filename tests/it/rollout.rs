@@ -1,4 +1,4 @@
-//! Commands in waves: every node keeps to them by itself, whatever becomes of who sent them.
+//! Rollouts: every node keeps to the waves by itself, even after the sender's end.
 
 mod alone;
 #[cfg(feature = "simulator")]
@@ -37,7 +37,7 @@ fn fleet_of(binary: &Path, nodes: &[&str]) -> Fleet {
 }
 
 impl Fleet {
-    /// Sends a manifest in waves, and lets the process that sent it end; gives the id of the job.
+    /// Sends a manifest as a rollout, and lets the sending process end. Returns the id of the job.
     fn roll(&self, manifest: &str, flags: &[&str]) -> String {
         let manifest = self.path(&format!("{manifest}.yaml"));
         let sent = self.run(&[&["apply", manifest.to_str().unwrap(), "--all", "--detach"], flags].concat());
@@ -88,7 +88,7 @@ fn waves_begin_in_order_when_nobody_is_there_to_see_it() {
         assert_eq!((column(&late, "ok"), &late["state"]), (vec![1, 1, 2], &json!("done")), "{late}");
         let reports = runtime.block_on(fleet.reports(&id));
         assert_eq!(reports.len(), NODES.len());
-        // Each wave began after the one before it had been well for its hold.
+        // Each wave began after the previous wave was healthy for its hold.
         let ended = |wave: u64| {
             let of_wave = reports.iter().filter(move |(ack, _)| ack.wave == Some(wave));
             of_wave.map(|(_, done)| done.at).collect::<Vec<_>>()
@@ -99,7 +99,7 @@ fn waves_begin_in_order_when_nobody_is_there_to_see_it() {
             assert!(after.iter().all(|at| *at >= last), "wave {wave}: {before:?} {after:?}");
         }
         assert_eq!(column(&late, "proved"), vec![1, 1, 0], "{late}");
-        // What is not in waves has none.
+        // A command without waves has no rollout.
         let id = fleet.roll("good", &[]);
         let status = fleet.run(&["rollout", "status", &id]);
         assert!(status.code == 2 && status.stderr.contains("has no waves"), "{}", status.stderr);
@@ -125,12 +125,12 @@ fn a_canary_that_fails_stops_the_rest() {
         }
         let standing = fleet.standing(&id);
         assert_eq!((&standing["state"], column(&standing, "failed")), (&json!("over_budget"), vec![1, 0]), "{standing}");
-        // With a budget of two, three nodes may begin; what comes after the third failure does not.
+        // With a budget of two, three nodes may begin. After the third failure no further node begins.
         let id = fleet.roll("bad", &["--waves", "3,100%", "--hold", HOLD, "--max-failed", "50%"]);
         let watched = fleet.run(&["rollout", "watch", &id, "--output", "json"]).json();
         let failed = watched["nodes"].as_array().unwrap().iter().filter(|node| node["outcome"] == "failed").count();
         assert_eq!(failed, 3, "{watched}");
-        // What was said of failures has its place in the chains of the nodes: nothing is missing.
+        // The chains of the nodes include the failure messages: nothing is missing.
         NODES.iter().for_each(|node| fleet.settled(node));
         let (export, known) = (fleet.path("export.jsonl"), fleet.path("known_nodes"));
         let (export, known) = (export.to_str().unwrap(), known.to_str().unwrap());
@@ -149,7 +149,7 @@ fn a_halt_holds_waiting_nodes_and_a_resume_lets_them_continue() {
         let halted = fleet.run(&["halt", &id, "--reason", "smoke"]);
         assert!(halted.code == 0 && halted.stdout.contains("the job waits for its wave, and is halted"), "{}", halted.stdout);
         assert!(halted.stdout.contains("the job does not wait on this node"), "{}", halted.stdout);
-        // A node that is started anew finds the halt.
+        // A restarted node finds the halt.
         let waiting = NODES.iter().find(|node| !fleet.path(node).join("site/good").exists()).unwrap();
         fleet.kill(waiting);
         fleet.start(waiting, "web");
@@ -178,7 +178,7 @@ fn a_canary_that_is_killed_stops_the_rest() {
         let begun = |fleet: &Fleet| -> Vec<&str> {
             EIGHT.into_iter().filter(|node| fleet.path(node).join("site/good").exists()).collect()
         };
-        // The sender is gone, and the first node dies of it before the hold is over.
+        // The sender is gone, and the first node dies before the hold is over.
         fleet.wait_for("the first wave", || !begun(&fleet).is_empty());
         let first = begun(&fleet).remove(0);
         fleet.kill(first);
@@ -192,7 +192,7 @@ fn a_canary_that_is_killed_stops_the_rest() {
         let said = |node: &Value| node["done"]["message"].as_str().unwrap().to_owned();
         let said: Vec<String> = nodes.iter().filter(|node| halted(node)).map(said).collect();
         assert!(said.iter().all(|text| text.contains(&format!("{first} stayed silent"))), "{said:?}");
-        // The third waits for the second, which will not begin any more.
+        // The third wave waits for the second, which never begins.
         assert_eq!(begun(&fleet), [first]);
     });
 }
@@ -205,7 +205,7 @@ fn the_sender_gives_the_go_ahead_of_each_wave_and_a_person_may() {
         let manifest = fleet.path("good.yaml");
         let sent = fleet.run(&[&["apply", manifest.to_str().unwrap(), "--all"], &flags[..]].concat());
         assert_eq!((sent.code, fleet.began("good")), (0, 4), "{}{}", sent.stdout, sent.stderr);
-        // With nobody there, each wave waits for a person.
+        // Without a witness, each wave waits for a go-ahead.
         let id = fleet.roll("good", &flags);
         fleet.wait_for("the first wave", || column(&fleet.standing(&id), "proved") == [1, 0, 0]);
         std::thread::sleep(std::time::Duration::from_secs(4));
@@ -242,18 +242,18 @@ fn assignments_are_applied_in_waves_too() {
         let in_force = || -> Vec<Value> {
             fleet.run(&["nodes", "--output", "json"]).json().as_array().unwrap().iter().map(digest).collect()
         };
-        fleet.wait_for("all say that it is in force", || in_force().iter().all(serde_json::Value::is_string));
+        fleet.wait_for("all nodes report the active assignment", || in_force().iter().all(serde_json::Value::is_string));
         let before = in_force()[0].clone();
-        // The first that takes up another one fails: all others stay with the one before.
+        // The first node with the next assignment fails: all others keep the previous assignment.
         let bad = assign("bad", &in_waves(HOLD));
         let document = bad.json();
         assert_eq!((outcomes(&document, "failed"), outcomes(&document, "halted")), (1, 3), "{document}");
         assert_eq!(bad.code, 1);
         fleet.wait_for("the states", || in_force().iter().filter(|digest| **digest == before).count() == 3);
-        fleet.wait_for("the nodes say why", || {
+        fleet.wait_for("the nodes report the reason", || {
             fleet.run(&["nodes"]).stdout.contains("was not begun: the error budget of 0 is exhausted")
         });
-        // What comes next is a rollout of its own.
+        // The next assignment is its own rollout.
         let again = assign("good", &in_waves("2s"));
         assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
         fleet.wait_for("all are back", || in_force().iter().all(|digest| *digest == before));

@@ -1,9 +1,9 @@
-//! Scenarios: what the program does with a manifest on a real host, one YAML file each in
-//! `tests/cases/<type>/`. A new file is picked up by itself; a type without scenarios fails the test.
+//! Scenarios: the effect of a manifest on a real host, one YAML file each in `tests/cases/<type>/`. A new file needs no
+//! registration. A type without scenarios fails the test.
 //!
-//! `@ROOT@` in a scenario is a temporary directory, in which the manifest lies too; `@HTTP@` is the URL of a server
-//! that serves its directory `serve`. With `private_mounts` everything runs in a mount namespace of its own, with an
-//! `/etc` of its own: what is mounted there, and written to fstab, nobody else sees.
+//! `@ROOT@` in a scenario is a temporary directory with the manifest. `@HTTP@` is the URL of a server that serves its directory
+//! `serve`. With `private_mounts` everything runs in a mount namespace with an own `/etc`: mounts and changes to fstab stay
+//! there.
 
 mod effects;
 
@@ -23,12 +23,12 @@ use crate::support::web::{Asked, Reply, Web};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Scenario {
-    /// What it shows, in one sentence.
+    /// The purpose of the scenario, in one sentence.
     about: String,
-    /// `root`, where another user can't do it.
+    /// `root` where other users can't run it.
     #[serde(default)]
     needs: Option<String>,
-    /// Whether mounts are private to the scenario.
+    /// True when mounts are private to the scenario.
     #[serde(default)]
     private_mounts: bool,
     /// Shell commands that prepare the directory.
@@ -36,7 +36,7 @@ struct Scenario {
     before: String,
     manifest: String,
     runs: Vec<Run>,
-    /// What the paths are in the end; relative ones are in the directory.
+    /// The final state of paths; relative paths are in the directory.
     #[serde(default)]
     after: BTreeMap<String, After>,
 }
@@ -51,7 +51,7 @@ struct Run {
     args: Vec<String>,
     #[serde(default)]
     exit: i32,
-    /// The outcome of every resource, by reference; all must be named, unless nothing ran.
+    /// The outcome of every resource by reference. The list must be complete, unless nothing ran.
     #[serde(default)]
     outcomes: BTreeMap<String, String>,
     /// The whole noop message by reference.
@@ -60,22 +60,22 @@ struct Run {
     /// The steps of a resource, all of them.
     #[serde(default)]
     changes: BTreeMap<String, Vec<String>>,
-    /// What the errors of a resource contain.
+    /// Parts of the errors of a resource.
     #[serde(default)]
     errors: BTreeMap<String, String>,
-    /// What the status of a resource has; other fields do not matter.
+    /// Fields of the status of a resource; other fields do not matter.
     #[serde(default)]
     status: BTreeMap<String, BTreeMap<String, Value>>,
-    /// What standard error contains.
+    /// Parts of standard error.
     #[serde(default)]
     stderr: Vec<String>,
     /// Texts that neither standard output nor standard error may contain.
     #[serde(default)]
     never: Vec<String>,
-    /// Nothing in the directory is touched: not a byte, mode, owner or time.
+    /// True when a run must touch nothing in the directory: not a byte, mode, owner or time.
     #[serde(default)]
     untouched: bool,
-    /// The paths that the server was asked for, all of them.
+    /// All paths that were requested from the server.
     asked: Option<Vec<String>>,
 }
 
@@ -90,7 +90,7 @@ struct After {
     content: Option<String>,
     /// Numbers, as `1:2`.
     owner: Option<String>,
-    /// Where a link leads.
+    /// The target of a link.
     target: Option<String>,
 }
 
@@ -109,13 +109,13 @@ pub fn files() -> BTreeMap<String, Vec<PathBuf>> {
     entries(&cases()).into_iter().filter(|path| path.is_dir()).map(|path| (name(&path), entries(&path))).collect()
 }
 
-/// Where a scenario runs.
+/// The place of a scenario.
 struct Place {
     root: PathBuf,
     home: PathBuf,
-    /// Holds the mount namespace, where the scenario has one.
+    /// Holds the mount namespace of a scenario.
     holder: Option<Child>,
-    /// Where to write down what the program does; nothing is when none.
+    /// The file for a trace of the program; none without a trace.
     trace: Option<PathBuf>,
 }
 
@@ -146,7 +146,7 @@ impl Place {
         };
         let mut command = Command::new("nsenter");
         command.args(["--mount", "--target", &holder.id().to_string()]);
-        // Entering leads to the root.
+        // The namespace begins at the root directory.
         command.args(["/bin/sh", "-euc", "cd \"$0\"; exec \"$@\""]).arg(directory).arg(program);
         command
     }
@@ -162,7 +162,7 @@ impl Place {
         }
     }
 
-    /// The program with an environment that holds nothing of the tester's.
+    /// The program, with an environment without the tester's variables.
     fn ensign(&self, args: &[String]) -> Output {
         let mut command = match &self.trace {
             None => self.command(env!("CARGO_BIN_EXE_ensign"), &self.home),
@@ -182,7 +182,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(mut holder) = self.holder.take() {
-            // It waits for the end of its input.
+            // The holder waits for the end of its input.
             drop(holder.stdin.take());
             holder.wait().unwrap();
         }
@@ -311,7 +311,8 @@ impl After {
     }
 }
 
-/// Files of a directory; `/to/` redirects to the rest of the path on another host, and `/auth/` wants joe's password.
+/// Serves the files of a directory. `/to/` redirects to the rest of the path on another host, and `/auth/` requires joe's
+/// password.
 fn serve(directory: PathBuf) -> Web {
     Web::new(move |asked: &Asked| {
         let path = asked.path.split('?').next().unwrap().trim_start_matches('/');
@@ -337,7 +338,7 @@ fn check(file: &Path) -> Vec<String> {
     play(file, |run, place, web| run.check(place, web))
 }
 
-/// Prepares a scenario, lets `each` look at every run of it, and compares what is there in the end.
+/// Prepares a scenario, lets `each` check every run of it, and compares the final state.
 fn play(file: &Path, each: impl Fn(&Run, &mut Place, &Web) -> Vec<String>) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let (root, home) = (directory.path().join("root"), directory.path().join("home"));
@@ -393,7 +394,7 @@ fn every_type_has_scenarios() {
     assert_eq!(tested, known);
 }
 
-/// Manifests that the program takes must be valid to an editor too.
+/// A manifest that the program accepts must be valid for an editor too.
 #[test]
 fn manifests_of_scenarios_are_valid_to_the_schema() {
     let schema = ensign::cli::schemas::ALL.iter().find(|schema| schema.name == "manifest").unwrap();
@@ -401,7 +402,7 @@ fn manifests_of_scenarios_are_valid_to_the_schema() {
     for file in files().into_values().flatten() {
         let text = std::fs::read_to_string(&file).unwrap().replace("@ROOT@", "/t").replace("@HTTP@", "http://h:1");
         let Ok(scenario) = serde_yaml::from_str::<Scenario>(&text) else { continue };
-        // What the program refuses, the schema need not know.
+        // The schema may accept a manifest that the program refuses.
         if scenario.runs.iter().any(|run| run.exit == 2) {
             continue;
         }

@@ -1,6 +1,6 @@
-//! Every statement of `docs/security.md`, and of the pages in `docs/security`, names the tests that show it, in a comment:
-//! `<!-- shown by: name, name -->`, at the end of a paragraph, of a list item or of a table row. A statement that claims no
-//! behaviour is marked as `<!-- advice -->` or `<!-- definition -->` instead.
+//! Every statement of `docs/security.md`, and of the pages in `docs/security`, names the tests that prove it. A comment has the
+//! names: `<!-- shown by: name, name -->`, at the end of a paragraph, list item or table row. A statement without a behaviour
+//! has `<!-- advice -->` or `<!-- definition -->` instead.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const MARK: &str = "<!-- shown by: ";
 /// Marks of statements that claim no behaviour.
 const NO_CLAIM: [&str; 2] = ["<!-- advice -->", "<!-- definition -->"];
-/// The first and last lines of what the types of resources generate, which a test of its own holds.
+/// The first and last lines of the part that the resource types generate. Another test covers this part.
 const GENERATED: [&str; 2] = ["<!-- effects: generated from the types -->", "<!-- end of effects -->"];
 
 fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
@@ -64,7 +64,7 @@ fn statements(page: &str) -> Vec<(usize, String)> {
         let is_row = text.starts_with('|');
         let is_rule = is_row && text.chars().all(|character| "|-: ".contains(character));
         if is_rule && !in_block && !generated {
-            // The row before it was the head of a table, which says nothing.
+            // The row before was the head of a table, which is no statement.
             found.pop();
         }
         let is_nothing = text.is_empty() || text.starts_with('#') || text.starts_with("```") || GENERATED.contains(&text);
@@ -102,7 +102,7 @@ fn every_statement_of_the_security_pages_is_shown_by_a_test() {
             };
             let named = named.split_once("-->").unwrap_or((named, "")).0;
             for name in named.split(',').map(str::trim).filter(|name| !known.contains(*name)) {
-                wrong.push(format!("{path}:{line}: there is no test {name}"));
+                wrong.push(format!("{path}:{line}: unknown test {name}"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The agent and its surroundings: the service manager that watches it, the disk that is full.
+//! The agent and its surroundings: the service manager with its watchdog, and a full disk.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -11,7 +11,7 @@ use tokio::net::UnixDatagram;
 use crate::support::skip::{no_namespaces, skip};
 use crate::support::solo::{Agent, Fleet, PATIENCE, ensure, node, on_every_server};
 
-/// The end of the service manager: what it is told, line by line.
+/// The socket of the service manager: receives the messages of the agent, line by line.
 struct Manager {
     socket: UnixDatagram,
     path: PathBuf,
@@ -22,21 +22,21 @@ impl Manager {
         Self { socket: UnixDatagram::bind(&path).unwrap(), path }
     }
 
-    /// The agent as the manager starts it, with a watchdog that bites after a second.
+    /// The agent as the manager starts it, with a watchdog limit of one second.
     fn process(&self, fleet: &Fleet) -> Process {
         let mut process = fleet.process();
         process.env("NOTIFY_SOCKET", &self.path).env("WATCHDOG_USEC", "1000000");
         process
     }
 
-    /// What comes within this time.
+    /// Returns the next message within this time.
     async fn next(&self, within: Duration) -> Option<String> {
         let mut buffer = [0; 4096];
         let size = tokio::time::timeout(within, self.socket.recv(&mut buffer)).await.ok()?.unwrap();
         Some(String::from_utf8(buffer[..size].to_vec()).unwrap())
     }
 
-    /// What comes for so long.
+    /// Returns all messages of this period.
     async fn all(&self, during: Duration) -> Vec<String> {
         let end = Instant::now() + during;
         let mut told = Vec::new();
@@ -51,7 +51,7 @@ impl Manager {
         let end = Instant::now() + PATIENCE;
         loop {
             let message = self.next(end.saturating_duration_since(Instant::now())).await;
-            let message = message.unwrap_or_else(|| panic!("never told: {line}"));
+            let message = message.unwrap_or_else(|| panic!("never received: {line}"));
             if message.lines().any(|told| told == line) {
                 return message;
             }
@@ -59,7 +59,7 @@ impl Manager {
     }
 }
 
-/// The results of a command that is sent once, now.
+/// Returns the results of a command that is sent once, now.
 async fn answered(fleet: &Fleet) -> (AckStatus, CommandOutcome) {
     let command = fleet.file("motd", "hello\n");
     let answers = fleet.ask(&command, fleet.sign(&command), 2).await;
@@ -75,7 +75,7 @@ fn systemd_is_notified_of_start_liveness_and_stop() {
         let manager = Manager::new(fleet.path("notify"));
         fleet.server.kill();
         let agent = Agent::start(&mut manager.process(&fleet));
-        // Nobody to listen to: alive, not ready.
+        // Without a connection: alive, not ready.
         for _ in 0..2 {
             let told = manager.next(PATIENCE).await.expect("a sign of life");
             assert!(told.contains("WATCHDOG=1") && !told.contains("READY=1"), "{told:?}");
@@ -85,7 +85,7 @@ fn systemd_is_notified_of_start_liveness_and_stop() {
         let ready = manager.wait_for("STATUS=node web1 of fleet test").await;
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
         assert!(ready.contains("READY=1"), "{ready}");
-        // Also while a run goes on.
+        // Also during a run.
         let long = fleet.gated("long");
         fleet.send(&long).await;
         fleet.until("the run", || !fleet.lines("long").is_empty()).await;
@@ -112,16 +112,16 @@ fn a_host_without_a_server_boots() {
         let agent = Agent::start(&mut manager.process(&fleet));
         let ready = manager.wait_for("READY=1").await;
         assert!(ready.contains("waiting for a NATS server"), "{ready}");
-        // A start that has not come to its end can be stopped as well.
+        // A start can be stopped before its end, too.
         assert_eq!(agent.stop(), Some(0));
     });
 }
 
-/// A file system of its own, small, gone with this value.
+/// A small file system of its own, unmounted with this value.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts it; skips the test where this user can't.
+    /// Mounts the file system; skips the test where this user can't.
     fn mount(path: &Path) -> Option<Self> {
         std::fs::create_dir_all(path).unwrap();
         let mounted = Process::new("mount").args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"]).arg(path).output();
@@ -132,7 +132,7 @@ impl SmallDisk {
         None
     }
 
-    /// Takes all the room there is.
+    /// Uses all free space.
     fn fill(&self) {
         let error = std::fs::write(self.0.join("filler"), vec![0; 2 << 20]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
@@ -149,7 +149,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A command whose record is larger than what is left of the last page of a file.
+/// A command whose record does not fit the last page of a file.
 fn large(fleet: &Fleet, script: &str) -> ensign::wire::Command {
     let command = format!("{script} # {}", "x".repeat(9000));
     fleet.command(ensure("exec", &json!({"name": "large", "command": command, "provider": "shell"})))
@@ -160,7 +160,7 @@ async fn ask(fleet: &Fleet, command: &ensign::wire::Command, count: usize) -> Ve
     answers.into_iter().filter_map(|answer| serde_json::from_value(answer).ok()).collect()
 }
 
-/// Waits for a state that holds.
+/// Waits for a state with this property.
 async fn state(fleet: &Fleet, what: &str, holds: impl Fn(&NodeState) -> bool) {
     let start = Instant::now();
     let states = fleet.subjects.stream("STATE");
@@ -192,17 +192,17 @@ fn a_full_disk_refuses_commands_until_it_has_space_again() {
             assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{done:?}");
             let why = done.message.unwrap();
             assert!(why.contains("could not write") && why.contains("No space left on device"), "{why}");
-            // It stays shown, also over heartbeats, as long as it is so.
-            state(&fleet, "the trouble", full).await;
+            // The alarm stays as long as its cause, also over heartbeats.
+            state(&fleet, "the alarm", full).await;
             tokio::time::sleep(Duration::from_millis(1500)).await;
-            state(&fleet, "the trouble", full).await;
+            state(&fleet, "the alarm", full).await;
         }
         assert!(!fleet.path("ran").exists() && agent.0.try_wait().unwrap().is_none());
         disk.make_room();
-        // Nobody has to ask for it.
-        state(&fleet, "no trouble", |state| state.alive && state.alarms.is_empty()).await;
+        // Without a request.
+        state(&fleet, "no alarm", |state| state.alive && state.alarms.is_empty()).await;
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
-        // What was written before and after is whole.
+        // All records before and after are whole.
         agent.kill();
         let _agent = fleet.agent().await;
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Stable));
@@ -221,11 +221,11 @@ fn a_disk_that_fills_during_a_run_does_not_lose_its_result() {
         fleet.until("the run", || fleet.path("ran").exists()).await;
         disk.fill();
         fleet.open("ran");
-        state(&fleet, "the trouble", full).await;
+        state(&fleet, "the alarm", full).await;
         disk.make_room();
         let done = fleet.only_result(command.id).await;
         assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
-        // And it is known for good.
+        // The result survives a kill.
         agent.kill();
         let _agent = fleet.agent().await;
         assert_eq!(ask(&fleet, &command, 1).await, [done]);
@@ -243,7 +243,7 @@ fn an_agent_starts_on_a_full_disk() {
         let done = ask(&fleet, &large(&fleet, "true"), 1).await.pop().expect("no acknowledgement");
         assert_eq!(done.code.as_deref(), Some("storage"), "{done:?}");
         disk.make_room();
-        state(&fleet, "no trouble", |state| state.alive && state.alarms.is_empty()).await;
+        state(&fleet, "no alarm", |state| state.alive && state.alarms.is_empty()).await;
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
     });
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::node::{Node, Output};
 
-/// A node in which every start and reload of a unit leaves a line in `/var/log/UNIT`.
+/// A node in which every start and reload of a unit appends a line to `/var/log/UNIT`.
 struct Host(Node);
 
 const LOG: &str = "ExecStartPre=/bin/sh -c 'echo start >>/var/log/%n'\nExecReload=/bin/sh -c 'echo reload >>/var/log/%n'\n";
@@ -15,7 +15,7 @@ impl Host {
         Node::start().map(Self)
     }
 
-    /// Writes a unit, without telling systemd.
+    /// Writes a unit, without a reload of systemd.
     fn unit(&self, name: &str, service: &str, install: &str) {
         let service =
             if service.contains("ExecStart=") { service.to_owned() } else { format!("{service}ExecStart=sleep infinity\n") };
@@ -29,33 +29,33 @@ impl Host {
         Run(self.0.ensign(&["apply", "/root/manifest.yaml", "--output", "json"]))
     }
 
-    /// Starts a service that ends right away, and gives the run that saw it. On a busy machine it may live for longer than
-    /// a start is looked at; not again and again.
+    /// Starts a service that ends right away, and returns the run that noticed. On a busy machine the service may outlive the
+    /// check, but not repeatedly.
     fn fails(&self, service: &str) -> Run {
         let run = || self.apply(&format!("- service: {{name: {service}}}"));
         (0..10).map(|_| run()).find(|run| run.outcomes() == ["failed"]).unwrap()
     }
 
-    /// What systemd says of a unit: active, enabled.
+    /// The state of a unit in systemd: active, enabled.
     fn says(&self, unit: &str) -> String {
         let ask = |what: &str| self.0.exec(&["systemctl", what, unit]).stdout.trim().to_owned();
         format!("{} {}", ask("is-active"), ask("is-enabled"))
     }
 
-    /// How often it was started and reloaded.
+    /// The number of its starts and reloads.
     fn log(&self, unit: &str) -> (usize, usize) {
         let text = self.0.exec(&["cat", &format!("/var/log/{unit}")]).stdout;
         let count = |word| text.lines().filter(|line| *line == word).count();
         (count("start"), count("reload"))
     }
 
-    /// How often systemd has read its unit files again since it booted.
+    /// The number of times that systemd has read its unit files since the boot.
     fn reloads(&self) -> usize {
         self.0.sh("journalctl --sync; journalctl -q -o cat _PID=1").lines().filter(|line| line.starts_with("Reloading")).count()
     }
 }
 
-/// What a run said.
+/// The output of a run.
 struct Run(Output);
 
 impl Run {
@@ -83,12 +83,12 @@ impl Run {
     }
 }
 
-/// Both ways to systemd must do the same.
+/// Runs a test over both interfaces of systemd, which must do the same.
 fn both_ways(test: impl Fn(&Host, &str)) {
     let Some(host) = Host::start() else { return };
     test(&host, "systemd");
     let Some(host) = Host::start() else { return };
-    // No bus: what is left is the command, which has a way in of its own.
+    // Without a bus, the type uses the command, which has its own connection.
     host.0.sh("systemctl stop dbus.socket dbus.service; rm -f /run/dbus/system_bus_socket");
     test(&host, "systemctl");
 }
@@ -113,7 +113,7 @@ fn services_are_started_stopped_enabled_and_disabled() {
         host.apply(manifest).is(&["stable", "stable"]);
         assert_eq!((host.says("web").as_str(), host.says("worker@a").as_str()), ("inactive disabled", "inactive enabled"));
 
-        // Links that went behind systemd's back are missed.
+        // The type restores links that were removed without systemd.
         let manifest = "- service: {name: web, ensure: stopped, enable: true}\n";
         host.apply(manifest).is(&["changed"]);
         host.0.sh("systemctl show -p UnitFileState web; rm /etc/systemd/system/multi-user.target.wants/web.service");
@@ -158,24 +158,24 @@ fn a_service_that_does_not_start_shows_its_journal() {
         for phrase in ["it failed (exit-code), and systemd will try again", "\n    lost it"] {
             assert!(again.error(0).contains(phrase), "{phrase:?} is not in {:?}", again.error(0));
         }
-        // It waits for its next automatic start, a minute from then; who wants it started does not.
+        // The unit waits for its next automatic start in a minute; the type starts it at once.
         let began = std::time::Instant::now();
         assert!(host.fails("again").error(0).contains("it failed (exit-code), and systemd will try again"));
         assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
-        // Why it does not run is in the journal, if nowhere else.
+        // The journal has the reason of a stopped unit, if no other place has.
         host.0.write("/etc/systemd/system/if.service", "[Unit]\nConditionPathExists=/no/such\n[Service]\nExecStart=sleep 9\n");
         let run = host.apply("- service: {name: if}");
         assert!(run.error(0).contains("ConditionPathExists=/no/such"), "{}", run.error(0));
-        // Whether it starts at boot is another matter.
+        // The start at boot is independent of this.
         assert_eq!(host.says("early"), "failed enabled");
-        // One that waits for its next try is not stopped.
+        // A unit that waits for its next attempt is not stopped.
         assert_eq!(host.says("again"), "activating disabled");
         host.apply("- service: {name: again, ensure: stopped}").is(&["changed"]);
         assert_eq!(host.says("again"), "inactive disabled");
     });
 }
 
-/// Where systemd takes a service for started as soon as there is a process, that is not enough.
+/// A process alone is no successful start, even if systemd says so.
 #[test]
 fn a_service_that_ends_right_after_its_start_has_not_started() {
     both_ways(|host, _| {
@@ -267,12 +267,12 @@ fn changed_unit_files_are_read_once_a_run() {
             assert_eq!(host.0.sh(&format!("systemctl show -p NeedDaemonReload --value {unit}")), "no\n");
         }
 
-        // A unit of the administrator's goes before that of the package, which systemd does not notice by itself.
+        // A unit of the administrator overrides that of the package. Systemd does not notice this by itself.
         host.unit("three.service", "Environment=WORD=own\n", "");
         host.apply("- exec: {name: 'true'}\n- service: {name: three, subscribe: ['exec#true']}\n").is(&["changed", "refreshed"]);
         assert_eq!(host.log("three.service"), (1, 0));
 
-        // Nor the first drop-in of a unit that runs: the directory was not there when it last looked.
+        // The same for the first drop-in of a running unit: the directory did not exist at the last reload.
         let drop_in = "- file: {name: /etc/systemd/system/two.service.d/word.conf, ensure: present, content: \"[Service]\\nEnvironment=WORD=late\\n\", \
                        owner: root, group: root, mode: '0644'}\n\
                        - service: {name: two, subscribe: ['file#/etc/systemd/system/two.service.d/word.conf']}\n";
@@ -281,7 +281,7 @@ fn changed_unit_files_are_read_once_a_run() {
         assert!(word("two").contains("WORD=late"), "{}", word("two"));
         let reloads = host.reloads();
         host.apply(drop_in).is(&["stable", "stable"]);
-        assert_eq!(host.reloads(), reloads, "it has been read");
+        assert_eq!(host.reloads(), reloads, "systemd has read the unit");
     });
 }
 
@@ -312,7 +312,7 @@ fn a_dry_run_changes_nothing_on_the_nodes() {
         );
         assert_eq!(host.reloads(), before);
 
-        // What the same run would bring is not missed.
+        // A plan expects a unit file that an earlier resource of the same run would write.
         host.0.write(
             "/root/fresh.yaml",
             "ccm:\n  resources:\n    - service: {name: ghost}\n    \
@@ -342,7 +342,7 @@ fn units_on_their_way_are_waited_for() {
             "- service:\n    - slow: {}\n    - slow2: {}\n    - going: {ensure: stopped}\n    - stuck: {timeout: 1s}\n    \
              - stuck.service: {ensure: stopped}\n",
         );
-        // The first and the third are on their way before the run.
+        // The first and the third unit are starting before the run.
         run.is(&["stable", "changed", "stable", "failed", "changed"]);
         assert_eq!(["slow", "slow2", "going"].map(|unit| host.log(&format!("{unit}.service")).0), [1, 1, 1]);
         assert_eq!(host.says("stuck"), "inactive disabled");

@@ -1,4 +1,4 @@
-//! Values of buckets that operators sign: a node takes what is signed by those who may, and never goes back.
+//! Bucket values with signatures of operators: a node accepts values of permitted signers, and never an older version.
 
 use std::process::Command as Process;
 
@@ -70,7 +70,7 @@ async fn a_node_takes_signed_values_and_never_goes_back() {
         let error = read(&fleet, bytes).await.unwrap_err();
         assert!(error.contains(why), "{error}");
     }
-    // What was seen is remembered by the next agent, too.
+    // The next agent remembers the latest version, too.
     agent.kill();
     let _agent = fleet.agent().await;
     assert!(read(&fleet, &first).await.unwrap_err().contains("was read before"));

@@ -1,4 +1,4 @@
-//! Two hundred nodes at once: the agent's own network half many times over, with the real server and the real operator.
+//! Two hundred nodes at once: many copies of the agent's network half, with the real server and the real operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn ensure(fleet: &SimulatedFleet, more: &[&str]) -> crate::support::fleet::Ran {
     fleet.run(&[&ENSURE, more].concat())
 }
 
-/// How many nodes came to each outcome.
+/// The number of nodes with each outcome.
 fn counts(document: &Value) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for node in document["nodes"].as_array().unwrap() {
@@ -46,7 +46,7 @@ fn every_node_of_a_large_fleet_ends_and_failures_have_few_causes() {
         let fleet = SimulatedFleet::new(&binary);
         let flags = ["--groups", "web:30%,db:70%", "--fail-rate", "10%", "--change-rate", "20%", "--work", "1ms..50ms"];
         let sim = fleet.start(NODES, &[&flags[..], &["--offline-rate", "5%"]].concat());
-        let figures = sim.wait_for("those that leave have left", |figures| figures["leaving"] == figures["left"]);
+        let figures = sim.wait_for("the leaving nodes have left", |figures| figures["leaving"] == figures["left"]);
         let away = figures["leaving"].as_u64();
         let all = ensure(&fleet, &["--all", "--output", "json"]);
         let document = all.json();
@@ -59,7 +59,7 @@ fn every_node_of_a_large_fleet_ends_and_failures_have_few_causes() {
         let failed: Vec<_> = clusters.iter().filter(|cluster| cluster["outcome"] == "failed").collect();
         let nodes: usize = failed.iter().map(|cluster| cluster["nodes"].as_array().unwrap().len()).sum();
         assert!(failed.len() <= 3 && nodes == counts["failed"], "{failed:?}");
-        // People see the causes, not two hundred lines, and when everybody has answered.
+        // The text shows the causes instead of two hundred lines, and the time of the last answer.
         let shown = ensure(&fleet, &["--all"]);
         assert!(shown.stdout.lines().count() <= 6 && shown.stdout.contains('×'), "{}", shown.stdout);
         assert!(shown.stderr.contains("all online nodes answered"), "{}", shown.stderr);
@@ -73,7 +73,7 @@ fn every_node_of_a_large_fleet_ends_and_failures_have_few_causes() {
             let number: u32 = node["node"].as_str().unwrap().trim_start_matches("sim").parse().unwrap();
             assert_eq!(node["outcome"] != "not_selected", selected(number), "{node}");
         }
-        // Each accepted command was run once, and everything is with the server.
+        // Each accepted command ran once, and the server has all messages.
         let at_rest = |figures: &Value| figures["waiting"] == 0 && figures["ended"] == figures["accepted"];
         sim.wait_for("everything has ended once", |figures| at_rest(figures) && figures["played"] == figures["ended"]);
         sim.stop();
@@ -163,7 +163,7 @@ fn nothing_is_lost_when_the_server_dies_in_the_middle_of_a_job() {
             figures["accepted"] == NODES && figures["ended"].as_u64() > Some(0)
         });
         fleet.server.kill();
-        sim.wait_for("all have ended, with nobody to tell", |figures| figures["ended"] == NODES);
+        sim.wait_for("all commands have ended, without an operator", |figures| figures["ended"] == NODES);
         fleet.server.up();
         let watched = fleet.run(&["job", "watch", &id, "--output", "json"]);
         let document = watched.json();

@@ -1,4 +1,4 @@
-//! Runs that find everything as wanted: counted, and told now and then; what that takes of the stream of events.
+//! Runs without a change: the agent counts them and publishes the count at an interval. The test measures the stream of events.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::support::solo::PATIENCE;
 
 const NODES: u32 = 20;
 
-/// Two thousand nodes that run every five minutes and tell of it every hour, for thirty days.
+/// Two thousand nodes that run every five minutes and publish a count every hour, for thirty days.
 const MONTH_OF_2000: u64 = 2000 * 24 * 30;
 
 #[test]
@@ -28,7 +28,9 @@ fn stable_runs_of_a_month_fit_into_the_stream() {
         let how = ["--all", "--interval", "30s", "--splay", "0s"];
         let sent = fleet.run(&[&["assign", "base", manifest.to_str().unwrap()], &how[..]].concat());
         assert_eq!(sent.code, 0, "{}", sent.stderr);
-        sim.wait_for("every node has run it again", |figures| figures["played"].as_u64() >= Some(2 * u64::from(NODES)));
+        sim.wait_for("every node has run the assignment again", |figures| {
+            figures["played"].as_u64() >= Some(2 * u64::from(NODES))
+        });
         let stable = |row: &Value| row["assignments"][0]["stable_runs"].as_u64() >= Some(2);
         let until = Instant::now() + PATIENCE;
         loop {

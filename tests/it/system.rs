@@ -1,4 +1,4 @@
-//! Users, groups, cron entries and kernel settings on a host of their own, as its other programs see them.
+//! Users, groups, cron entries and kernel settings on a host of their own, checked with its other programs.
 
 use serde_json::Value;
 
@@ -42,17 +42,17 @@ fn resources_use_accounts_and_files_that_earlier_ones_made() {
     assert_eq!(node.sh("stat -c '%U:%G %a' /srv/site /srv/homes/alice/.profile | head -n 1"), "alice:web 750\n");
     assert_eq!(node.sh("getent shadow alice | cut -d: -f2"), "$6$saltsalt$hashhashhash\n");
     assert_eq!(node.sh("pwck -rq; grpck -r && echo sound"), "sound\n");
-    // sysctl.d(5) as systemd reads it: the last of several.
+    // sysctl.d(5) as systemd reads it: the last of several wins.
     node.sh("echo 'vm.swappiness = 60' >/etc/sysctl.d/99-sysctl.conf.test.conf");
     let read = node.sh("/lib/systemd/systemd-sysctl --cat-config | grep '^vm.swappiness' | tail -n 1");
     assert_eq!(read, "vm.swappiness = 7\n");
 
-    // The kernel of a container is somebody else's.
+    // The kernel of a container belongs to its host.
     let refused = node.ensign(&["ensure", "sysctl", "vm.swappiness", "--value", "7", "--output", "json"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stdout.contains("read-only") && refused.stdout.contains("'runtime: false'"), "{refused:?}");
 
-    // Nobody removes a user who is at work.
+    // The type removes no user with running processes.
     node.sh("systemd-run -q --unit=work --uid=alice sleep infinity");
     let absent = ["ensure", "user", "alice", "absent", "--home", "/srv/homes/alice", "--manage-home", "--output", "json"];
     let busy = node.ensign(&absent);

@@ -1,5 +1,4 @@
-//! Who the other end is, and who we are to it: TLS with certificates of an own authority, the ways to log in,
-//! bundles over `https://`.
+//! Authentication in both directions: TLS with certificates of an own authority, the ways to log in, bundles over `https://`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -35,7 +34,7 @@ fn tls_block(certificates: &Certificates, name: &str, more: &str) -> String {
     format!("tls {{ cert_file: \"{cert}\", key_file: \"{key}\", ca_file: \"{ca}\", timeout: 60, {more} }}\n")
 }
 
-/// Sends a message to itself: the connection is good for something.
+/// Sends a message to itself: the connection works.
 async fn works(settings: &BusSettings) {
     let bus = Bus::connect(settings).await.unwrap_or_else(|error| panic!("{}", chain(&error)));
     let mut inbox = bus.subscribe("a.b").await.unwrap();
@@ -44,7 +43,7 @@ async fn works(settings: &BusSettings) {
     assert_eq!(message.payload, b"hello");
 }
 
-/// The text with which a connection is refused.
+/// Returns the error of a refused connection.
 async fn refused(settings: &BusSettings) -> String {
     match Bus::connect(settings).await {
         Ok(_) => panic!("let in: {settings:?}"),
@@ -141,7 +140,7 @@ async fn a_creds_file_logs_in_to_an_account_of_an_operator() {
         let good = operator.user(&json!({}));
         works(&with("good.creds", &good)).await;
         works(&with("crlf.creds", &good.replace('\n', "\r\n"))).await;
-        // Of an account that this server does not know; of nobody; the token of one user with the seed of another.
+        // Of an account that this server does not know; of no user; the token of one user with the seed of another.
         let mixed = operator.user(&json!({}));
         let mixed = format!("{}{}", &good[..good.find("*****").unwrap()], &mixed[mixed.find("*****").unwrap()..]);
         for wrong in [stranger.user(&json!({})), mixed] {
@@ -150,7 +149,7 @@ async fn a_creds_file_logs_in_to_an_account_of_an_operator() {
         }
         let why = refused(&BusSettings { credentials: None, ..with("good.creds", &good) }).await;
         assert!(why.contains("authorization violation"), "{why}");
-        // Not a creds file at all: said before anything is tried, with its name.
+        // Not a creds file: the error comes before any connection, with the name of the file.
         let seed = UserKey::generate().unwrap().seed;
         for content in ["", "rubbish", seed.reveal(), &good[..good.find("*****").unwrap()]] {
             let why = refused(&with("bad.creds", content)).await;
@@ -161,7 +160,7 @@ async fn a_creds_file_logs_in_to_an_account_of_an_operator() {
             BusSettings { credentials: Some(Credentials::CredsFile(dir.path().join("none.creds"))), ..with("good.creds", &good) };
         let why = refused(&gone).await;
         assert!(why.contains("none.creds") && why.contains("No such file"), "{why}");
-        // What the token does not allow, the server does not do.
+        // The server denies operations that the token does not permit.
         let mute = operator.user(&json!({"pub": {"deny": [">"]}}));
         let bus = Bus::connect(&with("mute.creds", &mute)).await.unwrap();
         bus.publish("a.b", &[], vec![]).await.unwrap();
@@ -200,7 +199,7 @@ async fn keys_passwords_and_tokens_log_in() {
         let server = server(&binary, "");
         let not_a_seed = Credentials::NkeySeed(Secret::new("SUNOT-A-SEED"));
         let settings = BusSettings { servers: vec![server.url()], credentials: Some(not_a_seed), ..BusSettings::default() };
-        // A server that asks for nothing lets everybody in; what can't be a seed is said all the same.
+        // A server without a login accepts every client; an invalid seed is an error all the same.
         let why = refused(&settings).await;
         assert!(why.contains("nkey") && !why.contains("SUNOT"), "{why}");
     }
@@ -325,7 +324,7 @@ async fn applied(fleet: &Fleet, apply: Apply) -> CommandResult {
     fleet.only_result(command.id).await
 }
 
-/// An agent that believes this authority and nobody else.
+/// An agent that trusts only this authority.
 fn believing(fleet: &Fleet, ca: &Path) -> Process {
     let mut process = fleet.process();
     process.env("SSL_CERT_FILE", ca).env_remove("SSL_CERT_DIR");
@@ -343,7 +342,7 @@ fn bundles_come_over_https() {
         assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         assert_eq!(fleet.lines("applied"), ["over TLS"]);
         std::fs::remove_file(fleet.path("applied")).unwrap();
-        // The same bytes, but others were signed.
+        // The same bytes, but with a signature over others.
         let digest = good.sha256.chars().rev().collect();
         for wrong in [Apply { sha256: digest, ..good.clone() }, Apply { size: good.size + 1, ..good.clone() }] {
             let done = applied(&fleet, wrong).await;
@@ -353,7 +352,7 @@ fn bundles_come_over_https() {
         let none = Apply { url: good.url.replace("bundle", "none"), ..good.clone() };
         let done = applied(&fleet, none).await;
         assert!(done.outcome == CommandOutcome::Failed && done.message.clone().unwrap().contains("404"), "{done:?}");
-        // The name that was allowed, not the address behind it.
+        // The limits permit the name, not the address behind it.
         let other = Apply { url: good.url.replace("localhost", "127.0.0.1"), ..good.clone() };
         let done = applied(&fleet, other).await;
         assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("local_limit")), "{done:?}");

@@ -1,4 +1,4 @@
-//! The transport against real servers, the oldest and the newest that there are.
+//! The transport against real servers: the oldest and the newest supported version.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ async fn plain_messages_go_both_ways() {
         bus.publish(message.reply.as_deref().unwrap(), &[], b"yes".to_vec()).await.unwrap();
         let answer = answered.next().await.unwrap();
         assert_eq!((answer.subject.as_str(), answer.no_responders), (reply.as_str(), false));
-        // Nobody there: the server says so at once.
+        // Without a subscriber, the server says so at once.
         bus.publish_with_reply("nobody", &format!("{answers}.8"), &[], vec![]).await.unwrap();
         assert!(answered.next().await.unwrap().no_responders);
         assert!(matches!(bus.publish("a.c", &[], vec![0; 2 << 20]).await, Err(TransportError::TooLarge { .. })));
@@ -208,7 +208,7 @@ async fn credentials_are_used_and_their_refusal_is_clear() {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // A daemon waits for the server, and for somebody to repair the credentials.
+    // A daemon waits for the server, and for a repair of the credentials.
     let bus = Bus::connect(&BusSettings { retry_initial: true, ..user("a", "wrong") }).await.unwrap();
     while bus.counters().auth_errors == 0 {
         assert!(Instant::now() < deadline);
@@ -220,7 +220,7 @@ async fn credentials_are_used_and_their_refusal_is_clear() {
     assert!(!Bus::connect(&BusSettings { retry_initial: true, ..nobody }).await.unwrap().is_connected());
 }
 
-/// Many writers keep replacing the one message of their subject, as heartbeats do: a reader must find every subject.
+/// Many writers replace the one message of their subject, as heartbeats do: a reader must find every subject.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_message_of_each_subject_is_found_while_others_replace_it() {
     const SUBJECTS: usize = 60;

@@ -1,5 +1,5 @@
-//! Trust that rotates: real agents and servers; the next bundle, every bundle that must not be taken, nodes that were
-//! away, and the operator's side of it with the program itself.
+//! Rotation of trust, with real agents and servers: the next bundle, every invalid bundle, and nodes that were offline. The
+//! operator's side uses the program itself.
 
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
@@ -23,7 +23,7 @@ fn key(seed: u8) -> SigningKey {
     SigningKey::from_seed(&[seed; 32])
 }
 
-/// A version of the bundle that [`Fleet`] begins with, of other roots perhaps.
+/// Another version of the first bundle of [`Fleet`], with these roots.
 fn bundle(version: u64, roots: &[u8]) -> TrustBundle {
     TrustBundle {
         fleet: FLEET.into(),
@@ -46,7 +46,7 @@ fn of_type(payload_type: &str, bundle: &TrustBundle, by: &[u8]) -> Vec<u8> {
     sign_envelope(payload_type, serde_json::to_vec(bundle).unwrap(), &keys).encode()
 }
 
-/// Stores something where this version belongs; the server sends it on.
+/// Stores bytes on the subject of this version; the server sends them to the nodes.
 async fn put(fleet: &Fleet, version: u64, bytes: Vec<u8>) {
     fleet.bus.publish_stored(fleet.subjects.trust(version).as_str(), &[], bytes).await.unwrap();
 }
@@ -62,7 +62,7 @@ async fn until(fleet: &Fleet, what: &str, holds: impl Fn(&NodeState) -> bool) ->
     loop {
         match state(fleet).await {
             Some(state) if holds(&state) => return state,
-            last => assert!(start.elapsed() < PATIENCE, "waited for: {what}; last: {last:?}"),
+            last => assert!(start.elapsed() < PATIENCE, "waited for {what}; last: {last:?}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -107,7 +107,7 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
         let mut refusals = Vec::new();
         for (what, bytes, code) in &attacks {
             put(&fleet, 3, bytes.clone()).await;
-            // Once more, as whoever wants to fill disks would: that is no news.
+            // Again, as an attacker against disk space would: a known bundle is no news.
             put(&fleet, 3, bytes.clone()).await;
             let refused = loop {
                 let message = tokio::time::timeout(PATIENCE, events.next()).await.unwrap_or_else(|_| panic!("an event: {what}"));
@@ -117,7 +117,7 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
                 }
             };
             assert_eq!((refused.code.as_str(), refused.id), (*code, None), "{what}: {}", refused.message);
-            // As it was sent on, or as the stream had it when that was looked at.
+            // From the live subject, or from the stream.
             let place = refused.subject.strip_prefix(&format!("ensign.v1.{FLEET}.")).unwrap();
             assert!(["live.trust.3", "trust.3"].contains(&place), "{what}: {place}");
             assert!(!refusals.contains(&refused.digest), "{what}: published twice");
@@ -125,7 +125,7 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
             assert_eq!(state(&fleet).await.unwrap().trust, 2, "{what}");
             fleet.state(what, |state| state.alarms.iter().any(|trouble| trouble.contains(code))).await;
         }
-        // After all that the right one still gets through, and brings other roots.
+        // After all these the right bundle still arrives, and brings other roots.
         put(&fleet, 3, sealed(&bundle(3, &[8]), &[1, 8])).await;
         obeyed(&fleet, 3).await;
         put(&fleet, 4, sealed(&bundle(4, &[8]), &[8])).await;
@@ -144,7 +144,7 @@ fn a_node_that_was_offline_takes_all_missed_trust_bundles_in_order() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         assert_eq!(fleet.agent().await.stop(), Some(0));
-        // Three at once: other roots, a version that is over already, and the one that revokes the stolen key.
+        // Three at once: other roots, an expired version, and the version that revokes the stolen key.
         put(&fleet, 2, sealed(&bundle(2, &[8]), &[1, 8])).await;
         let over = TrustBundle { expires: Timestamp::now() - SignedDuration::from_hours(1), ..bundle(3, &[8]) };
         put(&fleet, 3, sealed(&over, &[8])).await;
@@ -164,7 +164,7 @@ fn a_node_that_was_offline_takes_all_missed_trust_bundles_in_order() {
             }
         }
         assert_eq!(said, [2, 3, 4].map(|version| format!("now uses version {version} of the trust bundle")));
-        // What was taken is on disk, also for a start without a server.
+        // The active bundle is on disk, also for a start without a server.
         agent.kill();
         std::fs::remove_file(fleet.path("trust.json")).unwrap();
         let _agent = fleet.agent().await;
@@ -179,7 +179,7 @@ fn queued_commands_are_verified_again_under_a_new_trust_bundle() {
         let _agent = fleet.agent().await;
         let (slow, next) = (fleet.gated("slow"), fleet.file("motd", "hello\n"));
         fleet.send(&slow).await;
-        fleet.until("it runs", || !fleet.lines("slow").is_empty()).await;
+        fleet.until("the command runs", || !fleet.lines("slow").is_empty()).await;
         let ack = fleet.ask(&next, fleet.sign(&next), 1).await;
         assert_eq!(ack[0]["status"], "accepted", "{ack:?}");
         put(&fleet, 2, sealed(&TrustBundle { revoked: vec!["ops".into()], ..bundle(2, &[1]) }, &[1])).await;
@@ -212,7 +212,7 @@ fn an_expired_bundle_alarms_and_still_takes_the_next() {
         fleet.send(&command).await;
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         put(&fleet, 3, sealed(&bundle(3, &[1]), &[1])).await;
-        until(&fleet, "no trouble", |state| state.trust == 3 && state.alarms.is_empty()).await;
+        until(&fleet, "no alarm", |state| state.trust == 3 && state.alarms.is_empty()).await;
     });
 }
 
@@ -240,7 +240,7 @@ fn an_operator_rotates_trust_with_the_program() {
         };
         let first = trust(&fleet, &["publish", &sealed]);
         assert_eq!((first.code, first.stdout.as_str()), (0, "2 of 2 nodes use version 1\n"));
-        // A stolen key, while one node is away.
+        // A stolen key, while one node is offline.
         fleet.stop("web2");
         let said = edit(&["revoke", &sealed, "ops-bob", "--root", &root]);
         assert!(said.contains("version 2") && said.contains("publish it"), "{said}");
@@ -251,7 +251,7 @@ fn an_operator_rotates_trust_with_the_program() {
         assert_eq!(refused.code, 3, "{}{}", refused.stdout, refused.stderr);
         fleet.start("web2", "web");
         fleet.wait_for("web2 has caught up", || trust(&fleet, &["status", "--output", "json"]).json()["nodes"]["obeying"] == 2);
-        // Other roots: one signs here, the other somewhere else.
+        // Other roots: one signs here, the other on another machine.
         assert_eq!(ensign(&["key", "new", "--no-passphrase", &root2]).code, 0);
         edit(&["rotate-root", &sealed, "--add", &format!("{root2}.pub"), "--remove", &format!("{root}.pub")]);
         let said = edit(&["sign", &plain, "--root", &root2]);
@@ -264,7 +264,7 @@ fn an_operator_rotates_trust_with_the_program() {
         edit(&["sign", &sealed, "--root", &root]);
         let published = trust(&fleet, &["publish", &sealed]);
         assert_eq!((published.code, published.stdout.as_str()), (0, "2 of 2 nodes use version 3\n"));
-        // An operator for a day, and a rule; edits before a signature are one version.
+        // An operator for a day, and a rule. Edits before a signature are one version.
         let carol = path("carol.key");
         assert_eq!(ensign(&["key", "new", "--no-passphrase", &carol]).code, 0);
         edit(&["add-key", &sealed, &format!("carol={carol}.pub"), "--not-after", "1d"]);
@@ -276,12 +276,12 @@ fn an_operator_rotates_trust_with_the_program() {
             "{}",
             status.stdout
         );
-        // An old file is no way back, and says so before anything is published.
+        // The tool refuses an old file before it publishes anything.
         let back = trust(&fleet, &["publish", &path("trust.3.dsse.json")]);
         assert!(back.code == 0 && back.stderr.contains("published already"), "{}", back.stderr);
         edit(&["renew", &sealed, "--life", "400d", "--root", &root2]);
         edit(&["remove-key", &sealed, "carol", "--root", &root2]);
-        // A version that is not at hand is not left out.
+        // The tool does not skip a missing version.
         std::fs::rename(path("trust.5.dsse.json"), path("elsewhere.dsse.json")).unwrap();
         let skipped = trust(&fleet, &["publish", &sealed]);
         assert!(skipped.code == 3 && skipped.stderr.contains("publish the versions between"), "{}", skipped.stderr);
@@ -303,7 +303,7 @@ impl SshAgent {
             Process::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let agent = Self { child: child.expect("ssh-agent (package openssh-client)"), socket };
         let start = Instant::now();
-        // The socket is there before somebody listens to it.
+        // The socket exists before ssh-agent listens to it.
         while std::os::unix::net::UnixStream::connect(&agent.socket).is_err() {
             assert!(start.elapsed() < PATIENCE, "the agent listens");
             std::thread::sleep(Duration::from_millis(10));
@@ -362,7 +362,7 @@ fn an_ssh_agent_signs_commands() {
         assert_eq!(ran.code, 0, "{key}: {}{}", ran.stdout, ran.stderr);
         assert_eq!(std::fs::read_to_string(&motd).unwrap(), "hello");
     }
-    // A key that it has not; an agent that is not there; a key of a FIDO device.
+    // A key that the agent lacks; an agent that does not run; a key of a FIDO device.
     let other = agent.run(&["key", "show", "ssh-agent:nobody"]);
     assert!(
         other.code == 2 && other.stderr.contains("it has \"ops-alice\"") && other.stderr.contains("ssh-add"),

@@ -1,5 +1,5 @@
-//! Trust that begins with root keys alone, and streams that lost versions: nodes follow the whole chain, say when they can't,
-//! and what lies beside the latest bundle repairs it. Subscriptions that a server does not permit are said as well.
+//! Trust that begins with root keys alone, and streams that lost versions. Nodes follow the whole chain, and report a gap. The
+//! files beside the latest bundle repair the stream. The agent also reports subscriptions that a server does not permit.
 
 use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::bundle::Roots;
@@ -13,7 +13,7 @@ fn root(seed: u8) -> SigningKey {
     SigningKey::from_seed(&[seed; 32])
 }
 
-/// A version with the content that the fleet begins with, with this root, signed by these.
+/// A version with the content of the fleet's first bundle, with this root, signed by these.
 fn bundle(fleet: &Fleet, version: u64, of: u8, by: &[u8]) -> Vec<u8> {
     let envelope = ensign::wire::Envelope::parse(&fleet.trust(version)).unwrap();
     let mut bundle: TrustBundle = serde_json::from_slice(&envelope.payload).unwrap();
@@ -38,17 +38,17 @@ fn a_node_with_root_keys_only_accepts_the_chain_that_they_signed() {
         fleet.edit_config("bundle = \"trust.json\"\n", "");
         std::fs::remove_file(fleet.path("trust.json")).unwrap();
         let agent = fleet.agent().await;
-        let state = fleet.state("it waits", |state| says(state, "no trust bundle yet")).await;
+        let state = fleet.state("the node waits", |state| says(state, "no trust bundle yet")).await;
         assert_eq!(state.trust, 0);
         let early = fleet.file("early", "x");
         let refused = fleet.ask(&early, fleet.sign(&early), 1).await.remove(0);
         assert_eq!((refused["outcome"].as_str(), refused["code"].as_str()), (Some("refused"), Some("unknown_key")), "{refused}");
-        // A chain of other roots is none, nor one that begins later.
+        // The node refuses a chain of other roots, and a chain that begins later.
         put(&fleet, 1, bundle(&fleet, 1, 9, &[9])).await;
         fleet.state("another root is refused", |state| state.trust == 0 && says(state, "trust_quorum")).await;
         put(&fleet, 1, bundle(&fleet, 2, 1, &[1])).await;
         fleet.state("another version is refused", |state| state.trust == 0 && says(state, "trust_version")).await;
-        // What is assigned waits in the stream for somebody to obey.
+        // The assignment waits in the stream until the node trusts its signer.
         let manifest = fleet.path("m.yaml");
         let text = format!(
             "ccm:\n  resources:\n    - file:\n        - {}: {{ensure: present, content: hi, owner: root, group: root, mode: \"0644\"}}\n",
@@ -56,12 +56,12 @@ fn a_node_with_root_keys_only_accepts_the_chain_that_they_signed() {
         );
         std::fs::write(&manifest, text).unwrap();
         fleet.desire(&fleet.standing(1, crate::support::solo::assign(crate::support::solo::apply(&manifest)))).await;
-        // Other roots take over on the way.
+        // Later versions have other roots.
         put(&fleet, 3, bundle(&fleet, 3, 8, &[8])).await;
         put(&fleet, 2, bundle(&fleet, 2, 8, &[1, 8])).await;
         put(&fleet, 1, bundle(&fleet, 1, 1, &[1])).await;
         fleet.state("the whole chain", |state| state.trust == 3 && state.alarms.is_empty()).await;
-        fleet.until("it keeps to what was assigned", || fleet.path("assigned").exists()).await;
+        fleet.until("the node keeps the assignment", || fleet.path("assigned").exists()).await;
         let command = fleet.file("motd", "hello\n");
         fleet.send(&command).await;
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
@@ -80,13 +80,13 @@ fn a_node_that_cannot_follow_says_which_version_is_missing() {
         put(&fleet, 4, fleet.trust(4)).await;
         let missing = "can't follow: the stream has version 4, and version 2 is missing";
         fleet.state("an alarm", |state| state.trust == 1 && says(state, missing)).await;
-        // Found at a start as well, when nothing is sent on.
+        // Also found at a start, without a message.
         agent.stop();
         let _agent = fleet.agent().await;
         fleet.state("an alarm at the start", |state| state.trust == 1 && says(state, missing)).await;
         fleet.rotate(3).await;
         fleet.rotate(2).await;
-        fleet.state("it follows", |state| state.trust == 4 && state.alarms.is_empty()).await;
+        fleet.state("the node follows", |state| state.trust == 4 && state.alarms.is_empty()).await;
     });
 }
 
@@ -95,7 +95,7 @@ fn trust(fleet: &fleet::Fleet, args: &[&str]) -> Ran {
     ensign(&[&["trust"], args, &["--operator", &operator]].concat())
 }
 
-/// With the permissions that nodes have, and the files that the tool keeps.
+/// With the permissions of nodes, and the files of the tool.
 #[test]
 fn a_lost_stream_is_filled_again_from_the_files_beside_the_latest() {
     for binary in binaries() {
@@ -107,14 +107,14 @@ fn a_lost_stream_is_filled_again_from_the_files_beside_the_latest() {
             let renewed = ensign(&["trust", "renew", &sealed, "--life", life, "--root", &key]);
             assert_eq!(renewed.code, 0, "{}", renewed.stderr);
         }
-        // One command brings all of them, though only the latest is named.
+        // One command publishes all versions, though its argument is the latest alone.
         let published = trust(&fleet, &["publish", &sealed]);
         assert_eq!((published.code, published.stdout.as_str()), (0, "1 of 1 nodes use version 4\n"), "{}", published.stderr);
         for version in 1..=4 {
             let said = format!("version {version} of the trust bundle of test is published");
             assert!(published.stderr.contains(&said), "{said}: {}", published.stderr);
         }
-        // The stream is lost; somebody who has the latest file only puts it there.
+        // The stream is lost; an operator publishes the latest file only.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let operator = fleet.connect("operator", None).await;
@@ -125,7 +125,7 @@ fn a_lost_stream_is_filled_again_from_the_files_beside_the_latest() {
         std::fs::copy(&sealed, alone.join("trust.dsse.json")).unwrap();
         let latest = trust(&fleet, &["publish", alone.join("trust.dsse.json").to_str().unwrap()]);
         assert!(latest.code == 0 && latest.stderr.contains("nothing was published before"), "{}", latest.stderr);
-        // A new node that has the root keys alone.
+        // A new node with the root keys alone.
         let section = std::fs::read_to_string(fleet.path("trust.toml")).unwrap();
         let roots: Vec<&str> = section.lines().filter(|line| !line.starts_with("bundle")).collect();
         std::fs::write(fleet.path("trust.toml"), roots.join("\n")).unwrap();
@@ -147,7 +147,7 @@ fn a_group_that_the_server_does_not_permit_is_an_alarm() {
         fleet.start("web1", "web\", \"extra\", \"more");
         let said = "the server denies this node the commands for group extra, group more;";
         fleet.wait_for("the groups are named", || fleet.run(&["status"]).stdout.contains(said));
-        // Commands to the others arrive as ever, and the alarm ends with the groups.
+        // Commands to the other groups still arrive, and the alarm ends with the groups.
         let config = fleet.path("web1/agent.toml");
         let text = std::fs::read_to_string(&config).unwrap();
         std::fs::write(&config, text.replace(", \"extra\", \"more\"", "")).unwrap();

@@ -1,4 +1,4 @@
-//! Runs that change something take turns, on one host: the lock, who is waited for, what needs no turn.
+//! The lock of runs that change something on one host: the wait, its end, and runs without the lock.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::local::{Desk, finish};
 use crate::support::solo::{Fleet, PATIENCE, on_every_server};
 
-/// A desk with a manifest that says when it has begun, and waits until it may go on.
+/// A desk with a manifest that reports its start, and waits for permission to continue.
 fn desk() -> Desk {
     let desk = Desk::new();
     desk.write(
@@ -46,7 +46,7 @@ fn one_run_at_a_time_changes_a_host() {
     let request = r#"{"protocol": "io.choria.ccm.v1.resource.ensure.request", "type": "exec", "properties": {"name": "true"}}"#;
     let ran = desk.pipe(&["ensure", "api", "pipe", "--wait", "0"], request.as_bytes());
     assert!(ran.ends(0).json()["error"].as_str().is_some_and(|error| error.contains(&who)), "{ran:?}");
-    // What changes nothing waits for nobody.
+    // A run without changes does not wait.
     desk.run(&["plan", "quick.yaml"]).ends(0);
     desk.run(&["apply", "quick.yaml", "--noop", "--wait", "0"]).ends(0);
     desk.run(&["apply", "quick.yaml", "--health-check-only", "--wait", "0"]).ends(0);
@@ -99,13 +99,13 @@ fn an_agent_and_a_local_run_wait_for_each_other() {
         let who = format!("another run is under way: ensign agent, command {} (process {}", long.id, agent.0.id());
         desk.run(&["apply", "quick.yaml", "--wait", "0"]).ends(4).says(&[&who]);
         fleet.open("long");
-        fleet.until("the end of it", || fleet.lines("long").len() == 2).await;
-        // And the other way round.
+        fleet.until("the end of the run", || fleet.lines("long").len() == 2).await;
+        // And in the other direction.
         desk.run(&["apply", "quick.yaml", "--wait", "30s"]).ends(0);
         let slow = begun(&desk);
         let next = fleet.gated("next");
         fleet.send(&next).await;
-        fleet.until("a word of it", || fleet.log().contains("waiting for another run: ensign apply slow.yaml")).await;
+        fleet.until("the output of the run", || fleet.log().contains("waiting for another run: ensign apply slow.yaml")).await;
         assert!(fleet.lines("next").is_empty());
         std::fs::write(desk.path("open"), "").unwrap();
         finish(slow).ends(0);

@@ -1,4 +1,4 @@
-//! The tutorial as a reader pastes it: all its blocks, one after the other, in one shell.
+//! The tutorial, as a reader pastes it: all its blocks, one after the other, in one shell.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,8 @@ use crate::local::Desk;
 use crate::support::nats::binaries;
 use crate::support::port::Port;
 
-/// Commands of the tutorial that fail, as its text says: the exit code and the beginning. `DIR` is the directory of the test.
+/// Commands of the tutorial that fail, as its text says. The exit code, and the beginning of the command; `DIR` is the
+/// directory of the test.
 const FAILING: [&str; 3] = [
     "2 ensign check DIR/tutorial/wrong.yaml",
     "3 ensign fleet ensure --key mallory.key --node web1 file",

@@ -1,4 +1,4 @@
-//! Two hosts of one id, as the copy of a machine is: each says so, and the operator sees it.
+//! Two hosts with one node id, as after a copy of a machine: each raises an alarm, and the operator sees it.
 
 use crate::support::place::{Place, Wishes, as_operator, stop};
 use crate::support::solo::{Agent, Fleet, on_every_server};
@@ -8,7 +8,7 @@ fn a_copied_machine_is_an_alarm_on_both_and_for_the_operator() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let [first, second] = [(); 2].map(|()| Place::new(&fleet, "web1", &fleet.server.url(), &Wishes::default()));
-        // A machine that has worked, copied with its state.
+        // A machine with some history, copied with its state.
         let mut agent = first.start(&fleet.bus, &mut first.process()).await;
         let command = first.append(&fleet, "effect");
         fleet.send(&command).await;
@@ -25,7 +25,7 @@ fn a_copied_machine_is_an_alarm_on_both_and_for_the_operator() {
         first.until(&fleet.bus, "an alarm on the other", |next| other(next, state.boot) && is_alarmed(next)).await;
         let status = as_operator(&fleet, &["status"]);
         assert!(status.code == 0 && status.stdout.contains(said), "{}", status.stdout);
-        // One of them goes: the alarm ends.
+        // One of them stops: the alarm ends.
         two.kill();
         first.until(&fleet.bus, "no alarm", |state| state.alarms.is_empty()).await;
         drop(one);

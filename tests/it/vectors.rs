@@ -1,8 +1,8 @@
 //! Test vectors: files under `tests/vectors` that every later version must read, or refuse, the same way.
 //!
-//! `v1` has one file for each kind of message; `attacks` has messages that must be refused, each with
-//! its code. `ENSIGN_BLESS=1 cargo test --test it vectors` writes them anew from the code here; that is
-//! for new files, as those of a released protocol never change.
+//! `v1` has one file for each kind of message. `attacks` has messages that must be refused, each with its code. `ENSIGN_BLESS=1
+//! cargo test --test it vectors` writes them from the code here. That is for new files: the files of a released protocol never
+//! change.
 
 mod attacks;
 mod messages;
@@ -13,7 +13,7 @@ use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::COMMAND_TYPE;
 use serde_json::{Value, json};
 
-/// When everything here happens.
+/// The time of all messages here.
 const NOW: &str = "2026-11-20T10:01:00Z";
 const ID: &str = "0198c1f2-7a3b-7c4d-8e5f-102030405060";
 
@@ -21,7 +21,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name)
 }
 
-/// The test key of this number: keys that everybody knows.
+/// The test key of this number. Test keys are public.
 fn key(seed: u8) -> SigningKey {
     SigningKey::from_seed(&[seed; 32])
 }
@@ -62,7 +62,7 @@ fn apply(epoch: u64, serial: u64, digit: &str) -> Value {
     value
 }
 
-/// `value` with one place in it changed.
+/// `value` with one changed place.
 fn with(mut value: Value, pointer: &str, change: Value) -> Value {
     if let Some(place) = value.pointer_mut(pointer) {
         *place = change;
@@ -73,7 +73,7 @@ fn with(mut value: Value, pointer: &str, change: Value) -> Value {
     value
 }
 
-/// Compares with the files of a folder; writes them first where that is asked for.
+/// Compares with the files of a folder; with `ENSIGN_BLESS` writes them first.
 fn check_files(name: &str, built: &[(String, Value)]) {
     let folder = folder(name);
     if std::env::var_os("ENSIGN_BLESS").is_some() {

@@ -1,4 +1,4 @@
-//! What is printed: a line of JSON a second, and one at the end.
+//! The output: a line of JSON per second, and one at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,19 +9,19 @@ use serde_json::json;
 
 use super::nodes::Fleet;
 
-/// Prints what all nodes together have and did.
+/// Prints the figures of all nodes together.
 pub(crate) struct Printer {
     fleet: Arc<Fleet>,
     began: Instant,
-    /// Since when all nodes that shall be there are connected.
+    /// The time since which all expected nodes are connected.
     all: Option<Timestamp>,
     connects: u64,
     ticks: u32,
 }
 
-/// How many times [`Printer::tick`] is called for one line.
+/// The number of calls of [`Printer::tick`] for one line.
 const TICKS: u32 = 10;
-/// Between two ticks.
+/// The time between two ticks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 impl Printer {
@@ -29,7 +29,7 @@ impl Printer {
         Self { fleet: Arc::clone(fleet), began: Instant::now(), all: None, connects: 0, ticks: 0 }
     }
 
-    /// Looks whether all are connected; prints a line now and then.
+    /// Checks the connections; prints a line now and then.
     pub(crate) fn tick(&mut self) {
         let there = self.fleet.nodes.iter().all(|node| node.is_offline() || node.link().connected);
         self.all = if there { self.all.or_else(|| Some(Timestamp::now())) } else { None };
@@ -43,7 +43,7 @@ impl Printer {
         (self.began.elapsed().as_secs_f64() * 100.0).round() / 100.0
     }
 
-    /// Prints how it stands.
+    /// Prints the current figures.
     pub(crate) fn line(&mut self, last: bool) {
         let seconds = self.seconds();
         let (mut running, mut connected, mut connects) = (0_u64, 0_u64, 0_u64);
@@ -84,14 +84,14 @@ impl Printer {
     }
 }
 
-/// What the process has resident, in KiB, without pages of files.
+/// The resident memory of the process, in KiB, without pages of files.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     line.trim().trim_end_matches("kB").trim().parse().ok()
 }
 
-/// How many files the process has open.
+/// The number of open files of the process.
 fn files() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }

@@ -1,8 +1,8 @@
 //! `ensign-sim`: a fleet in one process, against a real server.
 //!
-//! Each node is an agent with everything that it has in production (connection, verifier, ledger, outbox, reporter,
-//! heartbeat) except the engine: how a command ends is made up from the command, the node and a seed, and is the same
-//! every time. `options.rs` has the flags, `nodes.rs` makes the nodes, `play.rs` the ends, `figures.rs` what is printed.
+//! Each node is an agent with every part of production (connection, verifier, ledger, outbox, publisher, heartbeat) except the
+//! engine. The end of a command follows from the command, the node and a seed, and is the same every time. `options.rs` has the
+//! flags, `nodes.rs` the nodes, `play.rs` the ends, `figures.rs` the output.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the tests, which speaks on standard output")]
 
@@ -22,14 +22,14 @@ use figures::{Printer, TICK};
 use nodes::Fleet;
 use options::Options;
 
-/// What is told to whoever can't start it.
+/// An error of the start, for the user.
 type Wrong = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let done = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.threads)
-        // For archives that are unpacked and names that are looked up: never one a node.
+        // For the unpacking of archives and the resolution of names: never one thread per node.
         .max_blocking_threads(4)
         .enable_all()
         .build()
@@ -50,7 +50,7 @@ async fn run(options: Options) -> Result<(), Wrong> {
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // A node falls silent once: the simulator bounds how many there are.
+    // A node falls silent once, so the number of nodes bounds this queue.
     let (silent, mut silenced) = tokio::sync::mpsc::unbounded_channel();
     let (fleet, state) = Fleet::prepare(&options, silent)?;
     let fleet = Arc::new(fleet);
@@ -60,7 +60,7 @@ async fn run(options: Options) -> Result<(), Wrong> {
     let mut starting = std::pin::pin!(starting);
     let mut started = false;
     loop {
-        // Cancel-safe: an interval, a signal and a channel keep what came, the handle is borrowed.
+        // Cancel-safe: an interval, a signal and a channel keep their items, and the handle is borrowed.
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,

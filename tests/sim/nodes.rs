@@ -19,12 +19,12 @@ use super::Wrong;
 use super::options::{Group, Options, Share};
 use super::play::{Play, dice};
 
-/// Open files that a node needs: the connection, the ledger and its lock, the outbox.
+/// Open files of a node: the connection, the ledger and its lock, the outbox.
 const FILES: u64 = 4;
-/// Those of the process itself, and what is open for a moment.
+/// Open files of the process itself, and temporary ones.
 const SPARE: u64 = 100;
 
-/// Where all nodes keep their state: removed with this value when it is ours.
+/// The state directory of all nodes: removed with this value if the simulator made it.
 pub(crate) enum State {
     Kept(PathBuf),
     Temporary(tempfile::TempDir),
@@ -44,22 +44,22 @@ pub(crate) struct Node {
     number: u32,
     offline: bool,
     link: OnceLock<watch::Receiver<Link>>,
-    /// None before it was started, and after it was stopped.
+    /// None before the start, and after the stop.
     agent: Mutex<Option<Agent>>,
 }
 
 impl Node {
-    /// The state of its connection.
+    /// The state of the connection.
     pub(crate) fn link(&self) -> Link {
         self.link.get().map_or_else(Link::default, |link| *link.borrow())
     }
 
-    /// Whether it is among those that leave.
+    /// True for a node that leaves.
     pub(crate) fn is_offline(&self) -> bool {
         self.offline
     }
 
-    /// Looks at the agent while there is one.
+    /// Calls `look` with the agent while there is one.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&Agent) -> T) -> Option<T> {
         self.agent.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
     }
@@ -73,7 +73,7 @@ impl Node {
 pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Node>,
     pub(crate) play: Arc<Play>,
-    /// Nodes that left, each counted once its last state is with the server.
+    /// Nodes that left, each counted once the server has its last state.
     pub(crate) left: AtomicU64,
     settings: Settings,
     groups: Vec<Group>,
@@ -81,7 +81,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Makes everything that the nodes share; none runs yet.
+    /// Makes the shared parts of the nodes; no node runs yet.
     pub(crate) fn prepare(options: &Options, silent: UnboundedSender<NodeId>) -> Result<(Self, State), Wrong> {
         raise_limit(options)?;
         let state = match (&options.state_dir, options.no_fsync) {
@@ -121,7 +121,7 @@ impl Fleet {
             tokio::spawn(async move {
                 for node in fleet.nodes.iter().skip(thread).step_by(threads) {
                     fleet.start_one(node).await?;
-                    // The others on this thread have work to do.
+                    // The other tasks of this thread have work to do.
                     tokio::task::yield_now().await;
                 }
                 Ok::<_, String>(())
@@ -189,7 +189,7 @@ fn id(number: u32) -> String {
     format!("sim{number:05}")
 }
 
-/// The group of a node: of a hundred nodes in a row each group has its share, exactly.
+/// The group of a node. Of each hundred consecutive nodes, every group has exactly its share.
 fn group(number: u32, groups: &[Group]) -> Option<String> {
     let place = f64::from((number - 1) % 100) / 100.0;
     let mut end = 0.0;
@@ -202,7 +202,7 @@ fn group(number: u32, groups: &[Group]) -> Option<String> {
     None
 }
 
-/// Few facts, and different ones: a quarter of the nodes has each data centre, a fifth is of the family of Red Hat.
+/// Few facts with different values: each data centre has a quarter of the nodes. A fifth is of the family of Red Hat.
 fn facts(seed: u64, number: u32) -> Value {
     let [family, cpus] = dice(seed, &[b"facts", id(number).as_bytes()]);
     let platform = if family < 0.2 { "rhel" } else { "debian" };
@@ -216,7 +216,7 @@ fn facts(seed: u64, number: u32) -> Value {
     json!({"host": {"info": {"os": "linux", "platformFamily": platform}}, "cpus": cpus, "datacenter": format!("dc{}", number % 4 + 1)})
 }
 
-/// The settings that all nodes have but for the node itself: read as every agent reads its own.
+/// The common settings of all nodes, read as every agent reads its own.
 fn settings(options: &Options, state: &Path) -> Result<Settings, Wrong> {
     let trust = std::fs::read_to_string(&options.trust).map_err(|error| format!("{}: {error}", options.trust.display()))?;
     let trust = trust.split_once("[trust]").map(|(_, table)| table).ok_or("the file of --trust has no [trust] table")?;
@@ -230,7 +230,7 @@ fn settings(options: &Options, state: &Path) -> Result<Settings, Wrong> {
         .map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n").into())
 }
 
-/// Raises the limit of open files as far as the system lets us, which must be enough.
+/// Raises the limit of open files to the maximum. Fails if the maximum is too low.
 fn raise_limit(options: &Options) -> Result<(), Wrong> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;

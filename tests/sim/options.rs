@@ -7,15 +7,15 @@ use std::time::Duration;
 use clap::Parser;
 use ensign::model::HumanDuration;
 
-/// A fleet in one process: the network half of many agents, whose commands end as a seed says.
+/// A fleet in one process: the network half of many agents. A seed decides how commands end.
 #[derive(Debug, Parser)]
 #[command(name = "ensign-sim")]
 pub(crate) struct Options {
-    /// How many nodes.
+    /// The number of nodes.
     #[arg(long, default_value_t = 100)]
     pub(crate) nodes: u32,
-    /// The number of the first node: sim00001 is number 1. With it, several processes can share a fleet: each may open
-    /// as many files as the system lets one process, and a node needs four.
+    /// The number of the first node: sim00001 is number 1. Lets several processes share a fleet. The system limits the open
+    /// files of a process, and a node needs four.
     #[arg(long, default_value_t = 1)]
     pub(crate) first: u32,
     /// The server.
@@ -24,10 +24,10 @@ pub(crate) struct Options {
     /// The fleet.
     #[arg(long, value_name = "NAME")]
     pub(crate) fleet: String,
-    /// The `[trust]` table that `ensign trust init` prints, in a file; the bundle that it names is beside it.
+    /// The file with the `[trust]` table that `ensign trust init` prints; the bundle that it names is beside it.
     #[arg(long, value_name = "FILE")]
     pub(crate) trust: PathBuf,
-    /// Which share of the nodes is in which group.
+    /// The share of nodes of each group.
     #[arg(long, value_name = "NAME:SHARE,...", value_delimiter = ',')]
     pub(crate) groups: Vec<Group>,
     /// The share of commands that fail.
@@ -36,17 +36,16 @@ pub(crate) struct Options {
     /// The share of commands that change something.
     #[arg(long, value_name = "SHARE", default_value = "10%")]
     pub(crate) change_rate: Share,
-    /// The share of commands in which the node falls silent: its connection is cut when the work begins, and does not come
-    /// back.
+    /// The share of commands in which the node falls silent: its connection ends when the work begins, for good.
     #[arg(long, value_name = "SHARE", default_value = "0%")]
     pub(crate) silent_rate: Share,
-    /// The share of nodes that are stopped once they were there.
+    /// The share of nodes that stop after they were online.
     #[arg(long, value_name = "SHARE", default_value = "0%")]
     pub(crate) offline_rate: Share,
-    /// How long a command takes: from this to that.
+    /// The duration of a command: a range.
     #[arg(long, value_name = "FROM..TO", default_value = "50ms..2s")]
     pub(crate) work: Between,
-    /// Everything that is made up follows from it.
+    /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Time between two heartbeats of a node.
@@ -55,17 +54,17 @@ pub(crate) struct Options {
     /// Time between two counts of stable runs of a node.
     #[arg(long, default_value = "1h")]
     pub(crate) stable_interval: HumanDuration,
-    /// Where the nodes keep ledgers and outboxes, and find them again; a directory that is removed at the end when not given.
+    /// The directory for ledgers and outboxes, which the nodes find again. By default, a directory that is removed at the end.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Keeps them in memory (/dev/shm), where writing through to the disk costs nothing: ten thousand nodes have ten
-    /// thousand disks, this machine has one.
+    /// Keeps ledgers and outboxes in memory (/dev/shm), without the cost of fsync. Ten thousand nodes have ten thousand disks,
+    /// this machine has one.
     #[arg(long, conflicts_with = "state_dir")]
     pub(crate) no_fsync: bool,
     /// Threads that all nodes share.
     #[arg(long, default_value_t = 2)]
     pub(crate) threads: usize,
-    /// Logs what every node logs, on standard error.
+    /// Logs the messages of every node, on standard error.
     #[arg(long)]
     pub(crate) verbose: bool,
 }
@@ -102,7 +101,7 @@ impl FromStr for Group {
     }
 }
 
-/// A time between two.
+/// A duration between two limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Between {
     pub(crate) from: Duration,

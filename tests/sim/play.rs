@@ -1,4 +1,4 @@
-//! How a command ends on a node: made up from the seed, the node and the command, the same every time.
+//! The end of a command on a node: it follows from the seed, the node and the command, the same every time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use super::options::{Between, Share};
 
-/// Why things fail: few causes for many nodes, as in the world.
+/// The reasons of failures: few causes for many nodes, as in practice.
 const CAUSES: [&str; 3] =
     ["E: Unable to locate package", "could not write: No space left on device (os error 28)", "it did not start: exit status 1"];
-/// Longer than any command may take.
+/// Longer than the time limit of any command.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
-/// The resources of a manifest, whatever it says.
+/// The resources of every manifest, whatever its content.
 const RESOURCES: [(&str, &str); 8] = [
     ("package", "nginx"),
     ("package", "openssl"),
@@ -32,20 +32,20 @@ const RESOURCES: [(&str, &str); 8] = [
     ("service", "nginx"),
 ];
 
-/// Says how commands end.
+/// Decides how commands end.
 pub(crate) struct Play {
     pub(crate) seed: u64,
     pub(crate) fails: Share,
     pub(crate) changes: Share,
     pub(crate) takes: Between,
     pub(crate) silences: Share,
-    /// Takes the nodes that fall silent.
+    /// Receives the nodes that fall silent.
     pub(crate) silent: UnboundedSender<NodeId>,
-    /// How many were played: more than were accepted would be a command that ran twice.
+    /// The number of played commands. More than the accepted commands would mean that a command ran twice.
     pub(crate) played: AtomicU64,
 }
 
-/// Numbers from 0 up to 1 that follow from what is asked.
+/// Numbers from 0 up to 1, derived from the arguments.
 pub(crate) fn dice<const N: usize>(seed: u64, about: &[&[u8]]) -> [f64; N] {
     std::array::from_fn(|throw| {
         let mut hash = Sha256::new();
@@ -74,12 +74,12 @@ impl Simulate for Play {
         let [fate, time, cause, voice] = dice(self.seed, &[node.as_str().as_bytes(), command.id.as_bytes()]);
         let takes = self.takes.from + (self.takes.to - self.takes.from).mul_f64(time);
         if voice < self.silences.0 {
-            // Gone only when the simulator ends.
+            // Fails only when the simulator ends.
             let _cut = self.silent.send(node.clone());
             return SimulatedRun { takes: FOREVER, events: Vec::new() };
         }
         let end = if fate < self.fails.0 {
-            // Most have the first cause.
+            // Most failures have the first cause.
             End::Failed(if cause < 0.7 {
                 CAUSES[0]
             } else if cause < 0.9 {
@@ -103,7 +103,7 @@ impl Simulate for Play {
     }
 }
 
-/// A manifest of which one resource ends so, and the others as they were.
+/// The events of a manifest with this end of one resource. All other resources are unchanged.
 fn manifest(node: &NodeId, command: &Command, end: End, takes: Duration) -> Vec<TransactionEvent> {
     let which = match end {
         End::Failed(cause) if cause == CAUSES[0] => 0,

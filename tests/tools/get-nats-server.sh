@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Gets a nats-server without installing anything: the binary out of a Debian package of a newer release.
+# Downloads a nats-server without an installation: the binary from a Debian package of a newer release.
 #
 # usage: get-nats-server.sh DIR [SUITE]
-#   DIR    where to keep it; a second call finds it there
+#   DIR    the directory of the binary; a second call finds it there
 #   SUITE  trixie (2.10, the oldest that Ensign supports; the default) or sid (the newest); bookworm is
 #          too old (2.9)
 # Prints the path of the binary.
@@ -18,11 +18,11 @@ if [ -x "$binary" ]; then
     exit 0
 fi
 
-# The mirror that this machine already uses.
+# The mirror in the configuration of this machine.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
 [ -n "$mirror" ] || { echo "apt knows no mirror on this machine; set NATS_SERVER to a nats-server of 2.10 or later" >&2; exit 1; }
 
-# A package list of that release alone, beside the machine's own.
+# A package list of that release alone, separate from the machine's own.
 work=$(mktemp -d "$dir/get.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
@@ -34,7 +34,7 @@ apt=(apt-get -qq
 (cd "$work" && "${apt[@]}" download "nats-server/$suite" >&2)
 dpkg -x "$work"/nats-server_*.deb "$work/root"
 
-# Moved in one step, so that two at a time do not see half of it.
+# Moved in one step: a concurrent call never finds half of the directory.
 rm -rf "${dir:?}/$suite"
 mv -T "$work/root" "$dir/$suite"
 echo "$binary"

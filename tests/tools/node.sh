@@ -2,8 +2,8 @@
 # A host of its own for a test: a container with systemd as its init, on a throw-away layer over a cached root,
 # with nothing but loopback for a network.
 #
-#   node.sh why               says what is missing for nodes to run here, if anything, and fails then
-#   node.sh root              makes the root when there is none, and prints where it is
+#   node.sh why               fails and names missing tools if nodes can't run here
+#   node.sh root              makes the root if it is missing, and prints its path
 #   node.sh run [OPTION...]   starts a node, prints the process id of its init once it is up, and takes it down when
 #                             standard input ends (or the node does); OPTIONs go to systemd-nspawn, as
 #                             --bind-ro=FROM:TO
@@ -12,14 +12,14 @@
 # ENSIGN_NODE_ROOT: a root to use instead of the one that this script makes and keeps.
 set -euo pipefail
 
-# What a test may expect of a node. Another list makes another root.
+# The packages that a test may expect in a node. Another list makes another root.
 packages=systemd,systemd-sysv,dbus,apt,ca-certificates,procps,dnf,rpm,strace
-# The release of this machine, so that a program that was built here runs there.
+# The release of this machine, so that a program built here runs in a node.
 release=$(. /etc/os-release && [ "${ID:-}" = debian ] && printf %s "${VERSION_CODENAME:-}") || true
 release=${release:-bookworm}
 stamp=$(printf %s "$release,$packages" | cksum | cut -d ' ' -f 1)
 root=${ENSIGN_NODE_ROOT:-/var/tmp/ensign-node-root-$stamp}
-# Where each node keeps its processes: one hierarchy, or on older machines several.
+# The control groups of the nodes: one hierarchy, or several on older machines.
 cgroups=(/sys/fs/cgroup)
 [ -e /sys/fs/cgroup/cgroup.controllers ] || cgroups=(/sys/fs/cgroup/systemd /sys/fs/cgroup/unified)
 
@@ -40,22 +40,22 @@ make_root() {
     flock 9
     [ ! -d "$root" ] || return 0
     local mirror part=$root.part
-    # The mirror that this machine already uses.
+    # The mirror in the configuration of this machine.
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
     [ -n "$mirror" ] || die "apt knows no mirror on this machine; set ENSIGN_NODE_ROOT to a root made elsewhere"
     rm -rf "${part:?}"
     debootstrap --variant=minbase --include="$packages" "$release" "$part" "$mirror" >"$root.log" 2>&1 ||
         die "debootstrap failed: $(tail -n 3 "$root.log")"
     rm -rf "$part"/var/cache/apt/archives/*.deb "$root.log"
-    # In one step, so that nobody sees half of it.
+    # In one step: a concurrent call never finds half of the directory.
     mv -T "$part" "$root"
     exec 9>&-
 }
 
-# The first process that this one started.
+# Prints the first child of a process.
 child() {
     local pids=()
-    # The line has no end, which read takes for a failure.
+    # The line has no line end, so read returns a failure.
     read -r -a pids 2>/dev/null <"/proc/$1/task/$1/children" || true
     [ ${#pids[@]} -gt 0 ] && printf %s "${pids[0]}"
 }
@@ -67,8 +67,8 @@ enter() {
         LANG=C.UTF-8 HOME=/root "$@"
 }
 
-# Runs in namespaces of its own, which end with it: node directory, cgroups..., --, command.
-# The layers are in memory: they go with the mount.
+# Runs in its own namespaces, which end with the script. Arguments: node directory, root, name, cgroups..., --, command.
+# The layers are in memory, and end with the mount.
 boot='
 set -e
 dir=$1 root=$2 name=$3; shift 3
@@ -114,7 +114,7 @@ down() {
     trap '' INT TERM HUP
     [ -z "$waiter" ] || kill "$waiter" 2>/dev/null || true
     if [ -n "$outer" ]; then
-        # The first process of the namespace: everything in it ends with it.
+        # The end of the first process of the namespace ends all its processes.
         if inner=$(child "$outer"); then kill -KILL "$inner" 2>/dev/null || true; fi
         wait "$outer" 2>/dev/null || true
     fi

@@ -1,7 +1,7 @@
 //! Holds the code to the layers of `src/lib.rs`, to the owners of what only some files may use, and to its shape: no circle
 //! between files, one style of modules, every file part of the crate.
 //!
-//! Violations that are there already are in [`known`]. A list there only shrinks: an entry that is mended fails its test.
+//! Violations that exist already are in [`known`]. A list there only shrinks: a repaired entry fails its test.
 
 mod resource_types;
 
@@ -70,7 +70,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("SystemTime", &["host/"]),
 ];
 
-/// Methods of `Path` that ask the file system.
+/// Methods of `Path` that query the file system.
 const FILE_SYSTEM_METHODS: &[&str] = &[
     "canonicalize",
     "exists",
@@ -84,7 +84,7 @@ const FILE_SYSTEM_METHODS: &[&str] = &[
     "try_exists",
 ];
 
-/// Methods of the same names that ask no file system: file, method, and the type whose method it is.
+/// Methods of the same names that query no file system: file, method, and the type whose method it is.
 const OTHER_METHODS: &[(&str, &str)] = &[
     ("resource/types/archive/extract.rs metadata", "an open file"),
     ("resource/types/symlink.rs read_link", "a place of `host`"),
@@ -130,7 +130,7 @@ fn layers(paths: &Crate) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.into_iter().collect::<Vec<_>>().join("\n")) }
 }
 
-/// True when the text holds `what`, not as the end of a longer name.
+/// True when the text holds `what`, and not only as the end of a longer name.
 fn names(text: &str, what: &str) -> bool {
     text.match_indices(what).any(|(at, _)| !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_'))
 }
@@ -152,7 +152,7 @@ fn owners(sources: &[Source], paths: &Crate) -> Result<(), String> {
 
 /// Returns the methods of [`FILE_SYSTEM_METHODS`] that are called without arguments, or named with their type.
 ///
-/// A truth value with a `?` behind it is no answer of `Path`, but of a type of `host`.
+/// A `?` after a truth value means that the method belongs to a type of `host`, not to `Path`.
 fn file_system_methods(source: &Source) -> BTreeSet<&'static str> {
     let mut tokens = Vec::new();
     each_token(&source.tokens, &mut |token| tokens.push(token.clone()));
@@ -216,10 +216,10 @@ fn components(edges: &BTreeSet<Edge>) -> Vec<BTreeSet<&str>> {
 
 /// A file uses no file that uses it, directly or by way of others.
 ///
-/// A use is any path, in code, macros and attributes, that leads to an item defined in the other file: re-exports are
-/// followed to the definition. `mod child;` and `pub use child::Item` in a parent are no uses. A call of a method is none
-/// either: the type of the value is named where the value was made. So a parent either declares and re-exports its children, or uses them;
-/// in the second case the children do not use what the parent defines: the shared part goes to a file of its own.
+/// A use is any path, in code, macros and attributes, that leads to an item defined in the other file. Re-exports are followed
+/// to the definition. `mod child;` and `pub use child::Item` in a parent are no uses. A call of a method is none either: the
+/// code that makes the value names its type. So a parent either declares and re-exports its children, or uses them. In the
+/// second case the children do not use the parent's definitions. The shared part then goes to a file of its own.
 /// `ENSIGN_CIRCLES=1` prints every use within the circles.
 fn circles(edges: &BTreeSet<Edge>) -> Result<(), String> {
     let mut found = BTreeMap::new();
@@ -239,8 +239,8 @@ fn circles(edges: &BTreeSet<Edge>) -> Result<(), String> {
     known::compare("circles", &found)
 }
 
-/// A name of a type means one thing in the crate: no two structs, enums, unions, traits or aliases share it, except those that are
-/// private to their files, and [`NAMES_OF_A_KIND`].
+/// A name of a type means one thing in the crate. No two structs, enums, unions, traits or aliases share a name. Exceptions:
+/// types that are private to their files, and [`NAMES_OF_A_KIND`].
 fn type_names(sources: &[Source]) -> Result<(), String> {
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources {
@@ -256,7 +256,7 @@ fn type_names(sources: &[Source]) -> Result<(), String> {
     known::compare("type_names", &found)
 }
 
-/// Returns the names of the types, and whether they are private to their module.
+/// Returns the names of the types. True for a type that is private to its module.
 fn types(items: &[syn::Item]) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     for item in items {
@@ -277,7 +277,7 @@ fn types(items: &[syn::Item]) -> Vec<(String, bool)> {
     found
 }
 
-/// The rules see what they are for: code after unit tests, uses within macros and through re-exports.
+/// The rules find violations in code after unit tests, within macros and through re-exports.
 #[test]
 fn violations_are_found() {
     let text = "//! std::fs\n/// Doc.\n#[cfg(test)]\nmod tests { use std::process::Command; }\nfn f(p: &Path) { let s = \"é\"; p.exists(); std::fs::read(p) }\n";
@@ -333,7 +333,7 @@ fn every_file_is_part_of_the_crate() {
     assert!(unused.is_empty(), "files below src/ that no `mod` declares: {unused:?}");
 }
 
-/// A test that does not run says so with `support::skip`, which fails where a skip is not allowed.
+/// A test that does not run calls `support::skip`, which fails where a skip is not allowed.
 #[test]
 fn every_skip_is_counted() {
     let (mut wrong, mut next) = (Vec::new(), vec![source::root(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it")]);

@@ -57,5 +57,5 @@ fn only_the_table_of_types_names_a_type() {
         wrong.extend(code.contains("resource::types::").then(|| format!("src/{}: resource::types", source.path)));
     }
     assert!(wrong.is_empty(), "these name a resource type; use a property of the type in the table: {wrong:#?}");
-    assert!(unused.is_empty(), "OTHER_MEANINGS has words that are not there: {unused:?}");
+    assert!(unused.is_empty(), "OTHER_MEANINGS has unused words: {unused:?}");
 }

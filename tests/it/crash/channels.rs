@@ -1,5 +1,5 @@
-//! What stands, and the trust bundle: wherever the agent dies, the ledger is never behind the file of a channel, nothing
-//! older comes into force again, what was assigned is run, what was withdrawn is not, and all of it is told once.
+//! Desired state and the trust bundle, wherever the agent dies. The ledger is never behind the file of a channel, and nothing
+//! older becomes active again. An assignment runs, a withdrawn one does not, and each is reported once.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::support::nats::binaries;
 use crate::support::place::{Place, Wishes, ended, read, stop};
 use crate::support::solo::{Agent, Fleet, PATIENCE, assign};
 
-/// To these only the tests in here come.
+/// Checkpoints that only these tests reach.
 pub(super) const ONLY: &[Checkpoint] = &[
     Checkpoint::TrustObeyed,
     Checkpoint::StandingKept,
@@ -32,7 +32,7 @@ pub(super) const ONLY: &[Checkpoint] = &[
     Checkpoint::StandingProved,
 ];
 
-/// What an assignment comes to, from its arrival to its result.
+/// The checkpoints of an assignment, from its arrival to its result.
 const ASSIGNED: &[Checkpoint] = &[
     Checkpoint::IntakeVerified,
     Checkpoint::IntakeRecorded,
@@ -55,7 +55,7 @@ const ASSIGNED: &[Checkpoint] = &[
     Checkpoint::OutboxPosition,
     Checkpoint::StateWritten,
 ];
-/// What a withdrawal comes to.
+/// The checkpoints of a withdrawal.
 const WITHDRAWN: &[Checkpoint] = &[
     Checkpoint::IntakeVerified,
     Checkpoint::IntakeRecorded,
@@ -66,15 +66,15 @@ const WITHDRAWN: &[Checkpoint] = &[
     Checkpoint::ResultRecorded,
     Checkpoint::StateWritten,
 ];
-/// What the next trust bundle comes to.
+/// The checkpoints of the next trust bundle.
 const TRUSTED: &[Checkpoint] =
     &[Checkpoint::StateWritten, Checkpoint::TrustKept, Checkpoint::TrustObeyed, Checkpoint::OutboxWritten];
 
-/// How many nodes die at once.
+/// The number of nodes that die at once.
 const NODES: usize = 5;
-/// At which of the times that a checkpoint is passed the agent dies.
+/// The number of passes at which the agent dies, from the first.
 const TIMES: u32 = 2;
-/// What the data of the host says before and after.
+/// The data of the host, before and after.
 const DATA: [&str; 2] = ["data:\n  greeting: one\n", "data:\n  greeting: another\n"];
 
 struct Stage {
@@ -94,7 +94,7 @@ impl Stage {
         self.data.path().join(format!("{}.yaml", place.node))
     }
 
-    /// A node of its own channel: what others are told is none of its business.
+    /// A node with a channel of its own: the assignments of others do not concern it.
     fn place(&self, node: &str) -> Place {
         let data = self.data.path().join(format!("{node}.yaml"));
         std::fs::write(&data, DATA[0]).unwrap();
@@ -105,7 +105,7 @@ impl Stage {
         place
     }
 
-    /// What stands on this node from now on, in the channel of its name.
+    /// The next assignment of this node, in the channel of its name.
     fn standing(&self, place: &Place, serial: u64, action: Action) -> Command {
         let mut command = self.fleet.standing(serial, action);
         command.channel.as_mut().unwrap().name = place.node.to_string();
@@ -118,7 +118,8 @@ impl Stage {
         self.fleet.bus.publish_stored(subject.as_str(), &[], self.fleet.sign(command)).await.unwrap();
     }
 
-    /// Lets an agent die at a checkpoint of the second thing that stands, and looks. False when it did not come to that.
+    /// Lets an agent die at a checkpoint of the second assignment, and checks. False when the agent did not reach the
+    /// checkpoint.
     async fn round(&self, at: Checkpoint, count: u32, withdraws: bool) -> bool {
         let bus = &self.fleet.bus;
         let kind = if withdraws { "withdrawn" } else { "assigned" };
@@ -150,10 +151,10 @@ impl Stage {
         assert_eq!(stop(&mut agent).await.code(), Some(0));
         while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(1), states.next()).await {
             let state: NodeState = read(&message).unwrap();
-            assert!(!recorded || in_force(&state) != Some(first.id), "an older one is in force again: {state:?}");
+            assert!(!recorded || in_force(&state) != Some(first.id), "an older assignment is active again: {state:?}");
         }
         if recorded {
-            assert_eq!(effects(&site, "first"), before, "the first one was run again");
+            assert_eq!(effects(&site, "first"), before, "the first assignment ran again");
         }
         if withdraws {
             assert_eq!(done.outcome, CommandOutcome::Stable, "{done:?}");
@@ -165,8 +166,8 @@ impl Stage {
         assert_eq!(place.results(bus, second.id).await.len(), 1);
         let runs = self.look_at_events(&place, &second).await;
         assert!(runs == 0 || !withdraws, "{runs}");
-        assert!(runs > 0 || withdraws, "the run of {} is not told", second.id);
-        // What it runs is kept unpacked until it runs again.
+        assert!(runs > 0 || withdraws, "the run of {} is not reported", second.id);
+        // The unpacked bundle of an active assignment stays until the next run.
         let mut left = place.leftovers();
         left.retain(|path| !path.parent().unwrap().ends_with("work"));
         assert_eq!(left, Vec::<PathBuf>::new());
@@ -174,7 +175,7 @@ impl Stage {
         died
     }
 
-    /// Starts an agent that is to die, which finds the command in the stream. True when it died.
+    /// Starts an agent that must die, and that finds the command in the stream. True when it died.
     async fn live(&self, place: &Place, command: &Command, checkpoint: &str) -> bool {
         let bus = &self.fleet.bus;
         let mut results = bus.subscribe(&format!("ensign.v1.test.job.{}.{}.done", command.id, place.node)).await.unwrap();
@@ -193,7 +194,7 @@ impl Stage {
         status.signal() == Some(9)
     }
 
-    /// Every file is whole, and says nothing that the ledger does not. True when the ledger has the second one.
+    /// Checks that every file is whole, and that none is ahead of the ledger. True when the ledger has the second assignment.
     fn look_at_the_disk(&self, place: &Place, first: &Command, second: &Command) -> bool {
         let state = place.state_dir();
         let ledger = std::fs::read_to_string(state.join("ledger.jsonl")).unwrap();
@@ -209,7 +210,7 @@ impl Stage {
         is_recorded
     }
 
-    /// No event is there twice; gives how many summaries there are of the run that the command came to.
+    /// Checks that no event is double. Returns the number of summaries of the command's run.
     async fn look_at_events(&self, place: &Place, command: &Command) -> usize {
         let events: Vec<(String, Value)> =
             place.events(&self.fleet.bus).await.iter().map(|event| (event.subject.clone(), read(event).unwrap())).collect();
@@ -217,7 +218,7 @@ impl Stage {
         let all = ids.len();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), all, "events are there twice");
+        assert_eq!(ids.len(), all, "double events");
         let of = |kind: &str| {
             let is_of = |(subject, event): &&(String, Value)| {
                 subject.ends_with(kind) && event["run_id"] == command.id.to_string().as_str()
@@ -263,7 +264,7 @@ async fn a_withdrawn_assignment_stays_withdrawn_wherever_the_agent_dies() {
     }
 }
 
-/// The version in the file of the trust bundle, which is whole.
+/// Returns the version in the file of the trust bundle, which is whole.
 fn kept_version(place: &Place) -> u64 {
     let kept = std::fs::read(place.state_dir().join("trust.json")).unwrap();
     let bundle: TrustBundle = serde_json::from_slice(&Envelope::parse(&kept).unwrap().payload).unwrap();
@@ -295,7 +296,7 @@ async fn the_next_trust_bundle_is_active_and_reported_wherever_the_agent_dies() 
         place.until(bus, "version 2", |state| state.trust == 2).await;
         while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(1), states.next()).await {
             let state: NodeState = read(&message).unwrap();
-            assert!(state.trust >= kept, "{}: it obeys an older one again", at.name());
+            assert!(state.trust >= kept, "{}: an older bundle is active again", at.name());
         }
         let command = place.append(&stage.fleet, "effect");
         stage.fleet.send(&command).await;
@@ -303,16 +304,16 @@ async fn the_next_trust_bundle_is_active_and_reported_wherever_the_agent_dies() 
         place.until(bus, "nothing waits", |state| state.outbox == 0).await;
         assert_eq!(stop(&mut agent).await.code(), Some(0));
         stage.look_at_events(place, &command).await;
-        // By the succession, or by the start after it.
+        // By the trust update, or by the start after it.
         let events = place.events(bus).await;
         let lives = events.iter().filter(|event| event.subject.ends_with(".lifecycle")).filter_map(read::<LifecycleEvent>);
         let said = lives.filter_map(|life| life.message).filter(|message| message.contains("uses version 2")).count();
-        assert!(said >= 1, "{}: nobody is told", at.name());
+        assert!(said >= 1, "{}: no event", at.name());
     }))
     .await;
 }
 
-/// Files of channels that were lost, or come from a copy: never something older; and the stream has what is to stand.
+/// Lost files of channels, or files from a copy: nothing older becomes active, and the stream has the desired state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_assignment_file_that_differs_from_the_ledger_is_not_applied() {
     let stage = Stage::new().await;
@@ -342,29 +343,29 @@ async fn an_assignment_file_that_differs_from_the_ledger_is_not_applied() {
         place.until(bus, what, |state| is_in_force(state, second.id) && is_at(state, &place, 2)).await;
         let start = Instant::now();
         while std::fs::read_to_string(site.join("conf")).unwrap() == OLD {
-            assert!(start.elapsed() < PATIENCE, "{what}: it is not kept to\n{}", place.log());
+            assert!(start.elapsed() < PATIENCE, "{what}: the assignment is not active\n{}", place.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(stop(&mut agent).await.code(), Some(0));
     };
-    // The file from a copy, or none: the ledger knows better.
+    // The file from a copy, or none: the ledger is newer.
     std::fs::write(&file, &older[0]).unwrap();
     again("the file is older").await;
     std::fs::remove_file(&file).unwrap();
     again("there is no file").await;
     assert_eq!(std::fs::read(&file).unwrap(), newer);
-    // The ledger from a copy: what stands here is told to it, so that nothing older can come.
+    // The ledger from a copy: the agent writes the active assignment to it, so that nothing older is accepted.
     std::fs::write(&ledger, &older[1]).unwrap();
     again("the ledger is older").await;
-    assert_eq!(effects(&site, "first"), ran, "the first one was run again");
+    assert_eq!(effects(&site, "first"), ran, "the first assignment ran again");
     let mut agent = place.start(bus, &mut place.process()).await;
     stage.desire(&place, &first).await;
     let start = Instant::now();
     while !place.log().contains("stale_serial") {
-        assert!(start.elapsed() < PATIENCE, "it is not refused\n{}", place.log());
+        assert!(start.elapsed() < PATIENCE, "the command is not refused\n{}", place.log());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(stop(&mut agent).await.code(), Some(0));
     ran = effects(&site, "first") - ran;
-    assert_eq!(ran, 0, "the first one was run again");
+    assert_eq!(ran, 0, "the first assignment ran again");
 }

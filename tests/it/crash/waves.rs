@@ -1,5 +1,4 @@
-//! What is rolled out in waves: the look at the health before the next one is taken, and what operators said of a job is
-//! remembered, wherever the agent dies.
+//! Rollouts, wherever the agent dies: the health gate runs before the next command, and `halt` and `resume` are remembered.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -21,10 +20,10 @@ use crate::support::nats::binaries;
 use crate::support::place::{Place, Wishes, ended, read, stop, stored};
 use crate::support::solo::{Fleet, PATIENCE, apply, assign, ensure};
 
-/// To these only the tests in here come.
+/// Checkpoints that only these tests reach.
 pub(super) const ONLY: &[Checkpoint] = &[Checkpoint::LookOwed, Checkpoint::LookTaken, Checkpoint::WordKept];
 
-/// From the end of the run to the end of the look.
+/// From the end of the run to the end of the health gate.
 const LOOKED: &[Checkpoint] =
     &[Checkpoint::LookOwed, Checkpoint::ResultPosted, Checkpoint::ResultRecorded, Checkpoint::LookTaken];
 
@@ -32,7 +31,7 @@ fn place(fleet: &Fleet, node: &str) -> Place {
     Place::new(fleet, node, &fleet.server.url(), &Wishes::default())
 }
 
-/// A file, which is healthy as long as there is no `broken` beside it.
+/// A file that is healthy as long as there is no `broken` beside it.
 fn resource(place: &Place) -> Value {
     let own = nix::unistd::geteuid().as_raw().to_string();
     let check = format!("sh -c 'test ! -e {} || exit 2'", place.site().join("broken").display());
@@ -42,7 +41,7 @@ fn resource(place: &Place) -> Value {
     })
 }
 
-/// The node is in the first of two waves; the second begins soon, and others may begin for an hour after that.
+/// Puts the node into the first of two waves. The second begins soon, and further waves may begin within an hour.
 fn gated(place: &Place, mut command: Command) -> Command {
     let witness = Witness { node: place.node.clone(), key: SigningKey::from_seed(&[7; 32]).public().to_short() };
     let first = Wave { upto: Turn::of(command.id, &place.node), witnesses: vec![witness], min_ok: 1 };
@@ -99,22 +98,22 @@ async fn marks(fleet: &Fleet, command: &Command) -> Vec<RolloutResult> {
         .collect()
 }
 
-/// Dies at a checkpoint, and is started again: not well, and says so; or well, and says nothing.
+/// Dies at a checkpoint and starts again. An unhealthy node reports its failure; a healthy one reports nothing.
 async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
     let (kind, end) = (if stands { "stands" } else { "once" }, if breaks { "ill" } else { "well" });
     let place = place(fleet, &format!("{kind}-{end}-{}", at.name().replace('.', "-")));
     let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", at.name())).await;
-    // What was signed before the node began to remember is refused.
+    // The node refuses a command that was signed before its ledger begins.
     let command = if stands { standing(fleet, &place) } else { once(fleet, &place) };
     send(fleet, &place, &command).await;
     assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}\n{}", at.name(), place.log());
-    assert_eq!(looks(&place).len(), 1, "{}: it is not written down", at.name());
+    assert_eq!(looks(&place).len(), 1, "{}: no record on disk", at.name());
     if breaks {
         std::fs::write(place.site().join("broken"), "").unwrap();
     }
     let mut agent = place.start(&fleet.bus, &mut place.process()).await;
     let done = place.only_result(&fleet.bus, command.id).await;
-    // What died between its end and its result is interrupted, which is a failure; what stands is run again.
+    // A command that died between its end and its result is interrupted, which is a failure. An assignment runs again.
     let fails = breaks || done.outcome == CommandOutcome::Interrupted;
     assert!(done.outcome != CommandOutcome::Interrupted || (at == Checkpoint::LookOwed && !stands), "{done:?}");
     until(&place, "the look", || looks(&place).is_empty()).await;
@@ -130,9 +129,9 @@ async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
     assert_eq!(marks.len(), usize::from(fails), "{} {marks:?}", at.name());
     let ok = fleet.subjects.rollout_successes(command.id);
     let ok = stored(&fleet.bus, &fleet.subjects.stream("ROLLOUTS"), ok.as_str()).await.len();
-    // Of one that died right after it was well, the next look tells that it is ill.
+    // A node that died right after its success reports its failure at the next health gate.
     let was_well = !fails || at == Checkpoint::LookTaken;
-    assert_eq!(ok, usize::from(was_well), "{}: it went well, and that is said once", at.name());
+    assert_eq!(ok, usize::from(was_well), "{}: one report of the success", at.name());
     assert_eq!(looks(&place), Vec::<PathBuf>::new());
 }
 
@@ -148,7 +147,7 @@ async fn the_health_check_after_a_run_survives_the_death_of_the_agent() {
     }
 }
 
-/// What is said of a job, so many milliseconds after it was signed.
+/// A `halt` or `resume` of a job, signed this many milliseconds after the job.
 fn word(fleet: &Fleet, place: &Place, halt: bool, job: &Command, after: i64) -> Command {
     let about = JobRef { job: job.id };
     let mut word = place.command(fleet, if halt { Action::Halt(about) } else { Action::Resume(about) });
@@ -168,7 +167,7 @@ async fn a_halt_survives_the_death_of_the_agent() {
     let job = once(&fleet, &place);
     let (before, halt, after) =
         (word(&fleet, &place, false, &job, 1), word(&fleet, &place, true, &job, 2), word(&fleet, &place, false, &job, 3));
-    // By word of mouth alone: the stream does not have it, and will have an older one.
+    // By direct message alone: the stream lacks this command, and will have an older one.
     fleet.send(&halt).await;
     assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}", place.log());
     fleet.bus.publish_stored(fleet.subjects.rollout_control(job.id).as_str(), &[], fleet.sign(&before)).await.unwrap();
@@ -179,7 +178,7 @@ async fn a_halt_survives_the_death_of_the_agent() {
         read(&place.ask(&fleet, word, &fleet.sign(word), PATIENCE).await.expect("an answer")).unwrap()
     };
     assert_eq!(said(&before).await.message.as_deref(), Some("a later `halt` or `resume` of this job is active"));
-    // Whoever got no answer asks again; it counts already.
+    // An operator without an answer sends again; the command counts already.
     assert_eq!(said(&halt).await.message.as_deref(), Some("a later `halt` or `resume` of this job is active"));
     assert!(!place.site().join("healthy").exists());
     assert_eq!(said(&after).await.outcome, CommandOutcome::Changed);

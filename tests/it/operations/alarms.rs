@@ -1,4 +1,4 @@
-//! What is wrong with the host of an agent, told before it is too late.
+//! Alarms about the host of an agent, raised early enough.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::support::skip::{Reason, no_namespaces, skip};
 use crate::support::solo::{Agent, Fleet, on_every_server};
 
-/// A library that shifts the clock of the program it is preloaded into by as many seconds as a file says.
+/// A library to preload: shifts the clock of the program by the seconds in a file.
 fn shifted_clock(dir: &TempDir) -> Option<PathBuf> {
     let (source, library) = (dir.path().join("clock.c"), dir.path().join("clock.so"));
     let code = r#"
@@ -43,7 +43,7 @@ fn a_clock_far_from_the_servers_raises_an_alarm() {
             assert_eq!(agent.stop(), Some(0));
         }
         let _agent = fleet.agent().await;
-        fleet.state("no trouble", |state| state.alive && state.alarms.is_empty()).await;
+        fleet.state("no alarm", |state| state.alive && state.alarms.is_empty()).await;
     });
 }
 
@@ -69,19 +69,19 @@ fn a_nearly_full_disk_raises_an_alarm() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let Some(mounted) = Mounted::new(&fleet.path("state")) else {
-            return skip(no_namespaces(), "nothing can be mounted here");
+            return skip(no_namespaces(), "mount is impossible");
         };
         let _agent = fleet.agent().await;
-        fleet.state("no trouble", |state| state.alarms.is_empty()).await;
+        fleet.state("no alarm", |state| state.alarms.is_empty()).await;
         std::fs::write(mounted.0.join("filling"), vec![0; 4_050_000]).unwrap();
         let wanted = format!("less than 204 KiB are free on the file system of {}", mounted.0.display());
-        fleet.state("a trouble", |state| state.alarms == [wanted.as_str()]).await;
-        // There is room for a command still.
+        fleet.state("an alarm", |state| state.alarms == [wanted.as_str()]).await;
+        // There is still space for a command.
         let command = fleet.slow("last", 0);
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
         std::fs::remove_file(mounted.0.join("filling")).unwrap();
-        fleet.state("no trouble", |state| state.alarms.is_empty()).await;
+        fleet.state("no alarm", |state| state.alarms.is_empty()).await;
     });
 }
 
@@ -97,12 +97,13 @@ fn two_hosts_of_one_id_are_noticed_by_both() {
         let wanted = format!("another agent uses the node id web1: on host \"{name}\"");
         let mut boots = std::collections::BTreeSet::new();
         while boots.len() < 2 {
-            let state = fleet.state("a twin", |state| state.alarms.contains(&wanted) && !boots.contains(&state.boot)).await;
+            let state =
+                fleet.state("a duplicate node id", |state| state.alarms.contains(&wanted) && !boots.contains(&state.boot)).await;
             boots.insert(state.boot);
         }
-        // When one of them is gone, it is over.
+        // The alarm ends when one of them stops.
         assert_eq!(second.stop(), Some(0));
-        fleet.state("no twin", |state| state.alive && state.alarms.is_empty()).await;
+        fleet.state("no duplicate node id", |state| state.alive && state.alarms.is_empty()).await;
         assert_eq!(first.stop(), Some(0));
     });
 }

@@ -29,14 +29,14 @@ fn operators_and_agents_connect_as_a_context_says() {
             std::fs::write(home.join(format!("nats/context/{name}.json")), context.to_string()).unwrap();
         };
         let url = fleet.server.url();
-        // As `nats context add` writes it: what is not said is empty.
+        // As `nats context add` writes it: unset keys are empty.
         write(
             "ops",
             json!({"description": "x", "url": url, "token": "", "user": "", "nkey": fleet.path("operator.nk"), "nsc": ""}),
         );
         write("wrong", json!({"url": url, "socks_proxy": "socks5://127.0.0.1:1"}));
         fleet.start("web1", "web");
-        // The agent by the file of a context, and its own operations go on.
+        // The agent uses the file of a context, and its own operations work.
         let node = fleet.path("node-context.json");
         std::fs::write(&node, json!({"url": url, "nkey": fleet.path("web1.nk")}).to_string()).unwrap();
         let written = std::fs::read_to_string(fleet.path("web1/agent.toml")).unwrap();
@@ -53,7 +53,7 @@ fn operators_and_agents_connect_as_a_context_says() {
                 .arg(fleet.path("web1/agent.toml"))
                 .stderr(std::fs::File::create(fleet.path("context.log")).unwrap()),
         );
-        // Beside it is the list of known nodes: in a directory that is this test's.
+        // The list of known nodes is beside it: in a directory of this test.
         let empty = fleet.path("empty.toml").display().to_string();
         std::fs::write(&empty, "").unwrap();
         let nodes = |args: &[&str]| run(&home, &[&["fleet", "--fleet", "test", "--operator", &empty, "nodes"], args].concat());
@@ -96,7 +96,7 @@ fn a_context_may_hold_a_user_token_and_its_seed() {
             std::fs::write(&empty, "").unwrap();
             let operator = empty.to_str().unwrap();
             let asked = run(home.path(), &["fleet", "--fleet", "test", "--operator", operator, "--context", "jwt", "nodes"]);
-            // Let in, it finds that this account has no streams.
+            // After the login, the client finds that this account has no streams.
             assert!(text(&asked).contains(wanted) && !text(&asked).contains(seed), "{}", text(&asked));
         }
     });

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::fleet::Fleet;
 use crate::support::solo::{PATIENCE, on_every_server};
 
-/// So many answers to a question, and what else comes soon after the last.
+/// Returns this many answers to a request, and everything that arrives soon after the last.
 async fn answers(bus: &Bus, subject: &str, count: usize) -> Vec<Value> {
     let (reply, mut inbox) = bus.request_inbox().await.unwrap();
     bus.publish_with_reply(subject, &format!("{reply}.1"), &[], Vec::new()).await.unwrap();
@@ -52,7 +52,7 @@ fn every_agent_answers_for_itself() {
             assert!(stats[0]["endpoints"][0]["last_error"].as_str().unwrap().starts_with("local_limit: "), "{stats:?}");
             assert!(answers(&bus, "$SRV.PING.other", 0).await.is_empty());
         }
-        // A node asks nobody, and answers for nobody else.
+        // A node can't query others, and can't answer for others.
         let node = fleet.connect("web1", Some("_INBOX_web1")).await;
         assert!(answers(&node, "$SRV.PING", 0).await.is_empty());
         let mut other = node.subscribe("$SRV.*.ensign.test-db1").await.unwrap();

@@ -1,4 +1,4 @@
-//! Commands as files: signed, looked at and handed in, without a network.
+//! Commands as files: signed, shown and handed to the node, without a network.
 
 use serde_json::{Value, json};
 
@@ -45,12 +45,12 @@ fn a_command_is_signed_verified_and_carried() {
         assert_eq!(sign(&signed, "ops-alice.key").code, 0);
         let after: Value = serde_json::from_slice(&std::fs::read(&signed).unwrap()).unwrap();
         assert_eq!((&before["payload"], after["signatures"].as_array().unwrap().len()), (&after["payload"], 2));
-        // Carried to the node, without the operator being there.
+        // Carried to the node, without the operator.
         let config = fleet.path("web1/agent.toml").display().to_string();
         let done = ensign(&["agent", "accept", &signed, "--config", &config]);
         assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "x\n");
-        // It is on record as well as one that came over the bus: nothing says that its answer belongs to no command.
+        // The record has the command, as if it had come over NATS: no answer without a command.
         fleet.settled("web1");
         let export = path("export.jsonl");
         assert_eq!(fleet.run(&["audit", "export", &export]).code, 0);
@@ -60,7 +60,7 @@ fn a_command_is_signed_verified_and_carried() {
         assert_eq!((audit.code, &audit.json()["commands"]), (0, &json!(1)), "{}", audit.stdout);
         let events = fleet.run(&["events"]).stdout;
         assert!(events.contains("from a file: ensure "), "{events}");
-        // What a rule does not allow is refused here and there, with the same code.
+        // Tool and node refuse a forbidden command with the same code.
         let path = |name: &str| fleet.path(name).display().to_string();
         let other = json!({"name": fleet.path("web1/site/other"), "ensure": "absent"});
         std::fs::write(&plain, command(&json!({"groups": ["web"]}), &other).to_string()).unwrap();
@@ -69,7 +69,7 @@ fn a_command_is_signed_verified_and_carried() {
         assert_eq!((denied.code, code(&denied, "any").as_deref()), (3, Some("not_allowed")), "{}", denied.stdout);
         let refused = ensign(&["agent", "accept", &signed, "--config", &config]);
         assert!(refused.code == 3 && refused.stdout.contains("refused not_allowed"), "{}{}", refused.stdout, refused.stderr);
-        // What is no command is not signed.
+        // The tool does not sign a file that is no command.
         for (text, said) in [
             (command(&json!({"nodes": []}), &properties).to_string(), "exactly one of nodes"),
             (json!({"fleet": "test"}).to_string(), "missing field"),

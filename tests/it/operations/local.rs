@@ -1,4 +1,4 @@
-//! What an agent tells on its own host: over its socket, and over HTTP.
+//! The agent's answers on its own host: over its socket, and over HTTP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -34,10 +34,10 @@ fn the_status_is_printed_with_and_without_a_server() {
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
         fleet.ask(&command, b"{}".to_vec(), 1).await;
-        // The result is with the server before the agent has noted that it is, and that it is done with the command.
+        // The server has the result before the agent has recorded that.
         let settled =
             |now: &AgentStatus| (now.running, now.last_run.is_some(), now.counts.published.get("done")) == (None, true, Some(&1));
-        fleet.until("the end of it", || settled(&status(&fleet))).await;
+        fleet.until("the end of the command", || settled(&status(&fleet))).await;
         let said = ask(&fleet, &["status"]);
         assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
         for line in [
@@ -57,13 +57,13 @@ fn the_status_is_printed_with_and_without_a_server() {
         assert_eq!((now.counts.ended.get("changed"), now.counts.published.get("done")), (Some(&1), Some(&1)));
         let mode = std::fs::metadata(fleet.path("state/agent.sock")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        // Also when the configuration is broken, and when there is no server.
+        // Also with a broken configuration, and without a server.
         fleet.edit_config("node = ", "noode = ");
         assert_eq!(ask(&fleet, &["status"]).code, 0);
         fleet.edit_config("noode = ", "node = ");
         fleet.edit_config("fleet = \"test\"", "fleet = \"other\"");
         agent.hangup();
-        fleet.until("what waits for a restart", || status(&fleet).pending == ["fleet"]).await;
+        fleet.until("a key that needs a restart", || status(&fleet).pending == ["fleet"]).await;
         fleet.server.kill();
         fleet.until("no connection", || !status(&fleet).connection.connected).await;
         let said = ask(&fleet, &["status"]);
@@ -95,11 +95,11 @@ fn a_command_that_is_carried_by_hand_runs_as_one_from_the_bus() {
         let lines: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((&lines[0]["status"], &lines[1]["outcome"]), (&"accepted".into(), &"changed".into()));
         assert_eq!(fleet.lines("first"), ["begun", "ended"]);
-        // Once more: the same answer, and nothing is run.
+        // Again: the same answer, and no second run.
         let again = ask(&fleet, &["accept", &carried]);
         assert_eq!((again.code, fleet.lines("first").len()), (0, 2), "{}", again.stdout);
         assert!(again.stdout.contains("changed"), "{}", again.stdout);
-        // A wrong one is refused as on the bus.
+        // A forged command is refused as over NATS.
         let mut forged = fleet.sign(&fleet.slow("forged", 0));
         let at = forged.len() / 2;
         forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
@@ -110,7 +110,7 @@ fn a_command_that_is_carried_by_hand_runs_as_one_from_the_bus() {
         std::fs::write(fleet.path("large.json"), vec![b' '; 70_000]).unwrap();
         let large = ask(&fleet, &["accept", fleet.path("large.json").to_str().unwrap()]);
         assert!(large.code == 2 || large.stdout.contains("too_large"), "{}{}", large.stdout, large.stderr);
-        // What failed is 1; and it all reaches the stream once there is one.
+        // A failure has exit code 1. The stream gets all messages once there is a server.
         let failing = fleet.file("nowhere/x/y", "x");
         let failed = ask(&fleet, &["accept", &write(&fleet, &failing)]);
         assert_eq!(failed.code, 1, "{}{}", failed.stdout, failed.stderr);
@@ -125,7 +125,7 @@ fn a_command_that_is_carried_by_hand_runs_as_one_from_the_bus() {
     });
 }
 
-/// A request as it is written, and the whole answer.
+/// Sends a request unchanged, and returns the whole answer.
 fn request(address: SocketAddr, text: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -148,11 +148,11 @@ fn figures_and_health_are_served_on_loopback() {
         let busy = TcpListener::bind(address).unwrap();
         fleet.edit_config("listen = \"off\"", &format!("listen = \"{address}\""));
         let agent = fleet.agent().await;
-        // A port that somebody else has is a trouble, and no more.
-        let state = fleet.state("a trouble", |state| !state.alarms.is_empty()).await;
+        // A port in use raises an alarm and has no other effect.
+        let state = fleet.state("an alarm", |state| !state.alarms.is_empty()).await;
         assert!(state.alarms[0].starts_with(&format!("no monitoring: could not listen on {address}")), "{:?}", state.alarms);
         drop(busy);
-        fleet.state("no trouble", |state| state.alarms.is_empty()).await;
+        fleet.state("no alarm", |state| state.alarms.is_empty()).await;
         let command = fleet.slow("done", 0);
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
@@ -187,11 +187,11 @@ fn figures_and_health_are_served_on_loopback() {
             let answer = request(address, &text);
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         }
-        // Those who say nothing, or half of it, keep nobody else waiting.
+        // Silent and incomplete requests delay no other client.
         let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
         let halves = (0..200).map(|_| {
             let mut stream = TcpStream::connect(address).unwrap();
-            // One that was let go already can't be written to.
+            // A closed connection is not writable.
             let _gone = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ");
             stream
         });
@@ -200,7 +200,7 @@ fn figures_and_health_are_served_on_loopback() {
             let began = Instant::now();
             assert!(get(address, path).contains("200 OK"));
             eprintln!("{path} beside 400 idle connections: {:?}", began.elapsed());
-            // Without room for it, it would wait until the idle ones are let go, sixteen at a time and two seconds each.
+            // Without a free place, it would wait for idle connections: sixteen close every two seconds.
             assert!(began.elapsed() < Duration::from_secs(2), "{path}: {:?}", began.elapsed());
         }
         drop((silent, halves));

@@ -1,4 +1,4 @@
-//! Operating an agent: what it does when it is told to, and what it tells who asks.
+//! The operation of an agent: its reactions to signals and requests, and the information that it gives.
 
 mod alarms;
 mod contexts;

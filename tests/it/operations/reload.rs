@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again, as a whole or not at all.
+//! SIGHUP: the agent reads the configuration again, and uses all or nothing of it.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -28,7 +28,7 @@ fn groups_and_limits_change_and_commands_go_on() {
         agent.hangup();
         let state = fleet.state("the new group", |state| state.groups == ["db"]).await;
         assert_eq!((state.interval, state.alarms.as_slice()), (2, &[][..]));
-        // Nobody listens for the old group any more, and the new limits hold.
+        // The agent no longer listens for the old group, and the new limits hold.
         let command = to_group("db");
         let done: CommandResult = serde_json::from_value(fleet.ask(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
         assert_eq!(done.code.as_deref(), Some("local_limit"));
@@ -37,7 +37,7 @@ fn groups_and_limits_change_and_commands_go_on() {
         let answer = tokio::time::timeout(PATIENCE, inbox.1.next()).await.expect("an answer").unwrap();
         assert!(answer.no_responders || answer.payload.is_empty(), "{answer:?}");
         fleet.edit_config("paths = [\"/nonesuch\"]", "");
-        // What comes while the configuration is read again is not lost.
+        // Commands that arrive during a reload are not lost.
         let commands: Vec<Command> = (0..20).map(|number| fleet.file(&format!("f{number}"), "x")).collect();
         for (number, command) in commands.iter().enumerate() {
             if number % 4 == 0 {
@@ -64,7 +64,7 @@ fn queued_commands_are_checked_against_new_limits_and_groups() {
         let agent = fleet.agent().await;
         let held = fleet.gated("held");
         fleet.send(&held).await;
-        fleet.until("it runs", || !fleet.lines("held").is_empty()).await;
+        fleet.until("the command runs", || !fleet.lines("held").is_empty()).await;
         let limited = fleet.file("motd", "hello\n");
         let mut to_group = fleet.slow("group", 0);
         to_group.to = Target { nodes: None, groups: Some(vec!["web".to_owned()]), ..to_group.to };
@@ -93,20 +93,20 @@ fn a_wrong_configuration_changes_nothing_and_raises_an_alarm() {
         let agent = fleet.agent().await;
         fleet.edit_config("queue = 2", "queu = 1\nlog = \"debug\"");
         agent.hangup();
-        let state = fleet.state("a trouble", |state| !state.alarms.is_empty()).await;
+        let state = fleet.state("an alarm", |state| !state.alarms.is_empty()).await;
         let config = fleet.path("agent.toml").display().to_string();
         let wanted =
             format!("the configuration is invalid and was not applied: {config}:6:1: unknown key `queu` (did you mean `queue`?)");
         assert_eq!(state.alarms, [wanted]);
         fleet.until("the log shows the line", || fleet.log().contains("queu = 1")).await;
         assert!(!fleet.log().contains("DEBUG"), "{}", fleet.log());
-        // What only a restart changes is named, the rest holds; the agent stays who it is.
+        // A warning names the keys that need a restart, the rest applies. The node id stays.
         fleet.edit_config("queu = 1", "queue = 1");
         fleet.edit_config("node = \"web1\"", "node = \"web2\"");
         fleet.edit_config("log = \"debug\"", "log = \"info,ensign::agent=debug\"");
         agent.hangup();
-        fleet.state("no trouble", |state| state.alarms.is_empty()).await;
-        fleet.until("what waits for a restart", || fleet.log().contains("changes of node need a restart")).await;
+        fleet.state("no alarm", |state| state.alarms.is_empty()).await;
+        fleet.until("a key that needs a restart", || fleet.log().contains("changes of node need a restart")).await;
         let long = fleet.gated("long");
         fleet.send(&long).await;
         fleet.until("the run", || !fleet.lines("long").is_empty()).await;
@@ -115,10 +115,10 @@ fn a_wrong_configuration_changes_nothing_and_raises_an_alarm() {
         assert_eq!(answer(&first).await["status"], "accepted");
         assert_eq!(answer(&second).await["outcome"], "busy");
         fleet.open("long");
-        // A file that is gone is as wrong as any other.
+        // A missing file is a mistake like any other.
         std::fs::remove_file(fleet.path("agent.toml")).unwrap();
         agent.hangup();
-        fleet.state("a trouble", |state| state.alarms.iter().any(|trouble| trouble.contains("agent.toml"))).await;
+        fleet.state("an alarm", |state| state.alarms.iter().any(|trouble| trouble.contains("agent.toml"))).await;
         assert_eq!(agent.stop(), Some(0));
     });
 }

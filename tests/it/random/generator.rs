@@ -1,8 +1,8 @@
-//! Manifests at random: resources of many types that go together, and in some of the manifests one thing that is wrong.
+//! Random manifests: resources of many types that fit together. Some manifests have one mistake.
 
 use serde_json::{Map, Value, json};
 
-/// Numbers that follow from a seed: SplitMix64.
+/// A sequence of numbers from a seed: SplitMix64.
 pub struct Dice(u64);
 
 impl Dice {
@@ -27,33 +27,33 @@ impl Dice {
         &of[self.below(of.len())]
     }
 
-    /// True once in so many times.
+    /// True once in this many calls, on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }
 
-/// What is to be expected of a manifest.
+/// The expectation of a manifest.
 pub struct Case {
     pub manifest: Value,
-    /// Why it is to be refused; nothing when it is to run.
+    /// The mistake for which the program refuses the manifest; none for a valid one.
     pub wrong: Option<&'static str>,
     /// Resources that change something in every run.
     pub restless: Vec<String>,
-    /// Something fails that shows only when it is tried.
+    /// True when a resource fails only at the attempt.
     pub surprising: bool,
-    /// What a plan says is compared too.
+    /// True when the test compares the plan as well.
     pub planned: bool,
 }
 
-/// A resource that was made.
+/// A resource of the manifest.
 struct Made {
     reference: String,
     kind: &'static str,
     properties: Map<String, Value>,
 }
 
-/// Makes a manifest for a directory, with the URL of a server that has `app.tar.gz` with the file `app/run` in it.
+/// Makes a manifest for a directory. `app.tar.gz` on the server with this URL has the file `app/run`.
 pub struct Maker<'a> {
     dice: &'a mut Dice,
     root: String,
@@ -62,9 +62,9 @@ pub struct Maker<'a> {
     made: Vec<Made>,
     restless: Vec<String>,
     surprising: bool,
-    /// Directories in which something can be put at this point.
+    /// Directories that exist at this point.
     directories: Vec<String>,
-    /// Files that are there at this point, and that no resource manages as a whole.
+    /// Files that exist at this point, and that no resource manages as a whole.
     texts: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The resources, those of a type that follow each other in a list now and then.
+    /// The resources in order. Consecutive resources of one type sometimes share a list.
     fn written(&mut self) -> Vec<Value> {
         let mut written: Vec<Value> = Vec::new();
         for Made { kind, mut properties, .. } in std::mem::take(&mut self.made) {
@@ -131,7 +131,7 @@ impl<'a> Maker<'a> {
         format!("{what}{}", self.made.len())
     }
 
-    /// A path in a directory that is there, or, rarely, in one that never is.
+    /// A path in an existing directory, or, rarely, in one that never exists.
     fn path(&mut self, what: &str) -> String {
         let name = self.fresh(what);
         if self.dice.once_in(12) {
@@ -162,11 +162,11 @@ impl<'a> Maker<'a> {
     }
 
     fn directory(&mut self) {
-        // What is nowhere stays nowhere.
+        // A path without a parent stays missing.
         let path = format!("{}/{}", self.dice.one(&self.directories).clone(), self.fresh("dir"));
         let mut properties = self.owned(json!({"ensure": "directory"}));
         properties["mode"] = json!(self.dice.one(&["0755", "0700", "0711", "1777", "02755", "u=rwx,g=rxs,o="]));
-        // Directories that are missing above it are made with it.
+        // The type creates missing directories above.
         if self.add("file", &path, properties) {
             self.directories.push(path);
         }
@@ -196,7 +196,7 @@ impl<'a> Maker<'a> {
         }
         match self.dice.below(4) {
             0 => properties["match"] = json!(format!("^key{} ", self.made.len())),
-            // Two resources that would do the same are planned twice, and done once.
+            // Two resources with the same effect appear twice in the plan, and apply once.
             1 if !self.made.iter().any(|made| made.properties.get("line") == Some(&json!("first"))) => {
                 properties = json!({"ensure": "absent", "line": "first", "path": properties["path"]});
             }
@@ -267,7 +267,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Adds a resource with what all may have; false where a condition leaves it out.
+    /// Adds a resource with the common properties. False when a condition excludes it.
     fn add(&mut self, kind: &'static str, name: &str, mut properties: Value) -> bool {
         properties["name"] = json!(name);
         let mut managed = true;
@@ -288,7 +288,7 @@ impl<'a> Maker<'a> {
         if self.dice.once_in(4) && !self.made.is_empty() {
             let earlier = self.dice.below(self.made.len());
             properties["require"] = json!([self.made[earlier].reference]);
-            // What may not be made leaves no directory for others.
+            // A directory that may not be made is missing for other resources.
             managed = false;
         }
         let in_the_way = name.contains("/nowhere/") && kind != "file";
@@ -296,7 +296,7 @@ impl<'a> Maker<'a> {
         managed && !in_the_way
     }
 
-    /// Makes one thing wrong, and says what.
+    /// Adds one mistake, and returns its name.
     fn spoil(&mut self) -> &'static str {
         let at = self.dice.below(self.made.len());
         let own = self.made[at].reference.clone();

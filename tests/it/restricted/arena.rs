@@ -1,5 +1,5 @@
-//! The node that is attacked: an agent in a mount namespace of its own, a trust bundle with a key for every kind of
-//! restricted rule, and traps that show whether an attack did harm.
+//! The attacked node. Its agent has a mount namespace of its own, and its trust bundle a key for every kind of restricted rule.
+//! Traps show whether an attack did harm.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -26,20 +26,20 @@ use crate::support::solo::{Agent, PATIENCE};
 use super::cases::{Ask, Case};
 
 const FLEET: &str = "test";
-/// What no test may see leave the node.
+/// A text that must never leave the node.
 const SECRET: &str = "correct-horse-battery-staple";
 /// Files of the system that attacks aim at.
 const WATCHED: &[&str] =
     &["/etc/fstab", "/etc/passwd", "/etc/shadow", "/etc/group", "/etc/cron.d", "/etc/sysctl.d", "/etc/profile.d", "/root/.ssh"];
 
-/// Template files that read what they may not.
+/// Template files that read forbidden data.
 const TEMPLATES: &[(&str, &str)] = &[
     ("jinja", "{% include 'W/secret' %}"),
     ("go", "{{ readFile \"W/secret\" }}{{ env \"AGENT_SECRET\" }}"),
     ("jet", "[[ include \"W/secret\" ]][[ readFile(\"W/secret\") ]]"),
 ];
 
-/// Gives the agent an `/etc` of its own, so that an attack that gets through does no harm to the machine.
+/// Gives the agent an `/etc` of its own, so that a successful attack does no harm to the machine.
 const OWN_ETC: &str = "mount -t tmpfs tmpfs W/layer && mkdir W/layer/upper W/layer/work \
     && mount -t overlay overlay -o lowerdir=/etc,upperdir=W/layer/upper,workdir=W/layer/work /etc && exec \"$@\"";
 
@@ -68,7 +68,7 @@ pub struct Arena {
     subjects: Subjects,
     dir: TempDir,
     keys: BTreeMap<&'static str, SigningKey>,
-    /// Everything that anybody has published.
+    /// All messages that any client published.
     heard: Arc<Mutex<Vec<u8>>>,
     agent: Option<Agent>,
     pid: u32,
@@ -93,7 +93,7 @@ impl Arena {
         arena
     }
 
-    /// A text with the directory of the test in the place of `W`.
+    /// Returns a text with the directory of the test in the place of `W`.
     pub fn here(&self, text: &str) -> String {
         let place = self.dir.path().display().to_string();
         text.replace("W/", &format!("{place}/"))
@@ -170,7 +170,7 @@ impl Arena {
         std::fs::read_to_string(self.path("agent.log")).unwrap_or_default()
     }
 
-    /// What an attack could change, by what it is.
+    /// Returns everything that an attack could change.
     fn snapshot(&self) -> BTreeMap<String, String> {
         let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", self.pid)).unwrap_or_default();
         let mut found = BTreeMap::from([("what is mounted".to_owned(), mounts)]);
@@ -181,7 +181,7 @@ impl Arena {
         found
     }
 
-    /// Sends one attack; says what harm it did.
+    /// Sends one attack. An error is the harm that it did.
     pub async fn send(&mut self, case: &Case) -> Result<(), String> {
         self.heard.lock().unwrap().clear();
         let answer = self.ask(case).await;
@@ -259,7 +259,7 @@ impl Arena {
         json!({"apply": {"url": format!("file://{}", path.display()), "sha256": ensign::host::fs::sha256(&bytes), "size": bytes.len()}})
     }
 
-    /// What the keys may, they still may: the agent is not deaf, and does not refuse everything.
+    /// Panics unless the keys can still do what their rules permit: the agent must not refuse everything.
     pub async fn still_obeys(&mut self) {
         let content = json!({"name": "W/www/mine", "ensure": "present", "content": "mine", "owner": "root", "group": "root", "mode": "0644"});
         for key in ["ops", "files"] {
@@ -280,7 +280,7 @@ async fn listen(bus: &Bus) -> Arc<Mutex<Vec<u8>>> {
     let shared = Arc::clone(&heard);
     tokio::spawn(async move {
         while let Some(message) = all.next().await {
-            // What the attacker itself sent is no leak; nothing that it sends has the secret.
+            // The attacker's own message is no leak; none of them has the secret.
             shared.lock().unwrap().extend_from_slice(&message.payload);
         }
     });
@@ -288,7 +288,7 @@ async fn listen(bus: &Bus) -> Arc<Mutex<Vec<u8>>> {
     heard
 }
 
-/// Whether the secret is in there, as it is or in a form that is as good.
+/// True when the bytes hold the secret, as it is or in an equivalent form.
 fn leaks(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let reversed: String = SECRET.chars().rev().collect();

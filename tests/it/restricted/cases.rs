@@ -1,13 +1,13 @@
-//! The attacks. `W` in a text is the directory of the test: `W/www` is what the keys may manage, `W/secret` what only root may
-//! read, `W/outside` what must stay as it is, and a file in `W/marks` says that a program ran.
+//! The attacks. `W` in a text is the directory of the test. The keys may manage `W/www`, only root may read `W/secret`, and
+//! `W/outside` must stay unchanged. A file in `W/marks` proves that a program ran.
 
 use serde_json::{Map, Value, json};
 
 use super::arena::Arena;
 
-/// What is asked of the node.
+/// The request of an attack.
 pub enum Ask {
-    /// One resource.
+    /// A single resource.
     Ensure(String, Value),
     /// The same as a dry run.
     Noop(String, Value),
@@ -15,7 +15,7 @@ pub enum Ask {
     Manifest(String),
     /// The same as a dry run.
     NoopManifest(String),
-    /// Any action, and whether it calls itself a dry run.
+    /// Any action. True for a dry run.
     Action(Value, bool),
 }
 
@@ -25,7 +25,7 @@ pub struct Case {
     pub key: &'static str,
     pub ask: Ask,
     pub only_where: Option<String>,
-    /// Whether doing it without harm is as good as refusing it.
+    /// True when a run without harm is as good as a rejection.
     pub may_end_well: bool,
 }
 
@@ -47,7 +47,7 @@ fn one(kind: &str, properties: &Value) -> String {
     json!({"ccm": {"resources": [{kind: properties}]}}).to_string()
 }
 
-/// Properties with more of them.
+/// Returns the properties with more of them.
 fn with(base: &Value, more: &Value) -> Value {
     let mut all: Map<String, Value> = base.as_object().unwrap().clone();
     all.extend(more.as_object().unwrap().clone());
@@ -61,7 +61,7 @@ fn file() -> Value {
 /// Forms of a command that leaves a mark.
 const PROGRAMS: &[&str] = &["touch W/marks/ran", "/bin/sh -c 'touch W/marks/ran'", "W/www/evil"];
 
-/// Properties that bring a program along, each for the types that have it.
+/// Properties with a program, each for the types that have it.
 fn with_programs(program: &str) -> Vec<(&'static str, Value)> {
     let service = json!({"name": "nginx", "ensure": "running"});
     let exec = json!({"name": "true"});
@@ -123,7 +123,7 @@ pub fn dry_runs(_: &Arena) -> Vec<Case> {
     cases
 }
 
-/// Expressions that read what the key may not.
+/// Expressions that read forbidden data.
 const READS: &[&str] = &[
     "readFile('W/secret')",
     "file('W/secret')",
@@ -148,12 +148,12 @@ const READS: &[&str] = &[
     "readFile('/dev/zero')",
 ];
 
-/// Whether an expression has a value that is no secret: a variable that is not there, and a template that is given as its text.
+/// True for an expression without a secret: a missing variable, or a template that is given as its text.
 fn reads_nothing(expression: &str) -> bool {
     ["lookup", "template(", "jet("].iter().any(|start| expression.starts_with(start))
 }
 
-/// Properties into which an expression is put.
+/// Properties that can hold an expression.
 fn slots() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     let service = json!({"name": "nginx", "ensure": "running"});
     let link = json!({"name": "W/www/link", "target": "plain", "ensure": "present"});
@@ -186,7 +186,7 @@ pub fn reads(_: &Arena) -> Vec<Case> {
         for expression in READS {
             for text in [format!("{{{{ {expression} }}}}"), format!("x ${{ {expression} }}")] {
                 let mut case = ensure(key, kind, with(&base, &json!({slot: text})));
-                // A variable that is no part of the scope may be nothing.
+                // A variable outside of the scope may be empty.
                 case.may_end_well = reads_nothing(expression);
                 cases.push(case);
             }
@@ -229,7 +229,7 @@ pub fn reads(_: &Arena) -> Vec<Case> {
         let scaffold = json!({"name": "W/www/rendered", "ensure": "present", "engine": engine, "source": source});
         cases.push(ensure("files", "scaffold", scaffold));
     }
-    // What is compared tells as much as what is shown.
+    // A comparison discloses as much as an output.
     for goss in [
         json!({"file": {"W/secret": {"contents": ["/correct/"]}}}),
         json!({"file": {"x": {"path": "W/secret", "sha256": "00"}}}),
@@ -325,7 +325,7 @@ pub fn names(_: &Arena) -> Vec<Case> {
                 other => format!("/bin/ls / {other} touch W/marks/ran"),
             };
             let mut case = ensure("ls", "exec", json!({"name": command, "provider": provider}));
-            // Without a shell they are words.
+            // Without a shell they are arguments.
             case.may_end_well = provider == "posix";
             cases.push(case);
             let mut case = ensure("ls", "exec", json!({"name": "ls", "command": command, "provider": provider}));
@@ -396,7 +396,7 @@ pub fn names(_: &Arena) -> Vec<Case> {
     cases
 }
 
-/// Mounts that bring in what is elsewhere, or run a program.
+/// Mounts that expose other directories, or run a program.
 const MOUNTS: &[(&str, &str, &str)] = &[
     ("/etc", "tmpfs", "bind"),
     ("/", "ramfs", "rbind"),

@@ -1,4 +1,4 @@
-//! One node in waves that are made by hand: what it does when nobody, or somebody else, tells it something.
+//! One node in hand-made waves: its behaviour without messages, and with messages of other senders.
 
 use std::time::{Duration, Instant};
 
@@ -21,23 +21,23 @@ fn waves(steps: Vec<Wave>, max_failed: u64) -> RolloutPlan {
     RolloutPlan { steps, hold: HumanDuration::seconds(1), margin: WAVE_MARGIN, max_failed, health: false, go: false }
 }
 
-/// In one wave: the turn of the node comes at once.
+/// In one wave: the node may begin at once.
 fn in_waves(mut command: Command) -> Command {
     let steps = vec![Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 }];
     command.options.waves = Some(waves(steps, 1));
     command
 }
 
-/// A node that nobody runs: what it says, the test says.
+/// A node without an agent: the test publishes its messages.
 struct Canary {
     node: NodeId,
     key: SigningKey,
 }
 
-/// The node is in the second wave, after that of a canary.
+/// Puts the node into the second wave, after the wave of a canary.
 fn after_canary(mut command: Command) -> (Command, Canary) {
     let key = SigningKey::from_seed(&[7; 32]);
-    // Each id has another order of the nodes.
+    // The id of a command decides the order of the nodes.
     let node = loop {
         let own = RolloutPosition::of(command.id, &node());
         let mut others = (0..50).map(|n| format!("canary{n}").parse::<NodeId>().unwrap());
@@ -54,7 +54,7 @@ fn after_canary(mut command: Command) -> (Command, Canary) {
 }
 
 impl Canary {
-    /// Says that this command went well on it; signed with this key, about this digest.
+    /// Publishes that this command succeeded on the canary; signed with this key, about this digest.
     async fn says(&self, fleet: &Fleet, command: &Command, key: &SigningKey, digest: &str) {
         let subject = fleet.subjects.rollout_ok(command.id, &self.node);
         let (protocol, outcome) = (ROLLOUT_SUCCESS.to_owned(), CommandOutcome::Changed);
@@ -74,7 +74,7 @@ impl Canary {
         fleet.bus.publish_stored(subject.as_str(), &[(HEADER, receipt.as_str())], payload).await.unwrap();
     }
 
-    /// It went well there.
+    /// Publishes a genuine success.
     async fn succeeds(&self, fleet: &Fleet, command: &Command) {
         self.says(fleet, command, &self.key, &digest(command)).await;
     }
@@ -84,12 +84,12 @@ fn digest(command: &Command) -> String {
     ensign::wire::digest(&serde_json::to_vec(command).unwrap())
 }
 
-/// Long enough for a node that may begin to have begun: it looks every half second.
+/// A pause in which a permitted node would begin: the node checks every half second.
 async fn a_while() {
     tokio::time::sleep(Duration::from_secs(3)).await;
 }
 
-/// What is said of a job, so many milliseconds after it was signed.
+/// A `halt` or `resume` of a job, signed this many milliseconds after the job.
 fn word(fleet: &Fleet, halt: bool, job: &Command, after: i64) -> Command {
     let about = JobRef { job: job.id };
     let mut word = fleet.command(if halt { Action::Halt(about) } else { Action::Resume(about) });
@@ -114,10 +114,10 @@ fn a_job_waits_for_its_turn_without_keeping_others_from_theirs() {
         let (command, canary) = after_canary(fleet.slow("waits", 0));
         let ack = accepted(&fleet, &command).await;
         assert_eq!(ack.wave, Some(2));
-        // Others run meanwhile: it takes no place in the queue.
+        // Other commands run meanwhile: a waiting rollout takes no place in the queue.
         fleet.send(&fleet.slow("other", 0)).await;
         fleet.until("the other", || fleet.lines("other").len() == 2).await;
-        // Killed and started again, it waits on, and begins once.
+        // Killed and started again, the node continues to wait, and begins once.
         agent.kill();
         let _agent = fleet.agent().await;
         a_while().await;
@@ -138,7 +138,7 @@ fn no_broker_invents_the_success_of_a_wave() {
         let (command, canary) = after_canary(fleet.file("guarded", "x"));
         let (other, others) = after_canary(fleet.file("other", "x"));
         accepted(&fleet, &command).await;
-        // Signed by nobody, by another key, about another command, taken from another job, on the subject of another node.
+        // Without a signature, by another key, about another command, from another job, on the subject of another node.
         let subject = fleet.subjects.rollout_ok(command.id, &canary.node);
         fleet.bus.publish_stored(subject.as_str(), &[], b"{}".to_vec()).await.unwrap();
         a_while().await;
@@ -191,7 +191,7 @@ fn a_clock_that_jumps_begins_no_wave_and_ends_none() {
         let _agent = fleet.agent_as(&mut process).await;
         let (command, canary) = after_canary(fleet.file("jumps", "x"));
         accepted(&fleet, &command).await;
-        // Far beyond the time that the wave before has, and back.
+        // Far beyond the time of the previous wave, and back.
         for seconds in [1800, -1800, 0] {
             clock.off_by(seconds);
             a_while().await;
@@ -270,22 +270,22 @@ fn without_a_server_no_wave_begins() {
         fleet.server.up();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
         canary.succeeds(&fleet, &command).await;
-        // The agent may take half a minute to connect again.
+        // The agent may need half a minute to connect again.
         let start = Instant::now();
         while !fleet.path("held").exists() {
-            assert!(start.elapsed() < 2 * PATIENCE, "it did not go on");
+            assert!(start.elapsed() < 2 * PATIENCE, "the rollout did not continue");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let done = fleet.only_result(command.id).await;
         assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
-        // Nor without the stream.
+        // The same without the stream.
         let delete = format!("$JS.API.STREAM.DELETE.{}", fleet.subjects.stream("ROLLOUTS"));
         let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
         fleet.bus.publish_with_reply(&delete, &format!("{reply}.1"), &[], vec![]).await.unwrap();
         tokio::time::timeout(PATIENCE, inbox.next()).await.expect("the stream is deleted").unwrap();
         let command = in_waves(fleet.file("blind", "x"));
         accepted(&fleet, &command).await;
-        fleet.until("it asks in vain", || fleet.log().contains("cannot ask whether the command may begin")).await;
+        fleet.until("the query fails", || fleet.log().contains("cannot ask whether the command may begin")).await;
         a_while().await;
         assert!(!fleet.path("blind").exists());
     });
@@ -296,7 +296,7 @@ fn only_the_latest_halt_or_resume_counts() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
-        // What is no word on this job changes nothing, and is said.
+        // A message that is no `halt` or `resume` of this job changes nothing, and is reported.
         let mallory = SigningKey::from_seed(&[9; 32]);
         let mut refusals = fleet.bus.subscribe(fleet.subjects.event(&node(), EventKind::Refused).as_str()).await.unwrap();
         fleet.bus.flush_roundtrip().await.unwrap();
@@ -321,19 +321,19 @@ fn only_the_latest_halt_or_resume_counts() {
             assert_eq!((refused.code.as_str(), refused.subject), (code, fleet.subjects.rollout_control(command.id).to_string()));
             assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed, "{name}");
         }
-        // A halt holds, also when an older resume takes its place in the stream.
+        // A halt stays, even if an older resume replaces it in the stream.
         let command = in_waves(fleet.file("halted", "x"));
         let (before, halt, after) =
             (word(&fleet, false, &command, 1), word(&fleet, true, &command, 2), word(&fleet, false, &command, 3));
         keep(&fleet, &command, fleet.sign(&halt)).await;
         accepted(&fleet, &command).await;
-        fleet.until("the halt is heard", || fleet.log().contains("halted by ops")).await;
+        fleet.until("the node has the halt", || fleet.log().contains("halted by ops")).await;
         keep(&fleet, &command, fleet.sign(&before)).await;
         let done: CommandResult = serde_json::from_value(fleet.ask(&before, fleet.sign(&before), 1).await[0].clone()).unwrap();
         assert_eq!(done.message.as_deref(), Some("a later `halt` or `resume` of this job is active"));
         a_while().await;
         assert!(!fleet.path("halted").exists());
-        // A later one lets it go on, at once, by the ordinary way alone; and its result is kept as any other.
+        // A later resume releases the command at once, by direct message alone. The result is stored like any other.
         let done: CommandResult = serde_json::from_value(fleet.ask(&after, fleet.sign(&after), 1).await[0].clone()).unwrap();
         assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
@@ -356,12 +356,12 @@ fn a_waiting_job_ends_by_failures_of_others_and_by_its_deadline() {
         let done = fleet.only_result(command.id).await;
         assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Halted, Some("halted")));
         assert_eq!(done.message.as_deref(), Some("the error budget of 1 is exhausted: db1, db2 failed first"));
-        // A node that died while it ran has failed too, and says so when it is back.
+        // A node that died during its run has failed too, and reports this when it is back.
         let command = in_waves(fleet.slow("dies", 20));
         fleet.send(&command).await;
         fleet.until("the run", || !fleet.lines("dies").is_empty()).await;
         agent.kill();
-        // Meanwhile, the time of another one runs out: as its own ledger has it, it was accepted hours ago.
+        // Meanwhile the time of another command ends: its own ledger has an acceptance of hours ago.
         let mut late = in_waves(fleet.file("late", "x"));
         late.issued -= SignedDuration::from_hours(2);
         late.expires = late.issued + SignedDuration::from_mins(5);
@@ -383,7 +383,7 @@ fn a_waiting_job_ends_by_failures_of_others_and_by_its_deadline() {
         let mark = tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
         let mark: RolloutResult = serde_json::from_slice(&mark.payload).unwrap();
         assert_eq!((mark.node, mark.outcome), (node(), CommandOutcome::Interrupted));
-        // Whether it was halted it may not even have been able to ask.
+        // The node may have had no chance to query a halt.
         let done = fleet.only_result(late.id).await;
         assert!([CommandOutcome::Halted, CommandOutcome::Expired].contains(&done.outcome), "{done:?}");
         assert!(!fleet.path("late").exists());
@@ -410,13 +410,13 @@ fn health_that_turns_critical_counts_as_a_failure() {
         };
         let mut events = fleet.events().await;
         let run = async |breaks: bool| {
-            // Where its health breaks, that is to be after the run and before the end of the hold.
+            // A failing health check must come after the run and before the end of the hold.
             let command = gated(if breaks { 8 } else { 1 });
             fleet.send(&command).await;
             let done = fleet.only_result(command.id).await;
             assert_ne!(done.outcome, CommandOutcome::Failed);
             if breaks {
-                assert!(Timestamp::now() < done.at + SignedDuration::from_secs(8), "too slow to tell");
+                assert!(Timestamp::now() < done.at + SignedDuration::from_secs(8), "too slow for a decision");
                 std::fs::write(fleet.path("broken"), "").unwrap();
             }
             command
@@ -430,7 +430,7 @@ fn health_that_turns_critical_counts_as_a_failure() {
         let filter = format!("ensign.v1.test.rollout.{}.failed.web1", ill.id);
         let mut marks = fleet.bus.follow(&stream, &filter, ensign::transport::StartAt::Beginning).await.unwrap();
         tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
-        // Of the one that was well to the end of its hold, that is said; of the other one not.
+        // The node reports success for the command that was healthy to the end of its hold, and not for the other.
         let said = async |filter: ensign::wire::subject::Subject| {
             fleet.bus.last_per_subject(&stream, filter.as_str()).await.unwrap().len()
         };
@@ -445,7 +445,7 @@ fn health_that_turns_critical_counts_as_a_failure() {
             }
         };
         assert_eq!((&event["failed"], &event["run_id"]), (&json!(true), &json!(ill.id)), "{event}");
-        // Nothing was run for it but the checks, and nothing else came of it.
+        // Only the checks ran, without any other effect.
         assert_eq!(fleet.results(ill.id).await.len(), 1);
         assert_eq!(agent.stop(), Some(0));
     });

@@ -1,4 +1,4 @@
-//! Two hundred nodes: the budget stops them by itself, after whoever sent the command is gone.
+//! Two hundred nodes: the budget stops them without the sender.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -41,7 +41,7 @@ fn a_budget_halts_a_large_fleet_after_the_operator_was_killed() {
             standing["waves"].as_array().unwrap().iter().map(|wave| wave[name].as_u64().unwrap()).collect()
         };
         assert_eq!((&standing["state"], column("nodes")), (&Value::from("over_budget"), vec![20, 80, 100]), "{standing}");
-        // Of the first wave too, whoever heard of the fifth failure before its turn does not begin.
+        // Also in the first wave: a node that receives the fifth failure before its turn does not begin.
         let halted = column("halted");
         assert_eq!(halted[1..], [80, 100], "{standing}");
         assert_eq!(halted.iter().sum::<u64>(), outcomes["halted"] as u64, "{standing}");
@@ -56,7 +56,7 @@ fn a_silent_canary_stops_a_large_fleet_without_an_operator() {
         let fleet = SimulatedFleet::new(binary);
         let sim = fleet.start(NODES, &["--silent-rate", "100%"]);
         let what = ["ensure", "file", "/srv/motd", "--content", "x", "--owner", "root", "--file-group", "root", "--mode=0644"];
-        // Much may fail, and the canary did not: it is silent. Time alone begins nothing.
+        // Many may fail, and the canary did not: it is silent. Time alone releases no wave.
         let how = [
             "--all",
             "--waves",

@@ -1,8 +1,8 @@
-//! The law of effects: what a resource does to the host, seen by the kernel, is what its type declared.
+//! The rule of effects: the kernel sees no effect of a resource that its type did not declare.
 //!
-//! Every scenario of every type runs under `strace`. Each system call that opens for writing, creates, renames, removes,
-//! changes an owner or mode, mounts, starts a program or connects must be covered by an effect that `ensign check --effects`
-//! lists for the manifest. A program that was declared may do as it likes: whoever may run it decides that.
+//! Every scenario of every type runs under `strace`. An effect that `ensign check --effects` lists for the manifest must cover
+//! each of these system calls: open for writing, create, rename, remove, change an owner or mode, mount, start a program,
+//! connect. A declared program may do anything: its rule permits the program as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::support::node::{ENSIGN, Node};
 use super::{Place, Run, cases, files, play};
 use crate::support::skip::{has_program, is_root};
 
-/// One file a thread, descriptors with their paths, whole texts.
+/// The options of strace: one file per thread, descriptors with their paths, whole texts.
 pub(super) const STRACE: &[&str] = &[
     "-ff",
     "-q",
@@ -27,7 +27,7 @@ pub(super) const STRACE: &[&str] = &[
      umount2,move_mount,execve,connect,clone,clone3,fork,vfork",
 ];
 
-/// Programs that the types themselves start, to manage what is not a file.
+/// Programs that the types themselves start, to manage more than files.
 const TOOLS: &[&str] = &[
     "useradd",
     "usermod",
@@ -49,7 +49,7 @@ const TOOLS: &[&str] = &[
     "chage",
 ];
 
-/// What every run reads for itself: libraries, accounts, the facts of the host.
+/// The reads of every run: libraries, accounts, the facts of the host.
 const OWN_READS: &[&str] = &[
     "/proc",
     "/sys",
@@ -80,10 +80,10 @@ const OWN_READS: &[&str] = &[
     "/var/lib/rpm",
 ];
 
-/// Marks a run that did something which no resource without effects may.
+/// Marks a run with an effect that no resource without effects may have.
 const SEEN: &str = "needs effects";
 
-/// Something that the program did.
+/// An action of the program.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Act {
     Write(PathBuf),
@@ -148,7 +148,7 @@ fn plain(path: &Path) -> PathBuf {
     })
 }
 
-/// What a line of a trace says was done; a call that failed did nothing.
+/// Returns the actions of one line of a trace. A failed call has no action.
 fn acts(line: &str) -> Vec<Act> {
     let Some((call, result)) = line.rsplit_once(" = ") else { return vec![] };
     let result = result.trim();
@@ -158,7 +158,7 @@ fn acts(line: &str) -> Vec<Act> {
     }
     match name {
         "open" | "openat" | "openat2" | "creat" => {
-            // Where it led, links followed.
+            // The destination, with links followed.
             let opened = result.split_once('<').map(|(_, rest)| PathBuf::from(rest.trim_end_matches('>')));
             let path = opened.filter(|path| path.is_absolute()).or_else(|| paths(line).into_iter().next());
             let writes = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"].iter().any(|flag| call.contains(flag)) || name == "creat";
@@ -180,7 +180,7 @@ fn acts(line: &str) -> Vec<Act> {
     }
 }
 
-/// What the program and its threads did, without what the programs that it started did.
+/// Returns the actions of the program and its threads, without the programs that it started.
 fn trace(threads: &BTreeMap<u32, String>, own: &str) -> BTreeSet<Act> {
     let is_first = |text: &&String| text.lines().next().is_some_and(|line| line.starts_with("execve(") && line.contains(own));
     let first = *threads.iter().find(|(_, text)| is_first(text)).expect("the program was traced").0;
@@ -202,7 +202,7 @@ fn trace(threads: &BTreeMap<u32, String>, own: &str) -> BTreeSet<Act> {
     found
 }
 
-/// The files that strace wrote, by thread.
+/// Returns the files of strace by thread.
 fn written(directory: &Path) -> BTreeMap<u32, String> {
     let read = |path: PathBuf| {
         let pid = path.extension().unwrap().to_str().unwrap().parse().unwrap();
@@ -211,7 +211,7 @@ fn written(directory: &Path) -> BTreeMap<u32, String> {
     std::fs::read_dir(directory).unwrap().map(|entry| read(entry.unwrap().path())).collect()
 }
 
-/// The links below a directory, and where each leads.
+/// Returns the links below a directory, each with its target.
 fn links(directory: &Path) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for path in std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -227,12 +227,12 @@ fn links(directory: &Path) -> Vec<(PathBuf, PathBuf)> {
 /// The effects that a manifest declares.
 struct Declared {
     effects: Vec<Value>,
-    /// The links of the scenario before the run. What is read through one is where it leads.
+    /// The links of the scenario before the run. A read through a link is a read of its target.
     links: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Declared {
-    /// Those of the scenario's manifest, and of the manifests that it runs.
+    /// The effects of the scenario's manifest, and of the manifests that it applies.
     fn of(place: &Place, manifest: &Path, args: &[String], depth: usize) -> Self {
         let mut command = place.command(env!("CARGO_BIN_EXE_ensign"), &place.home);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &place.home).env("TMPDIR", &place.home);
@@ -252,7 +252,7 @@ impl Declared {
         self.effects.iter().any(|one| one.get(kind).is_some())
     }
 
-    /// Whether a place of these kinds covers a path.
+    /// True when a place of these kinds covers a path.
     fn covers(&self, kinds: &[&str], path: &Path, root: &Path) -> bool {
         let places = self.effects.iter().flat_map(|one| {
             kinds
@@ -262,22 +262,22 @@ impl Declared {
         });
         places.into_iter().any(|place| {
             let declared = plain(&root.join(place["path"].as_str().unwrap()));
-            // Links on the way may be followed.
+            // A declared path may have links.
             let real = declared.parent().and_then(|parent| Some(parent.canonicalize().ok()?.join(declared.file_name()?)));
             let full = declared.canonicalize().ok();
             [Some(declared), real, full].into_iter().flatten().any(|declared| {
                 path == declared
                     || is_like(path, &declared)
-                    // What is missing above it is made.
+                    // Missing directories above are created.
                     || declared.starts_with(path)
-                    // What becomes the file is beside it for a moment.
+                    // The new file is beside the old one for a moment.
                     || (path.parent() == declared.parent() && is_temporary(path))
                     || (place["below"] == true && path.starts_with(&declared))
             })
         })
     }
 
-    /// Whether a read leads there through a link that is covered.
+    /// True when a read goes through a link that is covered.
     fn leads(&self, path: &Path, root: &Path) -> bool {
         let mut links = self.links.iter().filter(|(_, target)| path.starts_with(target));
         links.any(|(link, _)| self.covers(&["read", "write"], link, root))
@@ -285,7 +285,7 @@ impl Declared {
 
     fn allows(&self, act: &Act, root: &Path, home: &Path) -> bool {
         match act {
-            // Its own: the name of a terminal, a temporary directory, the cache of a download.
+            // The program's own files: the name of a terminal, a temporary directory, the cache of a download.
             Act::Write(path) => {
                 path.starts_with("/dev")
                     || path.starts_with(home)
@@ -319,7 +319,7 @@ impl Declared {
     }
 }
 
-/// Whether a path is what a declared one with a `*` in its last part stands for.
+/// True when a declared path with a `*` in its last part matches a path.
 fn is_like(path: &Path, declared: &Path) -> bool {
     let Some((before, after)) = declared.to_str().unwrap().split_once('*') else { return false };
     let rest = path.to_str().unwrap().strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
@@ -330,7 +330,7 @@ fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }
 
-/// Arguments that `check` has too.
+/// Returns the arguments that `check` has too.
 fn of_check(args: &[String]) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), args.iter());
     while let Some(arg) = rest.next() {
@@ -352,7 +352,7 @@ fn law(run: &Run, place: &mut Place) -> Vec<String> {
     let found = trace(&written(directory.path()), env!("CARGO_BIN_EXE_ensign"));
     assert!(!found.is_empty());
     let undeclared = |declared: &Declared| -> Vec<String> {
-        // A manifest that is refused has no effects, and was read with those that it applies.
+        // A refused manifest has no effects. The program read it together with the manifests that it applies.
         let planned = |act: &Act| run.exit == 2 && matches!(act, Act::Read(path) if Path::new(path).starts_with(&place.root));
         let acts = found.iter().filter(|act| !planned(act) && !declared.allows(act, &place.root, &place.home));
         acts.map(|act| format!("{act:?} was not declared: {}", Value::Array(declared.effects.clone()))).collect()
@@ -383,7 +383,7 @@ fn resources_have_no_undeclared_effects() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What types do that manage more than files, on a host of their own.
+/// Resources of types that manage more than files, on a host of their own.
 const ON_A_NODE: &str = r#"
 ccm:
   resources:
@@ -408,7 +408,7 @@ fn resources_on_a_node_have_no_undeclared_effects() {
     let all = resources.as_array().unwrap().iter().flat_map(|one| one["effects"].as_array().unwrap().clone());
     let declared = Declared { effects: all.collect(), links: vec![] };
     for _ in 0..2 {
-        // What the program keeps of its own is in one place.
+        // The program's own files are in one place.
         let own = &["env", "ENSIGN_RUNTIME=/var/lib/ensign/commands", "strace"][..];
         let strace = [own, STRACE, &["-o", "/tmp/trace/t", ENSIGN, "apply", "/root/manifest.yaml"]].concat();
         node.exec(&strace);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// What `openssl req` is told, as extensions by purpose.
+/// The configuration of `openssl req`: extensions by purpose.
 const CONFIG: &str = "\
 [req]
 distinguished_name = name
@@ -32,7 +32,7 @@ extendedKeyUsage = clientAuth
 subjectAltName = DNS:client
 ";
 
-/// `ca`, `server`, `elsewhere` and `client`, each with a certificate (`.pem`) and a key (`.key`); gone with this value.
+/// `ca`, `server`, `elsewhere` and `client`, each with a certificate (`.pem`) and a key (`.key`); removed with this value.
 pub struct Certificates(TempDir);
 
 impl Certificates {
@@ -67,7 +67,7 @@ impl Certificates {
         self.0.path().join(name)
     }
 
-    /// The directory that they are in.
+    /// The directory of the files.
     pub fn directory(&self) -> &Path {
         self.0.path()
     }

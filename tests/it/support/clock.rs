@@ -1,4 +1,5 @@
-//! A clock of its own for one process, by libfaketime (Debian package `faketime`), that can be set while it runs.
+//! A separate clock for one process, by libfaketime (Debian package `faketime`). Tests can set the clock while the process
+//! runs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,25 +20,25 @@ pub fn library() -> Option<PathBuf> {
 pub struct Clock(PathBuf);
 
 impl Clock {
-    /// A clock whose setting is kept in this file: right at first.
+    /// A clock whose setting is in this file: right at first.
     pub fn new(file: &Path) -> Self {
         let clock = Self(file.to_owned());
         clock.off_by(0);
         clock
     }
 
-    /// Gives it to a process that is about to be started.
+    /// Sets the environment of a process that is about to start.
     pub fn give(&self, library: &Path, process: &mut Command) {
         process.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", &self.0).env("FAKETIME_NO_CACHE", "1");
         process.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("TZ", "UTC");
     }
 
-    /// Sets it so many seconds before or after the right time.
+    /// Sets the clock this many seconds before or after the right time.
     pub fn off_by(&self, seconds: i64) {
         self.write(&format!("{seconds:+}"));
     }
 
-    /// Stops it at this moment: `2026-11-20 10:01:00`, UTC.
+    /// Stops the clock at this moment: `2026-11-20 10:01:00`, UTC.
     pub fn stop_at(&self, moment: &str) {
         self.write(moment);
     }

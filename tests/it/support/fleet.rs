@@ -20,7 +20,7 @@ use super::solo::PATIENCE;
 
 pub const FLEET: &str = "test";
 
-/// How a command of the program ended.
+/// The end of a command of the program.
 pub struct Ran {
     pub code: i32,
     pub stdout: String,
@@ -43,7 +43,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A server, its streams, an operator `ops-alice` who may everything, `ops-bob` who may little; no agents yet.
+    /// A server, its streams, an operator `ops-alice` with all rights, and `ops-bob` with few; no agents yet.
     pub fn new(binary: &Path, nodes: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let subjects = Subjects::new(FLEET);
@@ -111,15 +111,15 @@ impl Fleet {
         self.dir.path().join(name)
     }
 
-    /// Starts the agent of a node and waits until it has said that it is there, this one and none before it.
+    /// Starts the agent of a node, and waits for its first state.
     ///
-    /// Whoever says nothing for twice the heartbeat is taken for dead: on a machine that is busy with other things that
-    /// must be long. To be known for dead at once, an agent is stopped ([`Fleet::stop`]).
+    /// The operator's side takes a node for silent after twice the heartbeat. On a busy machine the heartbeat must be long. A
+    /// stopped agent ([`Fleet::stop`]) is offline at once.
     pub fn start(&mut self, node: &str, group: &str) {
         self.start_with(node, group, "", "");
     }
 
-    /// The same, with more in its configuration, and more limits.
+    /// The same, with more settings and more limits.
     pub fn start_with(&mut self, node: &str, group: &str, settings: &str, limits: &str) {
         let home = self.path(node);
         std::fs::create_dir_all(home.join("facts")).unwrap();
@@ -136,23 +136,23 @@ impl Fleet {
         std::fs::write(home.join("agent.toml"), config).unwrap();
         let before = self.row(node).map(|row| row["boot"].clone());
         self.spawn(node);
-        self.wait_for(&format!("{node} is there"), || {
+        self.wait_for(&format!("{node} is online"), || {
             self.row(node).is_some_and(|row| row["presence"] == "alive" && Some(&row["boot"]) != before.as_ref())
         });
     }
 
-    /// What the operator sees of a node in the list of nodes.
+    /// The row of a node in the operator's list of nodes.
     pub fn row(&self, node: &str) -> Option<Value> {
         let nodes = self.run(&["nodes", "--output", "json"]).json();
         nodes.as_array().unwrap().iter().find(|row| row["node"] == node).cloned()
     }
 
-    /// Waits until a node is known not to be there.
+    /// Waits until a node is offline for the operator.
     pub fn until_away(&self, node: &str) {
         self.wait_for(&format!("{node} is known to be away"), || self.row(node).is_some_and(|row| row["presence"] != "alive"));
     }
 
-    /// Starts the agent of a node that was started before, and waits for nothing.
+    /// Starts the agent of a node that was started before. Does not wait.
     pub fn spawn(&mut self, node: &str) {
         let home = self.path(node);
         let log = std::fs::File::options().create(true).append(true).open(home.join("agent.log")).unwrap();
@@ -175,7 +175,7 @@ impl Fleet {
         }
     }
 
-    /// Stops the agent of a node in order: its last word is that it goes, and nobody takes it for alive any more.
+    /// Stops the agent of a node in order: its last state is offline, so no operator waits for it.
     pub fn stop(&mut self, node: &str) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid(node)).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -185,7 +185,7 @@ impl Fleet {
         self.until_away(node);
     }
 
-    /// Waits until everything that a node has said so far is stored by the server.
+    /// Waits until the server has stored all messages of a node so far.
     pub fn settled(&self, node: &str) {
         super::solo::settled(&self.path(node).join("agent.toml"));
     }
@@ -245,7 +245,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Who the tests run as, by number.
+/// The user and group of the tests, by number.
 pub fn owner() -> [String; 2] {
     let own = std::fs::metadata("/proc/self").unwrap();
     [own.uid().to_string(), own.gid().to_string()]
@@ -256,7 +256,7 @@ pub fn ensign(args: &[&str]) -> Ran {
     ran(Command::new(env!("CARGO_BIN_EXE_ensign")).args(args))
 }
 
-/// Runs the program for somebody whose state is there.
+/// Runs the program for a user with this state directory.
 fn ensign_in(state: &Path, args: &[&str]) -> Ran {
     ran(Command::new(env!("CARGO_BIN_EXE_ensign")).args(args).env("XDG_STATE_HOME", state))
 }

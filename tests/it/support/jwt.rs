@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
-/// An operator, its one account, and what a server must be told about them.
+/// An operator, its one account, and their configuration for a server.
 pub struct Operator {
     account: KeyPair,
     /// Lines for the server's configuration.
@@ -47,7 +47,7 @@ fn creds(token: &str, seed: &str) -> String {
     )
 }
 
-/// What `issuer` says about `subject`.
+/// A token of `issuer` about `subject`.
 fn token(issuer: &KeyPair, subject: &str, kind: &str, mut nats: Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     nats["type"] = kind.into();

@@ -1,14 +1,14 @@
-//! Violations of a rule of the house that are there already: one file a rule, which only shrinks.
+//! Known violations of a rule of the code: one file per rule, which only shrinks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Compares violations with those of `tests/it/architecture/known/RULE.txt`: no other may be there, and none that is mended.
+/// Compares violations with those of `tests/it/architecture/known/RULE.txt`: both lists must be equal.
 ///
 /// `ENSIGN_BLESS=1` writes the file.
 ///
 /// # Errors
-/// The violations that are new, or those that are mended.
+/// The violations that are new, or those that are repaired.
 pub fn compare(rule: &str, found: &BTreeMap<String, String>) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/architecture/known").join(rule).with_extension("txt");
     if std::env::var_os("ENSIGN_BLESS").is_some() {
@@ -29,7 +29,7 @@ pub fn compare(rule: &str, found: &BTreeMap<String, String>) -> Result<(), Strin
         return Err(format!("{rule}: {} new violations:\n{text}", new.len()));
     }
     if !mended.is_empty() {
-        return Err(format!("{rule}: mended; remove from {}: {mended:#?}", path.display()));
+        return Err(format!("{rule}: repaired; remove from {}: {mended:#?}", path.display()));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::port::Port;
 use super::solo::PATIENCE;
 
-/// What the server is to be.
+/// The options of a server.
 #[derive(Default)]
 pub struct Options {
     /// With JetStream, in a directory of its own.
@@ -19,11 +19,11 @@ pub struct Options {
     pub config: String,
 }
 
-/// A server that ends with this value. What it stored stays until then, across [`NatsServer::restart`].
+/// A server that ends with this value. Its stored data stay until then, across [`NatsServer::restart`].
 pub struct NatsServer {
     binary: PathBuf,
     dir: TempDir,
-    /// Its own also while it is down: it comes back where it was.
+    /// Reserved also while the server is down: it comes back on the same port.
     port: Port,
     child: Option<Child>,
 }
@@ -34,7 +34,7 @@ impl NatsServer {
         Self::start_binary(&binaries()[0], options)
     }
 
-    /// Starts this server.
+    /// Starts this binary.
     pub fn start_binary(binary: &Path, options: &Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let port = Port::new();
@@ -55,12 +55,12 @@ impl NatsServer {
         &self.binary
     }
 
-    /// Where it listens.
+    /// The address of the server.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port.number())
     }
 
-    /// Kills it as a power cut would.
+    /// Kills the server as a power cut would.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -68,7 +68,7 @@ impl NatsServer {
         }
     }
 
-    /// Starts it again after [`NatsServer::kill`], on the same port, with what it stored.
+    /// Starts the server again after [`NatsServer::kill`], on the same port, with its stored data.
     pub fn up(&mut self) {
         let mut child = Command::new(&self.binary)
             .arg("-c")
@@ -96,12 +96,12 @@ impl NatsServer {
         }
     }
 
-    /// Throws away what it stored; it must not run.
+    /// Removes the stored data; the server must not run.
     pub fn wipe(&self) {
         std::fs::remove_dir_all(self.dir.path().join("store")).unwrap();
     }
 
-    /// What it is from its next start on, on the same port.
+    /// Sets the configuration from the next start on, on the same port.
     pub fn reconfigure(&self, jetstream: &str) {
         let store = self.dir.path().join("store").display().to_string();
         let jetstream = jetstream.replace("STORE", &store);
@@ -109,7 +109,7 @@ impl NatsServer {
         std::fs::write(self.dir.path().join("nats.conf"), text).unwrap();
     }
 
-    /// Kills it and starts it again.
+    /// Kills the server and starts it again.
     pub fn restart(&mut self) {
         self.kill();
         self.up();
@@ -124,8 +124,8 @@ impl Drop for NatsServer {
     }
 }
 
-/// The servers to test with: `NATS_SERVERS` (paths with colons), else `NATS_SERVER`, else the one on
-/// `PATH` when it is new enough, else the one that `tests/tools/get-nats-server.sh` got.
+/// The servers of the tests: `NATS_SERVERS` (paths with colons), else `NATS_SERVER`. Without both, a new enough server on
+/// `PATH`, else the one that `tests/tools/get-nats-server.sh` got.
 pub fn binaries() -> Vec<PathBuf> {
     if let Some(list) = std::env::var_os("NATS_SERVERS").filter(|list| !list.is_empty()) {
         return std::env::split_paths(&list).collect();
@@ -153,7 +153,7 @@ pub fn on_each(test: impl Fn(&Path) + Sync) {
     });
 }
 
-/// `nats-server: v2.10.27`
+/// True from the oldest supported version on. The server prints `nats-server: v2.10.27`.
 fn is_new_enough(binary: &Path) -> bool {
     let Ok(output) = Command::new(binary).arg("--version").output() else { return false };
     let text = String::from_utf8_lossy(&output.stdout);

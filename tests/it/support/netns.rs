@@ -1,6 +1,6 @@
 //! Hosts with networks of their own: namespaces of the kernel, each behind a pair of virtual interfaces that can be cut.
 //!
-//! They go away with their value; and when this process is killed, by a guardian that waits for the end of its pipe.
+//! A value ends its namespace. A guardian ends the namespace of a killed process: it waits for the end of the process's pipe.
 
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -29,7 +29,7 @@ impl Netns {
     pub fn new(number: u8) -> Option<Self> {
         let pid = std::process::id();
         let (name, outer) = (format!("ensign-{pid}-{number}"), format!("ens{:x}v{number}", pid & 0x00ff_ffff));
-        // One of the private networks of RFC 2544, for tests of networks; by process, so that two of them differ.
+        // A private network of RFC 2544, for tests of networks; by process, so that two processes differ.
         let address = Ipv4Addr::new(198, 18, u8::try_from(pid % 250).unwrap(), number * 4 + 1);
         let inner = Ipv4Addr::new(198, 18, u8::try_from(pid % 250).unwrap(), number * 4 + 2);
         let guardian = Command::new("setsid")
@@ -58,22 +58,22 @@ impl Netns {
         }
     }
 
-    /// What starts a program on it.
+    /// The command that starts a program on this host.
     pub fn starter(&self) -> [&str; 4] {
         ["ip", "netns", "exec", &self.name]
     }
 
-    /// Nothing goes through, either way.
+    /// Cuts the network in both directions.
     pub fn cut(&self) {
         run(&format!("ip link set {} down", self.outer)).unwrap();
     }
 
-    /// All goes through again.
+    /// Restores the network in both directions.
     pub fn heal(&self) {
         run(&format!("ip link set {} up", self.outer)).unwrap();
     }
 
-    /// What comes to the host is lost; what it says is heard. Until [`Netns::hear`].
+    /// Drops incoming packets until [`Netns::hear`]; outgoing packets arrive.
     pub fn deafen(&self) {
         let name = &self.name;
         for step in ["add table inet cut", "add chain inet cut in { type filter hook input priority 0 ; policy drop ; }"] {
@@ -81,7 +81,7 @@ impl Netns {
         }
     }
 
-    /// It hears again.
+    /// Ends [`Netns::deafen`].
     pub fn hear(&self) {
         run(&format!("ip netns exec {} nft delete table inet cut", self.name)).unwrap();
     }
@@ -89,7 +89,7 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        // The line lets the guardian go on; so would our end.
+        // The line ends the guardian; so would the end of our pipe.
         let told = self.guardian.stdin.take().is_some_and(|mut pipe| pipe.write_all(b"\n").is_ok());
         if told {
             let _ended = self.guardian.wait();

@@ -1,7 +1,7 @@
 //! A host of its own for a test: a container with a real systemd, made by `tests/tools/node.sh`.
 //!
-//! It has the program at [`ENSIGN`], only loopback for a network, and goes away with its value, also when the test
-//! fails or its process is killed: the script waits for the end of the pipe that this process holds.
+//! A node has the program at [`ENSIGN`], and only loopback for a network. The node ends with its value, even if the test fails
+//! or its process is killed. The script waits for the end of the pipe that this process holds.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -10,19 +10,19 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use super::skip::{no_namespaces, skip};
 
-/// Where the program is within a node.
+/// The path of the program within a node.
 pub const ENSIGN: &str = "/usr/local/bin/ensign";
 
 /// A running node.
 pub struct Node {
     script: Child,
-    /// Its end takes the node down.
+    /// The end of this pipe takes the node down.
     alive: Option<ChildStdin>,
-    /// The process id of its init, as seen from here.
+    /// The process id of the node's init, as seen from here.
     init: String,
 }
 
-/// What a command in a node came to.
+/// The result of a command in a node.
 #[derive(Debug)]
 pub struct Output {
     pub code: i32,
@@ -31,7 +31,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// The standard output, of a command that must have ended with 0.
+    /// Returns the standard output of a command that must end with 0.
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.stdout
@@ -51,7 +51,7 @@ fn can_run() -> bool {
     why.status.success()
 }
 
-/// Returns the directory of which nodes are made, read-only; none where they can't run.
+/// Returns the read-only root directory of nodes; none where nodes can't run.
 pub fn root() -> Option<String> {
     let output = can_run().then(|| Command::new(script()).arg("root").output().unwrap())?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -75,7 +75,7 @@ impl Node {
             .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Out of reach of whatever ends this process, so that it can clear up.
+            // In its own process group, so that the script survives signals to this process and can clean up.
             .process_group(0)
             .spawn()
             .unwrap();
@@ -87,12 +87,12 @@ impl Node {
         Some(node)
     }
 
-    /// Runs a command in it, as root, in `/`.
+    /// Runs a command in the node, as root, in `/`.
     pub fn exec(&self, command: &[&str]) -> Output {
         self.exec_with(command, "")
     }
 
-    /// The same, with this on its standard input.
+    /// The same, with this standard input.
     pub fn exec_with(&self, command: &[&str], input: &str) -> Output {
         let mut child = Command::new(script())
             .args(["exec", &self.init])
@@ -102,19 +102,19 @@ impl Node {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // It need not read all of it.
+        // The command may ignore its input.
         let _unread = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Output { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Runs a shell script that must succeed; gives what it prints.
+    /// Runs a shell script that must succeed; returns its output.
     pub fn sh(&self, script: &str) -> String {
         self.exec(&["/bin/sh", "-ec", script]).ok()
     }
 
-    /// Writes a file; its directory is made.
+    /// Writes a file, with its directory.
     pub fn write(&self, path: &str, text: &str) {
         self.exec_with(&["/bin/sh", "-ec", r#"mkdir -p "$(dirname "$0")"; cat >"$0""#, path], text).ok();
     }

@@ -1,4 +1,4 @@
-//! The paths of the sources resolved to files: which file uses which, by which name.
+//! The paths of the sources, resolved to files: the uses between files, and the names of these uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::source::Source;
 /// A module: names below the crate.
 type Module = Vec<String>;
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, PartialEq, Eq)]
 enum Target {
     Module(Module),
@@ -20,7 +20,7 @@ enum Target {
     },
 }
 
-/// One name of a `use`.
+/// A name of a `use`.
 struct Import {
     path: Vec<String>,
     /// None for a glob.
@@ -44,7 +44,7 @@ pub struct Crate<'a> {
     scopes: BTreeMap<Module, Scope>,
 }
 
-/// One file uses a name of another.
+/// A use: one file names an item of another.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
     pub from: String,
@@ -61,7 +61,7 @@ impl<'a> Crate<'a> {
         Self { sources, scopes }
     }
 
-    /// Returns the paths that begin in each file, as far as the file names them itself: from the crate, or as they are.
+    /// Returns the paths that begin in each file, as far as the file itself names them: from the crate, or unchanged.
     pub fn absolute(&self) -> Vec<(String, Vec<String>)> {
         let mut all = Vec::new();
         for (module, scope) in &self.scopes {
@@ -210,7 +210,7 @@ impl Scope {
         }
     }
 
-    /// Finds `a::b` in tokens that are no syntax tree: those of macros, attributes, and texts in attributes.
+    /// Finds `a::b` in tokens outside of the syntax tree: those of macros, attributes, and texts in attributes.
     fn tokens(&mut self, tokens: TokenStream, texts: bool) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let is_colon = |at: usize| matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == ':');

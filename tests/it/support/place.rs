@@ -1,5 +1,5 @@
-//! A node in a directory of its own: configuration, state, log, and what its resources write. For tests that have several
-//! at once, or one after the other, on one server.
+//! A node in a directory of its own: configuration, state, log, and the files of its resources. For tests that have several
+//! nodes at once, or one after the other, on one server.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,14 +24,14 @@ use uuid::Uuid;
 use super::fleet::{Ran, ensign};
 use super::solo::{Agent, Boots, FLEET, Fleet, PATIENCE};
 
-/// What the configuration of a node says beside the usual.
+/// Further settings of a node.
 #[derive(Debug, Default, Clone)]
 pub struct Wishes {
     /// The state directory; `state` when empty.
     pub state: String,
     /// Lines above the first table.
     pub head: String,
-    /// How often it says its state; every second when empty. Who says nothing for twice that is taken for dead.
+    /// The interval of heartbeats; every second when empty. An operator takes a node for silent after twice this time.
     pub heartbeat: String,
     /// Lines in `[nats]`.
     pub nats: String,
@@ -72,7 +72,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// Where its resources write.
+    /// The directory that its resources write to.
     pub fn site(&self) -> PathBuf {
         self.path("site")
     }
@@ -81,7 +81,7 @@ impl Place {
         &self.state
     }
 
-    /// The agent as it is about to be started; its log goes to a file, after what is there.
+    /// The agent before its start. Its log is appended to a file.
     pub fn process(&self) -> Process {
         self.process_in(&[])
     }
@@ -105,24 +105,24 @@ impl Place {
         std::fs::read_to_string(self.path("agent.log")).unwrap_or_default()
     }
 
-    /// Starts this process, and waits until it listens.
+    /// Starts this process, and waits until the agent listens.
     pub async fn start(&self, bus: &Bus, process: &mut Process) -> Agent {
         let mut states = self.states(bus).await;
         let mut agent = Agent::start(process);
         let alive = async { while !self.boots.is_new(&states.next().await.unwrap()) {} };
         let alive = tokio::time::timeout(PATIENCE, alive).await;
-        assert!(alive.is_ok(), "{} did not say its state ({:?}):\n{}", self.node, agent.0.try_wait(), self.log());
+        assert!(alive.is_ok(), "{} did not publish its state ({:?}):\n{}", self.node, agent.0.try_wait(), self.log());
         agent
     }
 
-    /// What it says about itself from now on.
+    /// Subscribes to the states of the node from now on.
     pub async fn states(&self, bus: &Bus) -> Inbox {
         let states = bus.subscribe(self.subjects.state(&self.node).as_str()).await.unwrap();
         bus.flush_roundtrip().await.unwrap();
         states
     }
 
-    /// Waits for a state like this.
+    /// Waits for a state with this property.
     pub async fn until(&self, bus: &Bus, what: &str, holds: impl Fn(&NodeState) -> bool) -> NodeState {
         let mut states = self.states(bus).await;
         let mut last = None;
@@ -135,7 +135,7 @@ impl Place {
             }
             last = Some(state);
         }
-        panic!("{} is not so: {what}; last it said {last:?}\n{}", self.node, self.log());
+        panic!("waited for {what} on {}; last state {last:?}\n{}", self.node, self.log());
     }
 
     /// A command for this node alone.
@@ -154,7 +154,7 @@ impl Place {
         std::fs::read_to_string(self.site().join(name)).unwrap_or_default().lines().count()
     }
 
-    /// Sends, and gives the first answer, or none within `patience`.
+    /// Sends a command, and returns the first answer, or none within `patience`.
     pub async fn ask(&self, fleet: &Fleet, command: &Command, envelope: &[u8], patience: Duration) -> Option<Message> {
         let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
         fleet.publish(command, envelope.to_vec(), &format!("{reply}.1")).await;
@@ -176,7 +176,7 @@ impl Place {
         }
     }
 
-    /// Every result of a command that is in the stream now.
+    /// Returns every result of a command in the stream now.
     pub async fn results(&self, bus: &Bus, id: Uuid) -> Vec<CommandResult> {
         let subject = self.subjects.job(id, &self.node, ReportStage::Done).to_string();
         stored(bus, &self.subjects.stream("JOBS"), &subject).await.iter().map(|message| read(message).unwrap()).collect()
@@ -190,17 +190,17 @@ impl Place {
         results.remove(0)
     }
 
-    /// Waits until everything that it has said so far is stored by the server.
+    /// Waits until the server has stored all messages of the node so far.
     pub fn settled(&self) {
         super::solo::settled(&self.path("agent.toml"));
     }
 
-    /// Everything that it published as events, so far.
+    /// Returns all events of the node so far.
     pub async fn events(&self, bus: &Bus) -> Vec<Message> {
         stored(bus, &self.subjects.stream("EVENTS"), self.subjects.events(Some(&self.node)).as_str()).await
     }
 
-    /// Names, below its directory, of what is never left behind.
+    /// Returns temporary files below the node's directory, which must never remain.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         below(self.dir.path(), &mut found);
@@ -237,7 +237,7 @@ fn below(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Runs `ensign fleet` as an operator of this fleet, who keeps what he learns of nodes in a directory of it.
+/// Runs `ensign fleet` as an operator of this fleet, whose known nodes are in a directory of it.
 pub fn as_operator(fleet: &Fleet, args: &[&str]) -> Ran {
     let (config, key) = (fleet.path("operator.toml"), fleet.path("ops"));
     if !config.exists() {
@@ -249,12 +249,12 @@ pub fn as_operator(fleet: &Fleet, args: &[&str]) -> Ran {
     ensign(&[&["fleet", "--operator", config.to_str().unwrap()], args].concat())
 }
 
-/// What lies beside a message in an outbox that is from before nodes signed what they say.
+/// The receipt of a message in an outbox from before nodes signed their messages.
 pub fn unsigned(_: &Waiting, _: &ChainHead) -> Receipt {
     Receipt { statement: Vec::new(), signature: Vec::new() }
 }
 
-/// What a stream has on these subjects now.
+/// Returns the messages of a stream on these subjects.
 pub async fn stored(bus: &Bus, stream: &str, subject: &str) -> Vec<Message> {
     let mut feed = bus.follow(stream, subject, StartAt::Beginning).await.unwrap();
     let mut messages = Vec::new();
@@ -264,12 +264,12 @@ pub async fn stored(bus: &Bus, stream: &str, subject: &str) -> Vec<Message> {
     messages
 }
 
-/// A message of this kind; none when it is of another.
+/// Reads a message of this kind; none for another kind.
 pub fn read<T: DeserializeOwned>(message: &Message) -> Option<T> {
     serde_json::from_slice(&message.payload).ok()
 }
 
-/// Waits for the end of a process without holding up anything else.
+/// Waits for the end of a process without blocking other tasks.
 pub async fn ended(agent: &mut Agent) -> ExitStatus {
     let start = Instant::now();
     loop {
@@ -281,7 +281,7 @@ pub async fn ended(agent: &mut Agent) -> ExitStatus {
     }
 }
 
-/// Asks an agent to stop, and waits for its end.
+/// Sends the stop signal to an agent, and waits for its end.
 pub async fn stop(agent: &mut Agent) -> ExitStatus {
     if agent.0.try_wait().unwrap().is_none() {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(agent.0.id()).unwrap());

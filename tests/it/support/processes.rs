@@ -23,7 +23,7 @@ fn all() -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// What a process has started, and what that has.
+/// Returns the processes that a process started, and their descendants.
 pub fn descendants(of: u32) -> Vec<i32> {
     let parents: Vec<(i32, i32)> = all().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let mut found = vec![i32::try_from(of).unwrap()];
@@ -35,14 +35,14 @@ pub fn descendants(of: u32) -> Vec<i32> {
     found.split_off(1)
 }
 
-/// Ends processes that the test knows of.
+/// Kills these processes.
 pub fn kill(pids: &[i32]) {
     for pid in pids {
         let _gone = send(Pid::from_raw(*pid), Signal::SIGKILL);
     }
 }
 
-/// The processes that have a text in their command line.
+/// Returns the processes with a text in their command line.
 pub fn with_text(text: &Path) -> Vec<i32> {
     let text = text.to_str().unwrap();
     let holds = |pid: &i32| {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What becomes of bytes on their way.
+/// The handling of bytes in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Way {
-    /// They stay where they are, and the connection seems to be there.
+    /// Holds the bytes back; the connection seems open.
     pub stalled: bool,
-    /// Each piece waits for so long.
+    /// The delay of each piece.
     pub delay: Duration,
-    /// How large a piece is at most; anything when 0.
+    /// The largest size of a piece; no limit when 0.
     pub piece: usize,
 }
 
@@ -26,19 +26,19 @@ struct Weather {
     connections: Vec<TcpStream>,
 }
 
-/// A proxy; it serves as long as the process lives.
+/// A proxy that serves as long as the process lives.
 pub struct Proxy {
     at: SocketAddr,
     weather: Arc<Mutex<Weather>>,
 }
 
 impl Proxy {
-    /// Before the server on this port of this machine.
+    /// A proxy before the server on this port of this machine.
     pub fn new(server: u16) -> Self {
         Self::at(Ipv4Addr::LOCALHOST, server)
     }
 
-    /// The same, for clients that see this machine under this address.
+    /// The same, for clients that reach this machine under this address.
     pub fn at(address: Ipv4Addr, server: u16) -> Self {
         let listener = TcpListener::bind((address, 0)).unwrap();
         let at = listener.local_addr().unwrap();
@@ -62,12 +62,12 @@ impl Proxy {
         Self { at, weather }
     }
 
-    /// The URL of the server behind it.
+    /// The URL of the server through the proxy.
     pub fn url(&self) -> String {
         format!("nats://{}", self.at)
     }
 
-    /// How both ways are from now on.
+    /// Sets both directions from now on.
     pub fn set(&self, up: Way, down: Way) {
         let mut weather = self.weather.lock().unwrap();
         (weather.up, weather.down) = (up, down);
@@ -76,7 +76,7 @@ impl Proxy {
     /// Ends every connection.
     pub fn cut(&self) {
         for connection in self.weather.lock().unwrap().connections.drain(..) {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ended = connection.shutdown(Shutdown::Both);
         }
     }

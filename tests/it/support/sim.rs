@@ -1,4 +1,4 @@
-//! A simulated fleet: a real server, an operator, and many agents in one process (`ensign-sim`), which end with this value.
+//! A simulated fleet: a real server, an operator, and many agents in one process (`ensign-sim`). All end with this value.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,28 +18,28 @@ use super::fleet::{Ran, ensign};
 use super::nats::{NatsServer, Options};
 
 pub const FLEET: &str = "simulated";
-/// How long a condition may take to come true; the machine may be busy with other things.
+/// The longest wait for a condition; the machine may be busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running simulator.
 pub struct Sim {
     child: Child,
-    /// The last line of figures that it printed.
+    /// The last line of figures of the simulator.
     latest: Arc<Mutex<Value>>,
     errors: PathBuf,
-    /// What the nodes keep, unless the test says where: removed with this value, however the process ended.
+    /// The state of the nodes, unless the test names a directory. Removed with this value, also after a kill.
     _state: Option<TempDir>,
 }
 
 impl Sim {
-    /// Starts as many nodes of the fleet [`FLEET`] against this server and waits until all are connected. `trust` is the
-    /// file with what `ensign trust init` printed, `more` are further flags, as `["--fail-rate", "3%"]`.
+    /// Starts nodes of the fleet [`FLEET`] against this server, and waits until all are connected. `trust` is the file with the
+    /// output of `ensign trust init`. `more` are further flags, as `["--fail-rate", "3%"]`.
     pub fn start(server: &str, trust: &Path, nodes: u32, more: &[&str]) -> Self {
         let errors = trust.with_file_name("sim.log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_ensign-sim"));
         command.args(["--fleet", FLEET, "--server", server, "--nodes", &nodes.to_string(), "--trust"]).arg(trust).args(more);
         let state = (!more.contains(&"--state-dir")).then(|| {
-            // What the disk of this machine does is not what is tested.
+            // The speed of this machine's disk is not under test.
             let memory = Path::new("/dev/shm");
             if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap()
         });
@@ -61,12 +61,12 @@ impl Sim {
         sim
     }
 
-    /// The latest figures: `connected`, `accepted`, `played`, `ended`, `waiting`, ... They are a second old at most.
+    /// The latest figures: `connected`, `accepted`, `played`, `ended`, `waiting`, ... The simulator prints them every second.
     pub fn figures(&self) -> Value {
         self.latest.lock().unwrap().clone()
     }
 
-    /// Waits until this holds of the figures.
+    /// Waits until the figures have this property.
     pub fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -80,13 +80,13 @@ impl Sim {
         }
     }
 
-    /// Ends it in order.
+    /// Stops the simulator in order.
     pub fn stop(mut self) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Ends it as a power cut would.
+    /// Kills the simulator as a power cut would.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -99,7 +99,7 @@ impl Drop for Sim {
     }
 }
 
-/// A server without accounts, its streams, an operator who may everything; no nodes yet.
+/// A server without accounts, its streams, an operator with all rights; no nodes yet.
 pub struct SimulatedFleet {
     pub server: NatsServer,
     pub subjects: Subjects,
@@ -152,7 +152,7 @@ impl SimulatedFleet {
         ensign(&[&["fleet", "--operator", self.path("operator.toml").to_str().unwrap()], args].concat())
     }
 
-    /// `ensign fleet` as the operator, not started yet: for those who kill it.
+    /// `ensign fleet` as the operator, before its start, for tests that kill it.
     pub fn process(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ensign"));
         command.arg("fleet").arg("--operator").arg(self.path("operator.toml")).args(args);

@@ -1,7 +1,7 @@
-//! The only way for a test not to run: a named property of the host that no package changes.
+//! The only reason for a test not to run: a named property of the host that no package changes.
 //!
-//! A skip is a failure in continuous integration (`CI=true`). A [`Reason`] that a package or a build option mends is a failure
-//! everywhere, unless `ENSIGN_ALLOW_SKIP=1`. `tests/run` counts the skips of a run and prints them at the end.
+//! In continuous integration (`CI=true`) a skip is a failure. Everywhere a [`Reason`] that a package or a build option removes
+//! is a failure, unless `ENSIGN_ALLOW_SKIP=1`. `tests/run` counts the skips of a run and prints them at the end.
 
 use std::io::Write;
 
@@ -25,7 +25,7 @@ impl Reason {
 /// Skips the test for this reason, or fails it where a skip is not allowed.
 ///
 /// # Panics
-/// In continuous integration, and for what is only missing, unless `ENSIGN_ALLOW_SKIP=1`.
+/// In continuous integration, and for something that is only missing, unless `ENSIGN_ALLOW_SKIP=1`.
 pub fn skip(reason: Reason, detail: &str) {
     let is_set = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
     assert!(!is_set("CI", "true"), "{reason:?}: {detail}");

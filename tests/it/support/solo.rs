@@ -1,4 +1,4 @@
-//! A fleet of one node, made by hand: the server, the operator, and agents as processes whose logs go to a file.
+//! A hand-made fleet of one node: the server, the operator, and agents as processes whose logs go to a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::nats::{NatsServer, Options as ServerOptions, binaries};
 
 pub const FLEET: &str = "test";
-/// How long a condition may take to come true: ten times what it takes on a machine that does nothing else, and more.
+/// The longest wait for a condition: more than ten times the time on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOG: &str = "agent.log";
 
@@ -49,7 +49,7 @@ pub struct Fleet {
     boots: Boots,
 }
 
-/// Which starts of agents were seen: a state that is still on its way when its agent is killed is no sign of the next one.
+/// The starts of agents that a test has seen. A state in flight when its agent is killed is no sign of the next start.
 #[derive(Default)]
 pub struct Boots(Mutex<BTreeSet<Uuid>>);
 
@@ -107,7 +107,7 @@ impl Fleet {
         std::fs::write(self.path("trust.json"), self.trust(1)).unwrap();
     }
 
-    /// A version of the trust bundle, signed; all of them say the same.
+    /// A version of the trust bundle, signed. All versions have the same content.
     pub fn trust(&self, version: u64) -> Vec<u8> {
         self.trust_with(version, |_| {})
     }
@@ -133,7 +133,7 @@ impl Fleet {
         sign_envelope(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &[("root", &root)]).encode()
     }
 
-    /// Stores a version of the trust bundle where it belongs; the server sends it on.
+    /// Stores a version of the trust bundle in its stream; the server sends it to the nodes.
     pub async fn rotate(&self, version: u64) {
         self.bus.publish_stored(self.subjects.trust(version).as_str(), &[], self.trust(version)).await.unwrap();
     }
@@ -144,7 +144,7 @@ impl Fleet {
         Command { channel, to: Target::all(), ..self.command(action) }
     }
 
-    /// Stores a command of a channel where it belongs; the server sends it on.
+    /// Stores a command of a channel in its stream; the server sends it to the nodes.
     pub async fn desire(&self, command: &Command) {
         self.bus.publish_stored(self.subjects.desired("base").as_str(), &[], self.sign(command)).await.unwrap();
     }
@@ -164,7 +164,7 @@ impl Fleet {
         self.agent_as(&mut self.process()).await
     }
 
-    /// The agent as it is about to be started; its log goes to a file, after what is there.
+    /// The agent before its start. Its log is appended to a file.
     pub fn process(&self) -> Process {
         let log = File::options().create(true).append(true).open(self.path(LOG)).unwrap();
         let mut process = Process::new(env!("CARGO_BIN_EXE_ensign"));
@@ -178,13 +178,13 @@ impl Fleet {
         std::fs::read_to_string(self.path(LOG)).unwrap_or_default()
     }
 
-    /// Starts this process, and waits until it listens.
+    /// Starts this process, and waits until the agent listens.
     pub async fn agent_as(&self, process: &mut Process) -> Agent {
         let mut states = self.bus.subscribe(self.subjects.state(&node()).as_str()).await.unwrap();
         self.bus.flush_roundtrip().await.unwrap();
         let agent = Agent::start(process);
         let first = async { while !self.boots.is_new(&states.next().await.unwrap()) {} };
-        tokio::time::timeout(PATIENCE, first).await.expect("the agent says its state");
+        tokio::time::timeout(PATIENCE, first).await.expect("the agent publishes its state");
         agent
     }
 
@@ -208,13 +208,13 @@ impl Fleet {
         self.command(ensure("file", &json!({"name": self.path(name), "ensure": "present", "content": content, "owner": "root", "group": "root", "mode": "0644"})))
     }
 
-    /// Appends to a file each time that it runs, after `seconds`.
+    /// A command that appends to a file each time that it runs, after `seconds`.
     pub fn slow(&self, name: &str, seconds: u32) -> Command {
         let script = format!("echo begun >> {0}; sleep {seconds}; echo ended >> {0}", self.path(name).display());
         self.command(ensure("exec", &json!({"name": name, "command": script, "provider": "shell"})))
     }
 
-    /// Appends to a file when it begins, and when it ends: not before [`Fleet::open`].
+    /// A command that appends to a file at its beginning, and at its end: not before [`Fleet::open`].
     pub fn gated(&self, name: &str) -> Command {
         let script = format!(
             "echo begun >> {0}; while [ ! -e {0}.open ]; do sleep 0.05; done; echo ended >> {0}",
@@ -223,12 +223,12 @@ impl Fleet {
         self.command(ensure("exec", &json!({"name": name, "command": script, "provider": "shell"})))
     }
 
-    /// Lets what is [gated](Fleet::gated) end.
+    /// Lets the [gated](Fleet::gated) command end.
     pub fn open(&self, name: &str) {
         std::fs::write(self.path(&format!("{name}.open")), "").unwrap();
     }
 
-    /// Waits until everything that the agent has said so far is stored by the server.
+    /// Waits until the server has stored all messages of the agent so far.
     pub fn settled(&self) {
         settled(&self.path("agent.toml"));
     }
@@ -246,7 +246,7 @@ impl Fleet {
         self.publish(command, self.sign(command), "_INBOX.nobody").await;
     }
 
-    /// Sends, and gives the first answers, at most `count`.
+    /// Sends a command, and returns the first answers, at most `count`.
     pub async fn ask(&self, command: &Command, envelope: Vec<u8>, count: usize) -> Vec<Value> {
         let (reply, mut inbox) = self.bus.request_inbox().await.unwrap();
         self.publish(command, envelope, &format!("{reply}.1")).await;
@@ -262,7 +262,7 @@ impl Fleet {
         self.bus.follow(&self.subjects.stream("EVENTS"), self.subjects.events(None).as_str(), StartAt::Beginning).await.unwrap()
     }
 
-    /// Waits for a result of a job; gives every one that the agent has said by then.
+    /// Waits for a result of a job; returns all results of the agent so far.
     pub async fn results(&self, id: Uuid) -> Vec<CommandResult> {
         let filter = format!("ensign.v1.{FLEET}.job.{id}.web1.done");
         let stream = self.subjects.stream("JOBS");
@@ -285,14 +285,14 @@ impl Fleet {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Changes the configuration, which a running agent does not notice by itself.
+    /// Changes the configuration. A running agent does not notice this by itself.
     pub fn edit_config(&self, from: &str, to: &str) {
         let text = std::fs::read_to_string(self.path("agent.toml")).unwrap();
         assert!(text.contains(from), "{text}");
         std::fs::write(self.path("agent.toml"), text.replacen(from, to, 1)).unwrap();
     }
 
-    /// Waits for a state of the node that is as wanted, and gives it.
+    /// Waits for a wanted state of the node, and returns the state.
     pub async fn state(&self, what: &str, wanted: impl Fn(&NodeState) -> bool) -> NodeState {
         let stream = self.subjects.stream("STATE");
         let start = Instant::now();
@@ -311,11 +311,11 @@ impl Fleet {
         self.until_none(what, || (!condition()).then_some("it does not hold")).await;
     }
 
-    /// Waits until there is nothing that is missing.
+    /// Waits until nothing is missing.
     pub async fn until_none<T: std::fmt::Display>(&self, what: &str, missing: impl Fn() -> Option<T>) {
         let start = Instant::now();
         while let Some(missing) = missing() {
-            assert!(start.elapsed() < PATIENCE, "waited for: {what}: {missing}");
+            assert!(start.elapsed() < PATIENCE, "waited for {what}: {missing}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -329,8 +329,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Waits until nothing that the agent of this configuration has said waits for the server. One that does not run says
-/// nothing any more.
+/// Waits until the server has all messages of the agent with this configuration. A stopped agent sends no further message.
 pub fn settled(config: &Path) {
     let start = Instant::now();
     loop {
@@ -339,7 +338,7 @@ pub fn settled(config: &Path) {
         if status.stderr.contains("no agent runs") || told.is_some_and(|told| told["outbox"] == 0) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "it still waits for the server: {}{}", status.stdout, status.stderr);
+        assert!(start.elapsed() < PATIENCE, "messages still wait for the server: {}{}", status.stdout, status.stderr);
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -358,13 +357,13 @@ pub fn apply(path: &Path) -> Apply {
     }
 }
 
-/// Lets this manifest stand.
+/// Returns the assignment of this manifest.
 pub fn assign(manifest: Apply) -> Action {
     let interval = HumanDuration::seconds(300);
     Action::Assign(Assign { manifest, interval, health_interval: None, splay: HumanDuration::seconds(0), enforce: true })
 }
 
-/// The agent's process; killed when dropped.
+/// The process of the agent; killed when dropped.
 pub struct Agent(pub Child);
 
 impl Agent {
@@ -372,19 +371,19 @@ impl Agent {
         Self(process.spawn().unwrap())
     }
 
-    /// As the kernel does when memory is short.
+    /// Kills the agent, like the kernel when memory is short.
     pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// As `systemctl reload` does.
+    /// Sends SIGHUP, like `systemctl reload`.
     pub fn hangup(&self) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
     }
 
-    /// As the service manager does; gives the exit code.
+    /// Stops the agent, like the service manager; returns the exit code.
     pub fn stop(mut self) -> Option<i32> {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -394,7 +393,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Nothing starts it again that would end what it runs.
+        // No later start ends its commands.
         let running = super::processes::descendants(self.0.id());
         let _ended = self.0.kill().and_then(|()| self.0.wait());
         super::processes::kill(&running);

@@ -1,4 +1,4 @@
-//! The source files of the crate, parsed, without their unit tests: what the tests of structure and language read.
+//! The parsed source files of the crate, without their unit tests, for the tests of structure and language.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -64,14 +64,14 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Returns all files of the library and the program that are not only for unit tests.
+/// Returns all files of the library and the program, without those that are only for unit tests.
 pub fn sources() -> Vec<Source> {
     let mut found = load_all(without_tests);
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
 
-/// Returns the paths of all files, those of unit tests too.
+/// Returns the paths of all files, including those of unit tests.
 pub fn all_paths() -> BTreeSet<String> {
     load_all(|tokens| tokens).into_iter().map(|source| source.path).collect()
 }

@@ -1,4 +1,4 @@
-//! A file system of its own, small enough to be filled.
+//! A small file system that a test can fill.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use tempfile::TempDir;
 
 use super::skip::{no_namespaces, skip};
 
-/// Unmounted with this value.
+/// A mount that ends with this value.
 pub struct Tmpfs(TempDir);
 
 impl Tmpfs {
-    /// Mounts one of so many KiB; skips the test where this user can't mount.
+    /// Mounts a file system of this many KiB; skips the test where this user can't mount.
     pub fn new(kib: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount")
@@ -31,18 +31,18 @@ impl Tmpfs {
         self.0.path().join(name)
     }
 
-    /// Takes all the room that is left.
+    /// Uses all free space.
     pub fn fill(&self) {
         let mut file = std::fs::File::options().create(true).append(true).open(self.path("fill")).unwrap();
         while file.write_all(&[b'x'; 4096]).is_ok() {}
     }
 
-    /// Gives it back.
+    /// Frees the space of [`Self::fill`].
     pub fn make_room(&self) {
         std::fs::remove_file(self.path("fill")).unwrap();
     }
 
-    /// From now on nobody can write, or everybody can again.
+    /// Makes the file system read-only, or writable again.
     pub fn read_only(&self, is: bool) {
         remount(self.0.path(), if is { "remount,ro" } else { "remount,rw" });
     }
@@ -55,7 +55,7 @@ fn remount(path: &Path, options: &str) {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // Lazily: whoever still has a file open there is about to end.
+        // Lazily: a process with an open file there is about to end.
         let _unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }

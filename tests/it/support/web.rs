@@ -1,4 +1,4 @@
-//! A real HTTP/1.1 server on loopback, of the standard library alone: unit tests of the program include this file too.
+//! A real HTTP/1.1 server on loopback, with the standard library alone: unit tests of the program include this file too.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,31 +17,31 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// A header; empty when it was not sent.
+    /// Returns a header; empty when it was not sent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 }
 
-/// What happens in the middle of a body.
+/// The event in the middle of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// The connection ends.
     Close,
-    /// Nothing more comes, until the other end goes away.
+    /// Nothing more arrives, until the client goes away.
     Hang,
 }
 
 /// An answer.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// As `200 OK`.
+    /// The status, as `200 OK`.
     pub status: String,
     /// Headers beside the length.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// After so many bytes of it.
+    /// The number of bytes after which the body is cut, and the way.
     pub cut: Option<(usize, Cut)>,
 }
 
@@ -56,12 +56,12 @@ impl Reply {
         Self::status("302 Found").with("Location", to)
     }
 
-    /// Some bytes, whatever was asked for.
+    /// An answer with these bytes for every request.
     pub fn ok(body: &[u8]) -> Self {
         Self { body: body.to_vec(), ..Self::status("200 OK") }
     }
 
-    /// A file with a strong validator; a part of it, where that was asked for and is of the same file.
+    /// A file with a strong validator, or the requested part of the same file.
     pub fn file(asked: &Asked, body: &[u8], tag: &str) -> Self {
         let tag = format!("\"{tag}\"");
         let from = asked.header("range").strip_prefix("bytes=").and_then(|range| range.strip_suffix('-')?.parse().ok());
@@ -76,19 +76,19 @@ impl Reply {
         reply.with("ETag", &tag)
     }
 
-    /// The same with a header.
+    /// The same answer with a header.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same with another status.
+    /// The same answer with another status.
     pub fn status_of(mut self, status: &str) -> Self {
         status.clone_into(&mut self.status);
         self
     }
 
-    /// The same, but only the first bytes of it come.
+    /// The same answer, but only the first bytes arrive.
     pub fn cut(mut self, after: usize, cut: Cut) -> Self {
         self.cut = Some((after, cut));
         self
@@ -115,14 +115,14 @@ impl Reply {
     }
 }
 
-/// A server; it serves as long as the process lives.
+/// A server that runs as long as the process lives.
 pub struct Web {
     port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Web {
-    /// A server that answers like this.
+    /// A server with these answers.
     pub fn new(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -132,7 +132,7 @@ impl Web {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
                 thread::spawn(move || {
-                    // Whoever asks may go away at any time.
+                    // The client may go away at any time.
                     let _gone = serve(stream, answer.as_ref(), &log);
                 });
             }
@@ -150,7 +150,7 @@ impl Web {
         self.port
     }
 
-    /// What was asked so far.
+    /// The requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }

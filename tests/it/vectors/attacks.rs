@@ -1,4 +1,4 @@
-//! Messages that must be refused: none gets in, each is refused with its own code.
+//! Messages that must be refused: each is refused with its own code.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,7 +19,7 @@ const ON: &str = "ensign.v1.prod.cmd.ensure.node.web1";
 const ALICE: &[(&str, u8)] = &[("alice", 11)];
 const ROOTS: &[(&str, u8)] = &[("root-1", 1), ("root-2", 2)];
 
-/// The node that is attacked.
+/// The attacked node.
 #[derive(Serialize, Deserialize)]
 struct Setup {
     fleet: String,
@@ -27,28 +27,28 @@ struct Setup {
     groups: Vec<String>,
     roots: Vec<String>,
     threshold: u32,
-    /// The envelope of the bundle in force.
+    /// The envelope of the active bundle.
     trust: String,
 }
 
-/// A message, and what comes of it.
+/// A message and its result.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Attack {
     about: String,
-    /// A code; `accepted`, `seen` and `not_selected` for what is no attack.
+    /// A code; `accepted`, `seen` and `not_selected` for messages that are no attack.
     expect: String,
     at: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     message: String,
-    /// Spaces are added to the message until it has this size.
+    /// Spaces extend the message to this size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pad_to: Option<usize>,
-    /// The message is a trust bundle, to follow the one in force.
+    /// True for a trust bundle, the successor of the active one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_trust: bool,
-    /// Another bundle in force.
+    /// Another active bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trust: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,10 +58,10 @@ struct Attack {
     seen: BTreeMap<Uuid, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     channels: BTreeMap<String, ChannelPosition>,
-    /// When the ledger of the node was made.
+    /// The creation time of the node's ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     born: Option<String>,
-    /// A version of the trust bundle that was in force before.
+    /// An earlier active version of the trust bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     obeyed: Option<u64>,
 }
@@ -176,7 +176,7 @@ fn raw(payload: &str) -> String {
     sealed(COMMAND_TYPE, payload, ALICE)
 }
 
-/// The identity as public key and as R, and S = 0: valid for any message where small-order points are taken.
+/// The identity as public key and as R, and S = 0: valid for any message if small-order points are accepted.
 fn small_order() -> String {
     let mut signature = [0; 64];
     signature[0] = 1;
@@ -188,7 +188,7 @@ fn small_order() -> String {
     value.to_string()
 }
 
-/// The same signature with the group order added to S, which is valid where S is not checked.
+/// The same signature with the group order added to S: valid if S is not checked.
 fn malleable() -> String {
     const ORDER: [u8; 32] = [
         0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -215,10 +215,10 @@ fn controls() -> Vec<(&'static str, Attack)> {
     let mut noop = with(nginx(), "/options/noop", json!(true));
     noop["to"] = json!({"all": true});
     vec![
-        ("control", attack("accepted", "No attack: what all the others differ from.", signed(&nginx(), ALICE))),
+        ("control", attack("accepted", "No attack: the base of all the others.", signed(&nginx(), ALICE))),
         (
             "control-seen",
-            Attack { seen, ..attack("seen", "No attack: the same again, to be answered and not run.", signed(&nginx(), ALICE)) },
+            Attack { seen, ..attack("seen", "No attack: a repetition, which is answered and not run.", signed(&nginx(), ALICE)) },
         ),
         (
             "control-by-hand",
@@ -240,7 +240,7 @@ fn controls() -> Vec<(&'static str, Attack)> {
             "control-where",
             Attack {
                 subject: None,
-                ..attack("not_selected", "No attack: for others.", changed("/to", json!({"all": true, "where": "false"})))
+                ..attack("not_selected", "No attack: for other nodes.", changed("/to", json!({"all": true, "where": "false"})))
             },
         ),
         (
@@ -261,7 +261,7 @@ fn signatures() -> Vec<(&'static str, Attack)> {
             "forged",
             attack("bad_signature", "Signed by another key in the name of a known one.", signed(&nginx(), &[("alice", 99)])),
         ),
-        ("unknown-key", attack("unknown_key", "Signed by a key that nobody trusts.", signed(&nginx(), &[("mallory", 99)]))),
+        ("unknown-key", attack("unknown_key", "Signed by an unknown key.", signed(&nginx(), &[("mallory", 99)]))),
         ("unsigned", attack("unknown_key", "No signature at all.", signed(&nginx(), &[]))),
         (
             "root-key",
@@ -277,7 +277,7 @@ fn signatures() -> Vec<(&'static str, Attack)> {
         ),
         ("small-order", attack("bad_signature", "A signature that weak verifiers take for any message.", small_order())),
         ("malleable", attack("bad_signature", "A second encoding of a good signature.", malleable())),
-        ("cut-signature", attack("bad_signature", "Half a signature.", edited("/signatures/0/sig", json!("AAAA")))),
+        ("cut-signature", attack("bad_signature", "A truncated signature.", edited("/signatures/0/sig", json!("AAAA")))),
         (
             "wrong-type",
             attack("wrong_type", "Signed as something else.", sealed("application/json", &nginx().to_string(), ALICE)),
@@ -313,15 +313,12 @@ fn signatures() -> Vec<(&'static str, Attack)> {
         ),
         ("not-base64", attack("bad_envelope", "A payload that is not base64.", edited("/payload", json!("***")))),
         ("base64-url", attack("bad_envelope", "The other alphabet of base64.", edited("/signatures/0/sig", json!("_-8=")))),
-        ("unknown-envelope-key", attack("bad_envelope", "An algorithm of the sender's choice.", edited("/alg", json!("none")))),
+        ("unknown-envelope-key", attack("bad_envelope", "An algorithm that the sender chose.", edited("/alg", json!("none")))),
         (
             "duplicate-envelope-key",
             attack("bad_envelope", "Two payloads.", value.to_string().replacen('{', &format!("{{\"payload\":\"{other}\","), 1)),
         ),
-        (
-            "many-signatures",
-            attack("bad_envelope", "More signatures than are looked at.", signed(&nginx(), &[("alice", 99); 17])),
-        ),
+        ("many-signatures", attack("bad_envelope", "More signatures than the limit.", signed(&nginx(), &[("alice", 99); 17]))),
         ("deep-envelope", attack("bad_envelope", "Nested without end.", "[".repeat(60_000))),
         ("not-json", attack("bad_envelope", "No JSON.", "ensure nginx".into())),
         ("empty", attack("bad_envelope", "Nothing.", String::new())),
@@ -329,7 +326,7 @@ fn signatures() -> Vec<(&'static str, Attack)> {
             "oversized",
             Attack {
                 pad_to: Some(MAX_ENVELOPE + 1),
-                ..attack("too_large", "A good one, one byte too large.", signed(&nginx(), ALICE))
+                ..attack("too_large", "A valid command, one byte too large.", signed(&nginx(), ALICE))
             },
         ),
     ]
@@ -343,7 +340,7 @@ fn forms() -> Vec<(&'static str, Attack)> {
     vec![
         (
             "duplicate-key",
-            attack("malformed", "Two audiences: one reader takes the first, another the last.", twice("to", r#"{"all":true}"#)),
+            attack("malformed", "Two targets: one reader takes the first, another the last.", twice("to", r#"{"all":true}"#)),
         ),
         (
             "duplicate-property",
@@ -368,13 +365,16 @@ fn forms() -> Vec<(&'static str, Attack)> {
         ),
         ("trailing", attack("malformed", "Something after the command.", raw(&format!("{text} {{}}")))),
         ("deep-nesting", attack("malformed", "Nested too deep.", raw(&deep))),
-        ("two-selectors", attack("malformed", "Two audiences at once.", changed("/to", json!({"nodes": ["web1"], "all": true})))),
-        ("empty-audience", attack("malformed", "For nobody, or for everybody?", changed("/to", json!({})))),
+        ("two-selectors", attack("malformed", "Two targets at once.", changed("/to", json!({"nodes": ["web1"], "all": true})))),
+        ("empty-audience", attack("malformed", "A command without a target.", changed("/to", json!({})))),
         ("empty-nodes", attack("malformed", "An empty list of nodes.", changed("/to", json!({"nodes": []})))),
-        ("all-false", attack("malformed", "Not for all.", changed("/to", json!({"all": false})))),
+        ("all-false", attack("malformed", "A target with `all` set to false.", changed("/to", json!({"all": false})))),
         ("wildcard-node", attack("malformed", "A node that is a pattern.", changed("/to", json!({"nodes": ["*"]})))),
         ("window-too-long", attack("malformed", "Valid for an hour.", changed("/expires", json!("2026-11-20T11:00:00Z")))),
-        ("window-backwards", attack("malformed", "Over before it began.", changed("/expires", json!("2026-11-20T09:59:00Z")))),
+        (
+            "window-backwards",
+            attack("malformed", "An end before the beginning.", changed("/expires", json!("2026-11-20T09:59:00Z"))),
+        ),
         (
             "name-with-newline",
             attack("malformed", "A name of two lines.", changed("/action/ensure/properties/name", json!("a\nb"))),
@@ -415,9 +415,9 @@ fn context() -> Vec<(&'static str, Attack)> {
                 attack("not_for_me", "Signed for another group.", changed("/to", json!({"groups": ["db"]}))),
             ),
         ),
-        ("expired", at("2026-11-20T10:05:31Z", attack("expired", "Kept, and sent later.", good()))),
+        ("expired", at("2026-11-20T10:05:31Z", attack("expired", "Recorded, and sent later.", good()))),
         ("not-yet-valid", at("2026-11-20T09:59:29Z", attack("not_yet_valid", "From the future.", good()))),
-        ("clock-1970", at("1970-01-01T00:00:10Z", attack("not_yet_valid", "To a node that has lost the time.", good()))),
+        ("clock-1970", at("1970-01-01T00:00:10Z", attack("not_yet_valid", "To a node whose clock is wrong.", good()))),
         ("held-back", attack("not_yet_valid", "Before its own time.", changed("/not_before", json!("2026-11-20T10:04:00Z")))),
         ("replay-other-digest", Attack { seen, ..attack("replayed", "Another command under an id that was used.", good()) }),
         ("stale-serial", known(2, 41, "c", "stale_serial", "Back to an earlier state.")),
@@ -427,7 +427,7 @@ fn context() -> Vec<(&'static str, Attack)> {
         ("epoch-jump", known(u64::MAX, 1, "c", "serial_jump", "Ahead until no epoch is left.")),
         (
             "trust-expired",
-            Attack { trust: Some(old), ..attack("trust_expired", "To a node that was kept from newer trust.", good()) },
+            Attack { trust: Some(old), ..attack("trust_expired", "To a node without the newer trust bundle.", good()) },
         ),
         (
             "subject-of-all",
@@ -475,7 +475,7 @@ fn permissions() -> Vec<(&'static str, Attack)> {
                 obeyed: Some(8),
                 ..attack(
                     "trust_lost",
-                    "A key of an older bundle, after the one that revoked it was lost.",
+                    "A key of an older bundle, after the loss of the bundle that revoked the key.",
                     signed(&nginx(), ALICE),
                 )
             },
@@ -486,7 +486,10 @@ fn permissions() -> Vec<(&'static str, Attack)> {
             "policy-dotdot",
             attack("not_allowed", "A path that leaves by `..`.", www(json!({"name": "/srv/www/../../etc/passwd"}))),
         ),
-        ("policy-prefix", attack("not_allowed", "A neighbour whose name begins alike.", www(json!({"name": "/srv/www2/a"})))),
+        (
+            "policy-prefix",
+            attack("not_allowed", "A path whose name begins like the allowed one.", www(json!({"name": "/srv/www2/a"}))),
+        ),
         (
             "policy-template",
             attack("not_allowed", "A path that the node would make.", www(json!({"name": "/srv/www/{{ '../../etc/x' }}"}))),
@@ -495,7 +498,7 @@ fn permissions() -> Vec<(&'static str, Attack)> {
             "policy-source",
             attack(
                 "not_allowed",
-                "A secret copied to where it can be read.",
+                "A secret copied to a readable place.",
                 www(json!({"name": "/srv/www/a", "source": "/etc/shadow"})),
             ),
         ),
@@ -545,7 +548,7 @@ fn permissions() -> Vec<(&'static str, Attack)> {
                 subject: None,
                 ..attack(
                     "not_allowed",
-                    "A group where nodes must be named.",
+                    "A group as the target, where the rule lists nodes.",
                     bob(with(file(), "/to", json!({"groups": ["web"]}))),
                 )
             },
@@ -569,7 +572,11 @@ fn permissions() -> Vec<(&'static str, Attack)> {
         ),
         (
             "policy-group",
-            ruled("not_allowed", "A node where the rule lists groups.", &json!({"keys": ["alice"], "groups": ["*"]})),
+            ruled(
+                "not_allowed",
+                "A node as the target, where the rule lists groups.",
+                &json!({"keys": ["alice"], "groups": ["*"]}),
+            ),
         ),
         (
             "policy-channel",
@@ -620,7 +627,7 @@ fn permissions() -> Vec<(&'static str, Attack)> {
                         "http://127.0.0.1:1/": {"status": 200, "body": ["secret=a"]},
                     }}}]}),
                 ),
-                "What a service of the host itself says, guessed by the rules of a health check.",
+                "The answer of a local service, guessed by the rules of a health check.",
             ),
         ),
         (
@@ -640,7 +647,7 @@ fn permissions() -> Vec<(&'static str, Attack)> {
             limited(
                 json!({"paths": ["/srv"]}),
                 alice("file", json!({"name": "/srv2/a"})),
-                "A neighbour whose name begins alike.",
+                "A path whose name begins like the allowed one.",
             ),
         ),
         (
@@ -655,7 +662,7 @@ fn permissions() -> Vec<(&'static str, Attack)> {
     ]
 }
 
-/// What resources do beside what they are called, by keys that may do less.
+/// Resources with further effects, by keys with fewer rights.
 fn effects() -> Vec<(&'static str, Attack)> {
     let rule = |more: Value| {
         let mut rule = json!({"keys": ["alice"]});
@@ -760,7 +767,7 @@ fn effects() -> Vec<(&'static str, Attack)> {
         (
             "effect-recurse",
             by(
-                "A directory removed with what the rule does not name.",
+                "A directory removed with files outside of the rule.",
                 json!({"names": ["/srv/*"]}),
                 ensure("file", json!({"name": "/srv/www", "ensure": "absent", "force": true})),
             ),
@@ -819,7 +826,7 @@ fn effects() -> Vec<(&'static str, Attack)> {
         ("limit-devtmpfs", limited("The devices of the node.", mount("x", "devtmpfs", "defaults"))),
         ("limit-fuse", limited("A program as a file system.", mount("/srv/evil#x", "fuse", "defaults"))),
         ("limit-tmpfs", limited("A file system that the owner did not list.", mount("tmpfs", "tmpfs", "defaults"))),
-        ("limit-source", limited("A secret copied to where it can be read.", file(json!({"source": "/etc/shadow"})))),
+        ("limit-source", limited("A secret copied to a readable place.", file(json!({"source": "/etc/shadow"})))),
         (
             "limit-templates",
             limited(
@@ -864,14 +871,25 @@ fn bundles() -> Vec<(&'static str, Attack)> {
                 ..trusting("too_large", "More bytes than an envelope may have.", trust(&next(), ROOTS))
             },
         ),
-        ("trust-fleet", trusting("wrong_fleet", "Of another fleet.", trust(&with(next(), "/fleet", json!("test")), ROOTS))),
+        (
+            "trust-fleet",
+            trusting("wrong_fleet", "A command of another fleet.", trust(&with(next(), "/fleet", json!("test")), ROOTS)),
+        ),
         (
             "trust-weak-key",
-            trusting("weak_key", "A key for which anybody can sign.", trust(&with(next(), "/keys/0/key", json!(weak)), ROOTS)),
+            trusting(
+                "weak_key",
+                "A weak key: every user can sign for it.",
+                trust(&with(next(), "/keys/0/key", json!(weak)), ROOTS),
+            ),
         ),
         (
             "trust-weak-root",
-            trusting("weak_key", "A root for which anybody can sign.", trust(&with(next(), "/root/keys/2", json!(weak)), ROOTS)),
+            trusting(
+                "weak_key",
+                "A weak root key: every user can sign for it.",
+                trust(&with(next(), "/root/keys/2", json!(weak)), ROOTS),
+            ),
         ),
         (
             "trust-key-twice",
@@ -971,8 +989,8 @@ fn no_attack_gets_in_and_each_is_refused_with_its_own_code() {
         covered.insert(attack.expect);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(paths.len(), count, "a file that nothing here makes");
-    // The others are the agent's: they are about its state, not about the message.
+    assert_eq!(paths.len(), count, "a file without a case here");
+    // The other codes belong to the agent: they depend on its state, not on the message.
     let own = [
         RejectionCode::Busy,
         RejectionCode::ShuttingDown,

@@ -1,4 +1,4 @@
-//! One file for each kind of message: read strictly, and nothing of it lost.
+//! One file for each kind of message: read strictly, and without loss.
 
 use ensign::model::{ApplyState, TransactionEvent};
 use ensign::trust::{Pin, PublicKey, issue_receipt, open_bundle, verify_receipt};
@@ -63,7 +63,7 @@ fn apply_state() -> Value {
     })
 }
 
-/// A chain of three, and an acknowledgement beside it, by the node whose key has the seed of 32 times 21.
+/// A chain of three, and an acknowledgement beside it. The seed of the node's key is 32 times 21.
 fn receipts() -> Value {
     let node_key = key(21);
     let mut prev = None;
@@ -173,7 +173,7 @@ fn messages() -> Vec<(String, Value)> {
     .collect()
 }
 
-/// Reads a file as its type, and back; all that the file says must be in what is written.
+/// Reads a file as its type, and writes it again: the result must have everything in the file.
 fn survives<T: DeserializeOwned + Serialize>(value: &Value) -> Result<T, String> {
     let message: T = strict::read(value.to_string().as_bytes()).map_err(|error| ensign::diag::chain(&error))?;
     let again = serde_json::to_value(&message).unwrap();
