@@ -41,7 +41,8 @@ pub struct Limits {
     /// Path prefixes below which files may be managed; all when left out.
     pub paths: Option<Vec<String>>,
     /// Path prefixes below which templates may read files (`readFile()`, `secret("file:...")`), beside those of the bundle
-    /// itself; those of `paths` when left out.
+    /// itself.
+    /// Those of `paths` when left out.
     pub read_paths: Option<Vec<String>>,
     /// True when commands may be run: by `exec`, and as health checks, post commands or `validate` of other types.
     pub exec: bool,

@@ -45,22 +45,22 @@ impl fmt::Display for Level {
 #[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
 pub struct Log {
-    /// For the program itself; libraries it is built with are heard from warnings on.
+    /// The level of the program itself. Libraries log warnings and errors only.
     pub level: Level,
-    /// For modules apart (`ensign::agent`, `async_nats`): the longest name that fits a line wins.
+    /// Levels of single modules (`ensign::agent`, `async_nats`): the longest matching name wins.
     pub modules: Vec<(String, Level)>,
 }
 
-/// A mistake in log settings.
+/// An error in log settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// A word that is no level.
-    #[error("\"{0}\" is no level: expected error, warn, info, debug or trace, alone or as module=level")]
+    /// A word that is not a level.
+    #[error("\"{0}\" is not a level: expected error, warn, info, debug or trace, alone or as module=level")]
     Level(String),
-    /// Something that is no name of a module.
-    #[error("\"{0}\" is no name of a module, as ensign::agent")]
+    /// A text that is not the name of a module.
+    #[error("\"{0}\" is not the name of a module, as ensign::agent")]
     Module(String),
-    /// Two levels for everything.
+    /// Two levels without a module.
     #[error("more than one level has no module")]
     Twice,
 }

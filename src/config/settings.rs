@@ -1,7 +1,7 @@
 //! `agent.toml`: [`Settings`] is what serde reads, what the checks see, and what the agent uses.
 //!
-//! The comments of the fields are the descriptions in the schema. Text is the only input: the command line reads the file, and
-//! the user of a secret reads the file of the secret.
+//! The comments of the fields are the descriptions in the schema. Text is the only input. The command line reads the file,
+//! and the user of a secret reads its file.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -204,7 +204,7 @@ impl Settings {
             Ok(node) => node.to_string(),
             Err(_) if document.has("node") => String::new(),
             Err(error) => {
-                let wrong = Diagnostic::new(format!("the host name gives no node id: {error}"));
+                let wrong = Diagnostic::new(format!("the host name is not usable as a node id: {error}"));
                 return Err(vec![wrong.hint("set `node` in the configuration")]);
             }
         };

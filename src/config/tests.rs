@@ -69,7 +69,7 @@ fn the_example_shows_every_key_and_the_defaults() {
     let schema = document::inlined_schema::<Settings>();
     assert_same_keys(&whole, &schema, "");
     assert_eq!(as_default(settings), as_default(read(MINIMAL).unwrap()));
-    // What remains without the keys that have no default are the defaults.
+    // After removal of the keys without a default, the rest are the defaults.
     let mut shown = whole;
     shown.remove("groups");
     shown.remove("channels");

@@ -14,7 +14,7 @@ pub const LINE: usize = 8192;
 /// The most combining marks on one letter: Vietnamese and Hebrew use three.
 const MARKS: usize = 3;
 
-/// Characters that count as printable and leave nothing to see, or that change how the one before them looks.
+/// Characters that count as printable and are invisible, or that change the look of the one before.
 const INVISIBLE: &[std::ops::RangeInclusive<char>] = &[
     '\u{34f}'..='\u{34f}',     // combining grapheme joiner
     '\u{115f}'..='\u{1160}',   // Hangul fillers
@@ -29,17 +29,17 @@ const INVISIBLE: &[std::ops::RangeInclusive<char>] = &[
     '\u{e0000}'..='\u{e0fff}', // tags and more variation selectors
 ];
 
-/// A value among others on a line: runs of blanks become one blank, so that a value cannot look like several columns.
+/// Cleans a value among others on a line. Runs of blanks become one blank, so that a value cannot look like several columns.
 pub fn cell(text: &str) -> Cow<'_, str> {
     clean(text, Cleaner::cell(VALUE))
 }
 
-/// A value that has the rest of its line for itself: blanks stay.
+/// Cleans a value that has the rest of its line for itself: blanks stay.
 pub fn line(text: &str) -> Cow<'_, str> {
     clean(text, Cleaner::line(LINE))
 }
 
-/// The same for a value of another length.
+/// Cleans a value as [`cell`], up to another length.
 pub fn cell_of(text: &str, longest: usize) -> Cow<'_, str> {
     clean(text, Cleaner::cell(longest))
 }
@@ -66,8 +66,7 @@ fn is_invisible(c: char) -> bool {
     INVISIBLE.iter().any(|range| range.contains(&c))
 }
 
-/// True for a printable character that is drawn onto the one before it. `escape_debug` escapes these only where nothing
-/// is before them.
+/// True for a printable character that is drawn onto the one before. `escape_debug` escapes these only at the beginning.
 fn is_mark(c: char) -> bool {
     let mut buffer = [b'a'; 5];
     let (_, rest) = buffer.split_at_mut(1);
@@ -76,7 +75,7 @@ fn is_mark(c: char) -> bool {
     c.escape_debug().len() > 1 && text.escape_debug().nth(1) == Some(c)
 }
 
-/// Cleans what is written to it, as [`cell`] and [`line()`] do.
+/// A writer that cleans text, as [`cell`] and [`line()`] do.
 #[derive(Debug)]
 pub struct Cleaner {
     text: String,
@@ -85,24 +84,24 @@ pub struct Cleaner {
     /// The number of characters that did not fit.
     cut: usize,
     keeps_blanks: bool,
-    /// The last character was a blank; at the beginning it is the column before.
+    /// True after a blank; true at the beginning, because a column may precede.
     after_blank: bool,
-    /// Marks on the last letter; none may be on the column before.
+    /// The number of marks on the last letter; no mark is allowed at the beginning.
     marks: usize,
 }
 
 impl Cleaner {
-    /// Acts as [`cell`], with this length.
+    /// Creates a cleaner that acts as [`cell`], with this length.
     pub fn cell(longest: usize) -> Self {
         Self { text: String::new(), room: longest, cut: 0, keeps_blanks: false, after_blank: false, marks: MARKS }
     }
 
-    /// Acts as [`line()`], with this length.
+    /// Creates a cleaner that acts as [`line()`], with this length.
     pub fn line(longest: usize) -> Self {
         Self { keeps_blanks: true, ..Self::cell(longest) }
     }
 
-    /// The clean text.
+    /// Returns the clean text.
     pub fn finish(mut self) -> String {
         if self.cut > 0 {
             // Writing to a String does not fail.
@@ -111,7 +110,7 @@ impl Cleaner {
         self.text
     }
 
-    /// True for a text of which nothing is changed: nearly every text.
+    /// True for a text that needs no change, as nearly every text.
     fn keeps_whole(&self, text: &str) -> bool {
         let doubled = || text.contains("  ") || (self.after_blank && text.starts_with(' '));
         text.len() <= self.room && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && (self.keeps_blanks || !doubled())
@@ -170,10 +169,11 @@ fn escape(c: char) -> String {
     }
 }
 
-/// A JSON text, as `serde_json` writes it, of the same value, in which every character can be shown: others are `\u` escapes within their strings.
+/// Escapes a JSON text of `serde_json` so that every character is visible. The value stays the same: escapes (`\u`) are
+/// within strings.
 pub fn json(text: &str) -> Cow<'_, str> {
     let shown = |c: char| c == '\n' || is_shown(c);
-    // What writes JSON has escaped the control characters below a blank; these looks take many bytes at a time.
+    // JSON writers have escaped the control characters below a blank; these searches process many bytes at a time.
     let plain = text.is_ascii() && !text.as_bytes().contains(&0x7f);
     if plain || text.chars().all(shown) {
         return Cow::Borrowed(text);

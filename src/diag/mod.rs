@@ -1,6 +1,6 @@
-//! A diagnostic: what is wrong, where (file, line, column and the line itself), and what to do.
+//! A diagnostic: the error, its place (file, line, column and the line itself), and the remedy.
 //!
-//! Everything that reads something a person wrote reports with these. `cli` prints them.
+//! All readers of text that people write report with diagnostics. `cli` prints them.
 
 pub mod clean;
 
@@ -20,7 +20,7 @@ pub struct Place {
     pub text: String,
 }
 
-/// A mistake or failure, with its place and its remedy where they are known.
+/// An error, with its place and its remedy where known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The mistake.
@@ -32,19 +32,19 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// A diagnostic without a place.
+    /// Creates a diagnostic without a place.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), place: None, hint: None }
     }
 
-    /// The same with a place.
+    /// Adds a place.
     #[must_use]
     pub fn at(mut self, place: Option<Place>) -> Self {
         self.place = place;
         self
     }
 
-    /// The same with a hint.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -83,7 +83,7 @@ impl fmt::Display for Diagnostic {
 
 impl Error for Diagnostic {}
 
-/// The line, as long as it is, without the credentials of URLs, and without passwords that are written out.
+/// Returns the line without credentials of URLs and without literal passwords.
 fn hushed(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;
@@ -97,7 +97,7 @@ fn hushed(line: &str) -> String {
     text.push_str(rest);
     let ends = KEYS.iter().filter_map(|key| text.find(key).map(|at| at + key.len())).chain(variable(&text));
     match ends.min().and_then(|end| text.split_at_checked(end)) {
-        // An expression is no secret, and what is wrong is mostly in it.
+        // An expression is not a secret, and usually contains the error.
         Some((head, value)) if !value.contains("{{") && !value.contains("${") => {
             let blank = if value.starts_with(' ') { " " } else { "" };
             format!("{head}{blank}{}", stars(value.get(blank.len()..).unwrap_or_default()))
@@ -106,7 +106,7 @@ fn hushed(line: &str) -> String {
     }
 }
 
-/// Keys of manifests after which a secret may be written out.
+/// Keys of manifests whose values may be literal secrets.
 const KEYS: [&str; 4] = ["password:", "password_hash:", "environment:", "headers:"];
 
 /// Returns the start of the value in a line that is an item of a list of variables: `- NAME=value`.
@@ -117,7 +117,7 @@ fn variable(line: &str) -> Option<usize> {
     is_name.then(|| line.len() - value.len())
 }
 
-/// A count of things: `1 resource`, `2 resources`.
+/// Returns a count with its noun: `1 resource`, `2 resources`.
 pub fn count(number: impl Into<u64>, noun: &str) -> String {
     match number.into() {
         1 => format!("1 {noun}"),
@@ -125,7 +125,7 @@ pub fn count(number: impl Into<u64>, noun: &str) -> String {
     }
 }
 
-/// An error with all its causes, as one text: `A: B: C`.
+/// Returns an error with all its causes as one text: `A: B: C`.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -141,7 +141,7 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// The known name nearest to `given`, when it is near enough to be a slip.
+/// Returns the known name nearest to `given`, when it is near enough for a typing error.
 pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

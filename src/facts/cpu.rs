@@ -1,11 +1,11 @@
-//! Processors: `cpu.info[]`, an entry for each logical one.
+//! Processor facts: `cpu.info[]`, an entry for each logical processor.
 
 use serde_json::{Value, json};
 
 use super::{FactError, field, text, text_or_empty};
 use crate::host::Host;
 
-/// Gathers them.
+/// Gathers processor facts.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let max_khz = |cpu: u64| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq");
@@ -14,8 +14,8 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     Ok(json!({"info": processors(&text("/proc/cpuinfo")?, max_khz)}))
 }
 
-/// Reads `/proc/cpuinfo` of x86 and of ARM. `max_khz` gives the highest clock of a processor, where known. The present clock is
-/// no fact, as it changes with every read.
+/// Parses `/proc/cpuinfo` of x86 and of ARM. `max_khz` returns the highest clock of a processor, where known. The present
+/// clock is no fact, because it changes with every read.
 fn processors(cpuinfo: &str, max_khz: impl Fn(u64) -> Option<f64>) -> Value {
     cpuinfo.split("\n\n").filter_map(|block| processor(block, &max_khz)).collect()
 }
@@ -46,7 +46,7 @@ fn processor(block: &str, max_khz: impl Fn(u64) -> Option<f64>) -> Option<Value>
     }))
 }
 
-/// The maker of an ARM processor by its number; x86 says the name itself.
+/// Returns the maker of an ARM processor by its number; x86 has the name itself.
 fn vendor(id: &str) -> &str {
     match id {
         "0x41" => "ARM",

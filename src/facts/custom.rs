@@ -1,6 +1,6 @@
-//! The facts that people write: files in directories of facts.
+//! Custom facts: files in directories of facts, which administrators write.
 //!
-//! Links are skipped: facts come from the directories that were named, not from where a link leads.
+//! Links are skipped: facts come from the configured directories, not from the target of a link.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::diag::chain;
 use crate::host::fs::{self, FileKind};
 use crate::yaml::{self, Document};
 
-/// The maps that the files of `directory` hold, in the order in which they are merged.
+/// Returns the maps in the files of `directory`, in the order of merging.
 pub(super) fn read(directory: &Path, warnings: &mut Vec<String>) -> Vec<Value> {
     if directory.is_relative() {
         warnings.push(format!("skipped the facts in {}: the path is not absolute", directory.display()));
@@ -54,7 +54,7 @@ fn kind(path: &Path, warnings: &mut Vec<String>) -> Option<FileKind> {
     }
 }
 
-/// The entries of `facts.d` that are named like facts, by name.
+/// Returns the entries of `facts.d` with the name of a fact file, by name.
 fn fact_files(directory: &Path, warnings: &mut Vec<String>) -> Vec<PathBuf> {
     match fs::list(directory) {
         Ok(paths) => paths.into_iter().filter(|path| is_named(path, "json") || is_named(path, "yaml")).collect(),
@@ -69,7 +69,7 @@ fn is_named(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
-/// The map in a file; none when there is no file, it is empty or, with a warning, no map.
+/// Returns the map in a file. None when the file is missing, empty or, with a warning, not a map.
 fn map_in(path: &Path, warnings: &mut Vec<String>) -> Option<Value> {
     let reason = match kind(path, warnings)? {
         FileKind::Directory => return None,
@@ -88,12 +88,12 @@ fn map_in(path: &Path, warnings: &mut Vec<String>) -> Option<Value> {
 fn parse(path: &Path) -> Result<Value, String> {
     let text = fs::read_regular_text(path, yaml::MAX_BYTES as u64).map_err(|error| chain(&error))?;
     fs::check_trusted(path).map_err(|error| chain(&error))?;
-    // JSON has escapes that YAML has not: pairs of surrogates.
+    // JSON has escapes that YAML lacks: pairs of surrogates.
     if is_named(path, "json") && !text.trim().is_empty() {
         return serde_json::from_str(&text).map_err(|error| error.to_string());
     }
     let document = Document::parse(&text, &path.to_string_lossy()).map_err(|wrong| match wrong.place {
-        // The line itself stays out: it may hold what should not be in a log.
+        // The line itself stays out: it may hold secrets.
         Some(place) => format!("{} at line {} column {}", wrong.message, place.line, place.column),
         None => wrong.message,
     })?;

@@ -1,4 +1,4 @@
-//! `host.info`: names, operating system, kernel, and what the machine runs on.
+//! Host facts: `host.info` with names, operating system, kernel and virtualization.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::platform::{Platform, platform};
 use super::{FactError, text, text_or_empty, virtualization};
 use crate::host::{Host, fs, kernel};
 
-/// Gathers them.
+/// Gathers host facts.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let names = kernel::names()?;
     let platform = platform_here();
@@ -34,7 +34,7 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     }}))
 }
 
-/// The distribution of this host.
+/// Returns the distribution of this host.
 pub(super) fn platform_here() -> Platform {
     let os_release = text("/etc/os-release").or_else(|_| text("/usr/lib/os-release")).unwrap_or_default();
     platform(&os_release, &text_or_empty("/etc/debian_version"), &text_or_empty("/etc/redhat-release"))
@@ -45,17 +45,17 @@ fn is_process(path: &Path) -> bool {
     !name.is_empty() && name.iter().all(u8::is_ascii_digit)
 }
 
-/// Whole seconds since the start, of `/proc/uptime`.
+/// Parses the whole seconds since boot from `/proc/uptime`.
 fn uptime(text: &str) -> u64 {
     text.split(['.', ' ']).next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0)
 }
 
-/// The time of the start in seconds since 1970, of `/proc/stat`.
+/// Parses the boot time from `/proc/stat`, in seconds since 1970.
 fn boot_time(text: &str) -> u64 {
     text.lines().find_map(|line| line.strip_prefix("btime ")).and_then(|time| time.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The first that is a UUID, in its usual form: of the installation, else of the hardware, else of this boot.
+/// Returns the first UUID, in its usual form. The order is: installation, hardware, this boot.
 ///
 /// All users may read the first file and only root the second, so the id is the same for both.
 fn host_id(ids: &[String; 3]) -> String {
@@ -82,7 +82,7 @@ mod tests {
         let cases = [
             (["3d1219c7c4c5404aaa1f6d2a48adfda4", product, boot], "3d1219c7-c4c5-404a-aa1f-6d2a48adfda4"),
             (["", product, boot], "4c4c4544-0042-3510-8052-b4c04f4d4d32"),
-            // What an image has before its first start.
+            // The content in an image before its first start.
             (["uninitialized", product, boot], "4c4c4544-0042-3510-8052-b4c04f4d4d32"),
             (["", "Not Settable", boot], boot),
             (["", "", ""], ""),

@@ -1,4 +1,4 @@
-//! `memory`: what there is, what is free, and swap. In bytes, huge pages in pages.
+//! Memory facts: `memory` with total, free and swap. In bytes, huge pages in pages.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{FactError, percent, text, text_or_empty};
 use crate::host::Host;
 
-/// Names among the facts, with the kernel's.
+/// Names of the facts, and the kernel's names.
 const FIELDS: &[(&str, &str)] = &[
     ("total", "MemTotal"),
     ("free", "MemFree"),
@@ -42,7 +42,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("hugePagesSurp", "HugePages_Surp"),
     ("hugePageSize", "Hugepagesize"),
     ("anonHugePages", "AnonHugePages"),
-    // Of other kernels.
+    // Names of other kernels.
     ("wired", ""),
     ("laundry", ""),
 ];
@@ -50,7 +50,7 @@ const FIELDS: &[(&str, &str)] = &[
 /// The kernel counts some events in pages of this size.
 const PAGE: u64 = 4096;
 
-/// Gathers them.
+/// Gathers memory facts.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let (meminfo, vmstat) = (text("/proc/meminfo")?, text_or_empty("/proc/vmstat"));
     let (meminfo, vmstat) = (numbers(&meminfo), numbers(&vmstat));
@@ -60,7 +60,7 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     }))
 }
 
-/// `Name: 12 kB` and `name 12`, in bytes where the kernel says kB.
+/// Parses `Name: 12 kB` and `name 12`, in bytes where the kernel has kB.
 fn numbers(text: &str) -> HashMap<&str, u64> {
     let number = |line: &'_ str| -> Option<(usize, u64)> {
         let end = line.find([':', ' '])?;
@@ -75,7 +75,7 @@ fn memory(meminfo: &HashMap<&str, u64>) -> Value {
     let get = |name: &str| meminfo.get(name).copied().unwrap_or(0);
     let mut facts: Map<_, _> = FIELDS.iter().map(|(name, kernel)| ((*name).to_owned(), get(kernel).into())).collect();
     let total = get("MemTotal");
-    // Kernels before 3.14 do not say what is available.
+    // Kernels before 3.14 do not report the available memory.
     let guess = get("MemFree") + get("Buffers") + get("Cached");
     let available = meminfo.get("MemAvailable").copied().unwrap_or(guess);
     let used = total.saturating_sub(available);

@@ -1,8 +1,8 @@
-//! Facts: what a host is, for templates, conditions and the overrides of data.
+//! Facts: properties of a host for templates, conditions and the overrides of data.
 //!
 //! Each family is one small file; a new family is that file and a line in [`FAMILIES`]. Facts come from the kernel and a few
-//! files. No program runs, and no packet is sent. A family that fails is a warning. After the families come the facts that
-//! administrators wrote in files (`custom.rs`). Neighbours: `template` reads them as `Facts`, `agent` reports some of them.
+//! files. No program runs, and no packet is sent. A family that fails is a warning. Facts of administrators (`custom.rs`)
+//! come last. Neighbours: `template` reads facts as `Facts`, `agent` reports some of them.
 
 mod cpu;
 mod custom;
@@ -22,7 +22,7 @@ use crate::diag;
 use crate::host::{Host, fs, fs::FsError};
 use crate::model::merge::deep_merge;
 
-/// The most that is read of a file of the kernel.
+/// The largest part of a kernel file that is read, in bytes.
 const MAX_BYTES: u64 = 8 << 20;
 
 /// The reason for which a family of facts is missing.
@@ -31,7 +31,7 @@ pub enum FactError {
     /// A file could not be read.
     #[error(transparent)]
     File(#[from] FsError),
-    /// The kernel did not answer.
+    /// A system call failed.
     #[error("the kernel did not answer")]
     Kernel(#[from] io::Error),
 }
@@ -39,7 +39,7 @@ pub enum FactError {
 /// The function that gathers a family of facts.
 pub type Family = fn(&Host) -> Result<Value, FactError>;
 
-/// The families, with the name they have among the facts.
+/// The families, by their name among the facts.
 pub static FAMILIES: &[(&str, Family)] = &[
     ("host", host::gather),
     ("network", network::gather),
@@ -51,13 +51,13 @@ pub static FAMILIES: &[(&str, Family)] = &[
 /// The facts of a host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Gathered {
-    /// A map: a key for each family, and what custom facts add.
+    /// A map: a key for each family, and the custom facts.
     pub value: Value,
     /// Facts that could not be gathered, each with the reason.
     pub warnings: Vec<String>,
 }
 
-/// The operating system, its version and the processor, as `debian 12.11 x86_64`; none when the system does not say.
+/// Returns the operating system, its version and the processor, as `debian 12.11 x86_64`; none when unknown.
 pub fn platform_name() -> Option<String> {
     let platform = host::platform_here();
     let machine = crate::host::kernel::names().ok()?.machine;
@@ -65,7 +65,7 @@ pub fn platform_name() -> Option<String> {
     Some(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
 }
 
-/// Gathers the facts, with those that files in the `custom` directories add; later directories win.
+/// Gathers the facts, with those in files of the `custom` directories; later directories win.
 pub fn gather(host: &Host, custom: &[PathBuf]) -> Gathered {
     let mut facts = Map::new();
     let mut warnings = Vec::new();
@@ -86,23 +86,23 @@ pub fn gather(host: &Host, custom: &[PathBuf]) -> Gathered {
     Gathered { value, warnings }
 }
 
-/// A file of the kernel or the system.
+/// Reads a file of the kernel or the system.
 fn text(path: &str) -> Result<String, FactError> {
     Ok(fs::read_text(Path::new(path), MAX_BYTES)?)
 }
 
-/// A file that may not be there, without the white space around its text.
+/// Reads a file that may be missing, without the white space around its text.
 fn text_or_empty(path: &str) -> String {
     text(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// The value of the first `name: value` line with this name, without the blanks around it.
+/// Returns the value of the first `name: value` line with this name, without the blanks around it.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     lines.map(|(key, value)| (key.trim(), value.trim())).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// The part of a whole, in percent; of nothing it is nothing.
+/// Returns the part of a whole in percent; 0 when the whole is 0.
 #[expect(clippy::cast_precision_loss, reason = "a percentage needs no more digits")]
 fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 }
@@ -116,7 +116,7 @@ mod tests {
     use crate::host::fake;
 
     fn machine() -> Host {
-        // Without a script: a command that is run would fail.
+        // No script runs: a command would fail.
         fake::host(fake::FakeRunner::exiting(&[]))
     }
 
@@ -132,7 +132,7 @@ mod tests {
     fn this_machine_has_every_fact() {
         let started = Instant::now();
         let gathered = gather(&machine(), &[]);
-        // No measurement: nothing of it waits for anything.
+        // Not a measurement: gathering waits for no process and no network.
         assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
         assert_eq!(gathered.warnings, Vec::<String>::new());
         let cases = [

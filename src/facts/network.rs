@@ -1,4 +1,4 @@
-//! `network`: interfaces, addresses, and which of them lead out.
+//! Network facts: `network` with interfaces, addresses, and default addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,17 +12,17 @@ const ROUTE_UP: u32 = 0x1;
 /// `RTF_REJECT` of the kernel: a route that leads nowhere.
 const ROUTE_REJECT: u32 = 0x200;
 
-/// Gathers them.
+/// Gathers network facts.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let interfaces = kernel::interfaces()?;
-    // A kernel without IPv6 has no table of its routes.
+    // A kernel without IPv6 has no IPv6 routing table.
     let v4 = default_v4(&interfaces, &text_or_empty("/proc/net/route"));
     let v6 = default_v6(&interfaces, &text_or_empty("/proc/net/ipv6_route"));
     let number = |interface: &str, name: &str| text_or_empty(&format!("/sys/class/net/{interface}/{name}")).parse().unwrap_or(0);
     Ok(network(&interfaces, number, v4, v6))
 }
 
-/// The whole family. `number` reads a number of an interface by its name.
+/// Returns the whole family. `number` reads a number of an interface by its name.
 fn network(interfaces: &[Interface], number: impl Fn(&str, &str) -> u64, v4: Option<IpAddr>, v6: Option<IpAddr>) -> Value {
     let mut addresses = Vec::new();
     for interface in interfaces {
@@ -56,7 +56,7 @@ fn describe(interface: &Interface, number: impl Fn(&str, &str) -> u64) -> Value 
     })
 }
 
-/// Neither loopback nor link-local nor multicast nor nothing.
+/// True for an address that is not loopback, link-local, multicast or unspecified.
 fn is_public(address: IpAddr) -> bool {
     let local = match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -75,7 +75,7 @@ fn default_v4(interfaces: &[Interface], routes: &str) -> Option<IpAddr> {
     let routes = routes.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
         let &[name, "00000000", gateway, flags, _, _, metric, "00000000", ..] = fields.as_slice() else { return None };
-        // The kernel prints the bytes of the network as a number of the machine.
+        // The kernel prints the bytes of the network in the byte order of the machine.
         let gateway = u32::from_be_bytes(u32::from_str_radix(gateway, 16).ok()?.to_ne_bytes());
         leads_out(flags).then_some((metric.parse::<u32>().ok()?, name, gateway))
     });
@@ -94,8 +94,8 @@ fn default_v4(interfaces: &[Interface], routes: &str) -> Option<IpAddr> {
     own.iter().find(|entry| near(entry)).or(own.first()).map(|(address, _)| IpAddr::V4(*address))
 }
 
-/// The same of `/proc/net/ipv6_route`, which has other columns, metrics in hex and no head. The
-/// gateway is link-local and tells nothing.
+/// Parses `/proc/net/ipv6_route`, which has other columns, metrics in hex and no header. The gateway is link-local and
+/// identifies no network.
 fn default_v6(interfaces: &[Interface], routes: &str) -> Option<IpAddr> {
     let routes = routes.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();

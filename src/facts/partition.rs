@@ -1,4 +1,4 @@
-//! `partition`: mounted disks and their room.
+//! Partition facts: `partition` with mounted disks and their space.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::{FactError, percent, text, text_or_empty};
 use crate::host::{Host, kernel};
 
-/// Gathers them. A disk that does not tell its room is listed without it.
+/// Gathers partition facts. A disk that does not report its space is listed without usage.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let mut mounts = mounts(&text("/proc/self/mountinfo")?, &text_or_empty("/proc/filesystems"));
-    // Single files that are bound over others have no room of their own.
+    // Single files that are bound over others have no space of their own.
     mounts.retain(|mount| !Path::new(&mount.point).is_file());
     let mut usage = Vec::new();
     for mount in &mounts {
@@ -22,7 +22,7 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
             "total": space.total,
             "free": space.free,
             "used": space.used,
-            // Of what can be used at all: some room is kept for root.
+            // The percentage is of the usable space: some is reserved for root.
             "usedPercent": percent(space.used, space.used.saturating_add(space.free)),
             "inodesTotal": space.inodes_total,
             "inodesUsed": inodes_used,
@@ -59,7 +59,7 @@ impl Mount {
     }
 }
 
-/// The mounts of file systems that live on disks; the others may be remote, and hang.
+/// Returns the mounts of file systems on disks; other file systems may be remote, and hang.
 fn mounts(mountinfo: &str, filesystems: &str) -> Vec<Mount> {
     let disk_kinds: Vec<_> = filesystems.lines().filter(|line| !line.starts_with("nodev")).map(str::trim).collect();
     let mount = |line: &str| {
@@ -68,7 +68,7 @@ fn mounts(mountinfo: &str, filesystems: &str) -> Vec<Mount> {
         let (root, point, options) = (mount.next()?, mount.next()?, mount.next()?);
         let mut system = system.split(' ');
         let (kind, device) = (system.next()?, system.next()?);
-        // A part of a file system, mounted elsewhere: its room is that of the whole.
+        // A part of a file system, mounted elsewhere, shares the space of the whole.
         let bind = (root != "/").then_some("bind");
         let options = options.split(',').chain(bind).map(str::to_owned).collect();
         let on_disk = disk_kinds.contains(&kind) || kind == "zfs";
@@ -86,7 +86,7 @@ fn mounts(mountinfo: &str, filesystems: &str) -> Vec<Mount> {
     found.into_iter().zip(keep).filter_map(|(mount, keep)| keep.then_some(mount)).collect()
 }
 
-/// The kernel writes a space as `\040`, and so on. The backslash comes last, so that what it makes is not read again.
+/// Replaces escapes of the kernel, as `\040` for a space. The backslash comes last, so that no result is unescaped again.
 fn unescape(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")]
         .iter()

@@ -11,8 +11,8 @@ pub(super) struct Platform {
     pub(super) version: String,
 }
 
-/// The texts are those of `/etc/os-release`, `/etc/debian_version` and `/etc/redhat-release`, empty
-/// where there is no such file. The last two know the minor version.
+/// Returns the distribution. The texts are those of `/etc/os-release`, `/etc/debian_version` and `/etc/redhat-release`, empty
+/// where a file is missing. The last two have the minor version.
 pub(super) fn platform(os_release: &str, debian_version: &str, redhat_release: &str) -> Platform {
     let id = value(os_release, "ID").to_lowercase();
     let name = match id.as_str() {
@@ -23,27 +23,27 @@ pub(super) fn platform(os_release: &str, debian_version: &str, redhat_release: &
         other => other,
     };
     let like = value(os_release, "ID_LIKE").to_lowercase();
-    // A derivative that is not listed is of the family of the first it says it is like.
+    // An unlisted derivative belongs to the family of the first entry in `ID_LIKE`.
     let family = std::iter::once(name).chain(like.split_whitespace()).find_map(family_of).unwrap_or_default();
     let exact = match name {
         "debian" | "raspbian" => debian_version.trim(),
         _ if matches!(family, "rhel" | "fedora") => redhat_version(redhat_release),
         _ => "",
     };
-    // An unreleased Debian says `trixie/sid`.
+    // An unreleased Debian has `trixie/sid`.
     let exact = Some(exact).filter(|version| version.starts_with(|first: char| first.is_ascii_digit()));
     let version = exact.map_or_else(|| value(os_release, "VERSION_ID"), str::to_owned);
     Platform { name: name.to_owned(), family, version }
 }
 
-/// A value of a file in the form of `/etc/os-release`: assignments of the shell.
+/// Returns a value of a file in the form of `/etc/os-release`: assignments of the shell.
 fn value(text: &str, name: &str) -> String {
     let assigned = text.lines().filter_map(|line| line.trim().split_once('=')).find(|(key, _)| *key == name);
     let Some((_, raw)) = assigned else { return String::new() };
     shell_words::split(raw).map_or_else(|_| raw.to_owned(), |words| words.join(" "))
 }
 
-/// `CentOS Linux release 7.9.2009 (Core)`: the word after `release`.
+/// Returns the word after `release`, as in `CentOS Linux release 7.9.2009 (Core)`.
 fn redhat_version(text: &str) -> &str {
     text.split_whitespace().skip_while(|word| *word != "release").nth(1).unwrap_or_default()
 }
@@ -118,7 +118,7 @@ VARIANT_ID=server
             (TRIXIE, "trixie/sid\n", "", ("debian", "debian", "")),
             (FEDORA, "", "Fedora release 41 (Forty One)\n", ("fedora", "fedora", "41")),
             (FEDORA, "", "Fedora release Rawhide\n", ("fedora", "fedora", "41")),
-            // This file is there on Ubuntu too, with the name of a Debian.
+            // Ubuntu has this file too, with the name of a Debian release.
             (UBUNTU, "trixie/sid\n", "", ("ubuntu", "debian", "24.04")),
             (ROCKY, "", "Rocky Linux release 9.3 (Blue Onyx)\n", ("rocky", "rhel", "9.3")),
             (CENTOS, "", "CentOS Linux release 7.9.2009 (Core)\n", ("centos", "rhel", "7.9.2009")),

@@ -1,6 +1,6 @@
-//! Virtualization facts: container, virtual machine, or host of some.
+//! Virtualization facts: container, virtual machine, or host of virtual machines.
 //!
-//! Only the traces that these leave in files are read; processors are not asked.
+//! Only traces in files are read; no processor instruction is used.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ struct Traces {
     modules: String,
 }
 
-/// The system (`docker`, `kvm`, ...; "" for none or unknown) and the role in it: `guest`, `host`, or "".
+/// Returns the system (`docker`, `kvm`, ...; "" for none or unknown) and the role in it: `guest`, `host`, or "".
 pub(super) fn detect(kernel_release: &str) -> (String, &'static str) {
     let exists = |path: &str| fs::stat(Path::new(path), false).is_ok_and(|look| look.is_some());
     let dmi = |name: &str| text_or_empty(&format!("/sys/class/dmi/id/{name}"));
@@ -46,7 +46,7 @@ pub(super) fn detect(kernel_release: &str) -> (String, &'static str) {
 }
 
 fn judge(traces: &Traces) -> (String, &'static str) {
-    // A container in a virtual machine is a container first.
+    // A container in a virtual machine counts as a container.
     if let Some(container) = container(traces) {
         return (container.to_owned(), "guest");
     }
@@ -82,11 +82,11 @@ fn container(traces: &Traces) -> Option<&str> {
     }
 }
 
-/// The virtual machine this is; "" when it is one of an unknown kind.
+/// Returns the kind of virtual machine; "" for an unknown kind.
 fn virtual_machine(traces: &Traces) -> Option<&'static str> {
     let flags = field(&traces.cpuinfo, "flags");
     let flagged = flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
-    // On x86 the flag decides: a rented machine may bear the name of its cloud and be a real one.
+    // On x86 the flag decides: a rented physical machine may have the name of its cloud.
     if flags.is_some() && !flagged {
         return None;
     }
@@ -115,7 +115,7 @@ const VENDORS: [(&str, &str); 16] = [
     ("Bochs", "kvm"),
 ];
 
-/// The clocks that hypervisors offer, also where there are no such tables.
+/// Clocks of hypervisors, for machines without DMI tables.
 const CLOCKS: [(&str, &str); 3] = [("kvm-clock", "kvm"), ("hyperv_clocksource", "hyperv"), ("xen", "xen")];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Which hosts and addresses may be asked.
+//! Limits on the hosts and addresses of HTTP requests.
 //!
-//! Names are resolved here, and the connection goes to an address that was looked at: a name that
-//! resolves to something else a moment later gains nothing.
+//! Names are resolved here, and the connection goes to a checked address. A name that resolves to another address a moment
+//! later gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,15 +10,15 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::{HttpError, Policy, shown};
 
-/// Checks the host of a URL; an address in the place of a name is checked here, as nothing resolves it.
+/// Checks the host of a URL. An address in place of a name is checked here, because no resolver sees it.
 pub(super) fn allowed(url: &Url, policy: &Policy) -> Result<(), HttpError> {
     may_ask(url.host_str().unwrap_or_default(), policy).map_err(|why| HttpError::Denied { url: shown(url.as_str()), why })
 }
 
-/// Whether a host may be asked for anything, by its name or address. To what a name leads is told by [`vet`].
+/// Checks that requests to a host are allowed, by its name or address. [`vet`] checks the addresses of the name.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason, for people.
 pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
     if policy.loopback && is_loopback(host) {
         return Ok(());
@@ -35,12 +35,12 @@ pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
     }
 }
 
-/// Those of the addresses of a host that may be connected to.
+/// Returns the addresses of a host that the policy allows.
 ///
 /// # Errors
-/// When there is none, in words.
+/// When there is none: the reason, for people.
 pub fn vet(host: &str, found: Vec<SocketAddr>, policy: &Policy) -> Result<Vec<SocketAddr>, String> {
-    // A pattern has names that its author never saw: what those lead to is not trusted.
+    // The author of a pattern never saw the names that match it, so their addresses are not trusted.
     let listed = policy.internal || policy.hosts.as_ref().is_some_and(|hosts| is_listed_by_name(host, hosts));
     let first = found.first().map(SocketAddr::ip);
     let own = policy.loopback && is_loopback(host);
@@ -53,8 +53,7 @@ pub fn vet(host: &str, found: Vec<SocketAddr>, policy: &Policy) -> Result<Vec<So
     }
 }
 
-/// True for what is written as this machine's own loopback: `localhost`, `127.0.0.1`, `[::1]`. What a name leads to is not
-/// asked for here.
+/// True for the loopback of this machine by name or address: `localhost`, `127.0.0.1`, `[::1]`. Names are not resolved.
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']).trim_end_matches('.');
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -64,7 +63,7 @@ fn internal(address: IpAddr) -> String {
     format!("{address} is internal to this machine; name the host in `fetch_hosts` to allow it")
 }
 
-/// Host names are the same in upper and lower case, with or without the dot at the end.
+/// Returns a host name in lower case, without brackets and the dot at the end.
 fn plain(name: &str) -> String {
     name.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase()
 }
@@ -73,7 +72,7 @@ fn is_listed_by_name(host: &str, hosts: &[String]) -> bool {
     hosts.iter().any(|listed| plain(listed) == plain(host))
 }
 
-/// True for a host of the list; `*.example.org` stands for every name below it.
+/// True for a host of the list; `*.example.org` matches every name below `example.org`.
 fn is_listed(host: &str, hosts: &[String]) -> bool {
     let host = plain(host);
     hosts.iter().map(|listed| plain(listed)).any(|listed| match listed.strip_prefix("*.") {
@@ -82,11 +81,11 @@ fn is_listed(host: &str, hosts: &[String]) -> bool {
     })
 }
 
-/// Resolves names to addresses that may be connected to.
+/// Resolves names to the addresses that the policy allows.
 pub(super) struct Vetted(Policy);
 
 impl Vetted {
-    /// By this policy.
+    /// Creates a resolver with this policy.
     pub(super) fn new(policy: &Policy) -> Self {
         Self(policy.clone())
     }
@@ -102,14 +101,13 @@ impl Resolve for Vetted {
     }
 }
 
-/// The metadata services of clouds at addresses that are neither link-local nor otherwise special: Azure's platform
-/// services, Alibaba, Oracle.
+/// Metadata services of clouds at addresses that are not special otherwise: Azure's platform services, Alibaba, Oracle.
 const METADATA_V4: [[u8; 4]; 3] = [[168, 63, 129, 16], [100, 100, 100, 200], [192, 0, 0, 192]];
-/// Their networks in IPv6, which are unique-local: AWS, Google, Oracle.
+/// Networks of metadata services in IPv6, which are unique-local: AWS, Google, Oracle.
 const METADATA_V6: [[u16; 2]; 3] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce], [0xfd00, 0x00c1]];
 
-/// True for addresses that lead to this machine itself, its link, or the metadata service of its cloud; in any of the
-/// forms in which IPv6 carries an address of IPv4.
+/// True for addresses of this machine itself, its link, or the metadata service of its cloud. Includes every form in which
+/// IPv6 carries an IPv4 address.
 fn is_internal(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_internal_v4(v4),
@@ -129,20 +127,20 @@ fn is_internal_v4(v4: Ipv4Addr) -> bool {
 
 fn is_internal_v6(v6: Ipv6Addr) -> bool {
     let metadata = METADATA_V6.iter().any(|network| v6.segments().starts_with(network));
-    // fec0::/10 was the link's before unique-local addresses were.
+    // fec0::/10 was site-local, before unique-local addresses replaced it.
     let site_local = v6.segments().first().is_some_and(|first| first & 0xffc0 == 0xfec0);
     v6.is_loopback() || v6.is_unspecified() || v6.is_multicast() || v6.is_unicast_link_local() || site_local || metadata
 }
 
-/// The IPv4 addresses that one of IPv6 may lead to: mapped (`::ffff:0:0/96`), translated (`::ffff:0:0:0/96`), compatible
-/// (`::/96`), NAT64 (`64:ff9b::/96`, and anywhere in `64:ff9b:1::/48`), 6to4 (`2002::/16`), Teredo (`2001::/32`, server and
-/// client) and ISATAP.
+/// Returns the IPv4 addresses within an IPv6 address. The forms are mapped (`::ffff:0:0/96`), translated (`::ffff:0:0:0/96`),
+/// compatible (`::/96`) and 6to4 (`2002::/16`). Also NAT64 (`64:ff9b::/96`, anywhere in `64:ff9b:1::/48`), Teredo
+/// (`2001::/32`, server and client) and ISATAP.
 fn embedded_v4(v6: Ipv6Addr) -> Vec<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     let [a, b, c, d, e, f, high, low] = v6.segments();
     match [a, b, c, d, e, f] {
         [0, 0, 0, 0, 0, 0xffff | 0] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => vec![v4(high, low)],
-        // The prefix says how long it is, and so where the address is, only within its own network.
+        // Only the operator of the network knows the length of its prefix, and so the place of the address.
         [0x64, 0xff9b, 1, ..] => vec![v4(high, low), v4(d, e), v4(c, d), v4(e, f)],
         [0x2002, ..] => vec![v4(b, c)],
         [0x2001, 0, ..] => vec![v4(c, d), v4(!high, !low)],
@@ -185,7 +183,7 @@ mod tests {
         }
         let at = |address: &str| SocketAddr::new(address.parse().unwrap(), 80);
         assert_eq!(vet("localhost", vec![at("127.0.0.1"), at("10.0.0.1")], &policy), Ok(vec![at("127.0.0.1")]));
-        // A name that leads to it says nothing of it.
+        // A name that resolves to loopback proves nothing.
         let any = Policy { hosts: None, ..policy };
         assert!(vet("rebound.example", vec![at("127.0.0.1")], &any).is_err());
         assert!(vet("localhost", vec![at("169.254.169.254")], &any).is_err());
@@ -222,7 +220,7 @@ mod tests {
         for host in ["1.1.1.1", "example.org", "[2606:4700::1]", "10.1.2.3"] {
             assert!(allowed(&Url::parse(&format!("http://{host}/")).unwrap(), &policy).is_ok(), "{host}");
         }
-        // Not by a URL: as a check of a host has it. What is no address goes to the resolver, and is vetted then.
+        // Without a URL, as a health check has the host. A name goes to the resolver, and `vet` checks its addresses.
         for host in ["169.254.169.254.", "::ffff:169.254.169.254", "[fe80::1]"] {
             assert!(may_ask(host, &policy).is_err(), "{host}");
         }

@@ -1,7 +1,7 @@
-//! HTTP for URLs that others write: which hosts and addresses are asked (`hosts.rs`), how many redirects are
-//! followed, who gets to see credentials, and where an interrupted transfer goes on (RFC 9110, sections 13 and 14).
+//! HTTP for untrusted URLs: allowed hosts (`hosts.rs`), redirects, credentials, and interrupted transfers (RFC 9110, sections
+//! 13 and 14).
 //!
-//! What is done with the bytes is the business of `manifest::fetch` and of the `archive` resource.
+//! `manifest::fetch` and the `archive` resource use the bytes.
 
 mod hosts;
 mod probe;
@@ -22,71 +22,70 @@ use crate::model::Secret;
 pub use hosts::{is_loopback, may_ask, vet};
 pub use probe::{Answered, Probe};
 
-/// Redirects that are followed.
+/// The most redirects of a transfer.
 const REDIRECTS: usize = 5;
-/// For a connection, and for each silence while bytes come.
+/// The longest wait for a connection, and for the next bytes of a transfer.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often whoever waits is asked whether it still does.
+/// The interval of checks for a cancelled run during a transfer.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Which hosts may be asked; each redirect is held to it too.
+/// Allowed hosts of requests. Each redirect must be allowed too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Their names, as `repo.example.org` or `*.example.org`; `None` is every host.
+    /// Host names, as `repo.example.org` or `*.example.org`; `None` is every host.
     pub hosts: Option<Vec<String>>,
-    /// Whether addresses that lead to this machine itself may be asked without being named.
+    /// True where internal addresses of this machine are allowed without a name in `hosts`.
     pub internal: bool,
-    /// Whether this machine's own loopback may be asked under a name or address that [says so](is_loopback), whatever
-    /// `hosts` has: for what fetches nothing.
+    /// True where a [loopback](is_loopback) host is allowed, whatever `hosts` has. For requests that fetch no content.
     pub loopback: bool,
 }
 
-/// Bytes that were not had. URLs in it have no credentials.
+/// A failed request. URLs in it have no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// This host may not go there.
+    /// The policy of this host does not allow the URL.
     #[error("may not fetch {url}: {why}")]
     Denied {
-        /// From where.
+        /// The URL.
         url: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The server said something else than that here it is.
+    /// The server answered with an error status.
     #[error("could not fetch {url}: the server answered {status}")]
     Status {
-        /// From where.
+        /// The URL.
         url: String,
-        /// What it said.
+        /// The status.
         status: String,
     },
-    /// The server can't go on where an earlier transfer ended.
+    /// The server can't continue an interrupted transfer.
     #[error("could not fetch {url}: the server does not have the part that was asked for")]
     Part {
-        /// From where.
+        /// The URL.
         url: String,
     },
-    /// The way there is broken.
+    /// The transfer failed.
     #[error("could not fetch {url}")]
     Transport {
-        /// From where.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         cause: reqwest::Error,
     },
-    /// A header that can't be sent.
+    /// A header that HTTP does not allow.
     #[error("the header \"{0}\" can't be sent: a name is letters, digits and dashes, a value has no line breaks")]
     Header(String),
-    /// Nobody waits any more.
+    /// The caller has cancelled the transfer.
     #[error("the run was ended before it was complete")]
     Over,
-    /// This machine gives no means to wait for a network.
-    #[error("could not start to fetch")]
+    /// This machine lacks the means for asynchronous waiting.
+    #[error("could not start a runtime for the transfer")]
     Runtime(#[source] std::io::Error),
 }
 
-/// The URL as it may be shown: without user, password and query, where credentials stand.
+/// Returns the URL for messages: without user, password and query, which may hold credentials.
 pub fn shown(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     match plain.split_once("://") {
@@ -99,41 +98,40 @@ pub fn shown(url: &str) -> String {
     }
 }
 
-/// The host that a URL names.
+/// Returns the host of a URL.
 pub fn host_of(url: &str) -> Option<String> {
     Url::parse(url).ok()?.host_str().map(str::to_owned)
 }
 
-/// True for a URL that names this machine's own loopback, and no user.
+/// True for a URL of this machine's own loopback, without a user.
 pub fn is_own(url: &str) -> bool {
     let Ok(url) = Url::parse(url) else { return false };
     url.username().is_empty() && url.password().is_none() && url.host_str().is_some_and(is_loopback)
 }
 
-/// What may be said of a URL of this machine itself where no more than its status is asked, by a request with nothing added.
+/// The options of a health check on loopback that reads no more than a status, with a request that has no additions.
 const BARE: [&str; 9] = ["url", "method", "status", "timeout", "allow-insecure", "no-follow-redirects", "title", "meta", "skip"];
 /// Methods that change nothing (RFC 9110, section 9.2.1).
 const SAFE_METHODS: [&str; 2] = ["GET", "HEAD"];
 
-/// True when a health check asks this machine itself for no more than anybody could: the status of a URL. Nothing that a local
-/// service says gets out by that, and nothing is changed there. `said` has the names of all that the check says of the URL.
-/// Rules judge by it from the signed bytes, and the check itself before it asks.
+/// True for a health check that reads only a status from this machine itself. Every local process could do the same: the
+/// check reveals no content and changes nothing. `said` has the names of all options of the check. Rules decide by this from
+/// the signed bytes, and the check itself decides before its request.
 pub fn is_bare<'a>(url: &str, method: Option<&str>, said: impl IntoIterator<Item = &'a str>) -> bool {
     let is_safe = method.is_none_or(|method| SAFE_METHODS.iter().any(|safe| method.eq_ignore_ascii_case(safe)));
     is_safe && said.into_iter().all(|name| BARE.contains(&name)) && is_own(url)
 }
 
-/// Where an earlier transfer ended.
+/// The end of an interrupted transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// How many bytes there are already.
+    /// The number of bytes that were received.
     pub from: u64,
-    /// The validator of what they are a part of.
+    /// The validator of the whole content.
     pub validator: String,
 }
 
-/// What is asked for. User and password of its URL, and its headers, are seen by its own host only, not by one that it
-/// redirects to.
+/// A request. Only the host of its URL sees user, password and headers; the hosts of redirects do not.
 #[derive(Debug, Clone)]
 pub struct Ask {
     url: Url,
@@ -142,15 +140,15 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// All of what a URL names.
+    /// Requests the whole content of a URL.
     pub fn new(url: Url) -> Self {
         Self { url, headers: HeaderMap::new(), part: None }
     }
 
-    /// The same with a header. An `Authorization` goes before user and password.
+    /// Adds a header. An `Authorization` replaces user and password.
     ///
     /// # Errors
-    /// When it can't be sent.
+    /// When HTTP does not allow the header.
     pub fn header(mut self, name: &str, value: &Secret) -> Result<Self, HttpError> {
         let wrong = || HttpError::Header(name.to_owned());
         let known = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
@@ -160,15 +158,15 @@ impl Ask {
         Ok(self)
     }
 
-    /// The same for a user, by basic authentication.
+    /// Adds user and password for basic authentication.
     #[must_use]
     pub fn user(mut self, name: &str, password: &Secret) -> Self {
-        // They travel in the URL, and so no further than it.
+        // The URL holds both, so no other host gets them.
         let _no_host = self.url.set_username(name).and_then(|()| self.url.set_password(Some(password.reveal())));
         self
     }
 
-    /// What is left after a part of it.
+    /// Requests the rest of an interrupted transfer.
     #[must_use]
     pub fn after(mut self, part: Part) -> Self {
         self.part = Some(part);
@@ -176,16 +174,16 @@ impl Ask {
     }
 }
 
-/// What tells whether two transfers are of the same bytes.
+/// The mark by which two transfers of the same bytes are recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validator {
-    /// As `If-Range` takes it.
+    /// The value for `If-Range`.
     pub text: String,
-    /// False for a time of change: it does not tell two changes within a second.
+    /// False for a modification time, which does not separate two changes within a second.
     pub strong: bool,
 }
 
-/// What a server gives, byte by byte.
+/// The response of a server, read piece by piece.
 #[derive(Debug)]
 pub struct Answer {
     response: Response,
@@ -195,38 +193,38 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// From where it came in the end, as it may be shown.
+    /// Returns the final URL, for messages.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The place of its first byte: 0, or where the part that was there already ends.
+    /// Returns the offset of the first byte: 0, or the end of the interrupted transfer.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// How many bytes there are in all, where the server says so.
+    /// Returns the total number of bytes; none when the server does not tell.
     pub fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// What tells whether a later transfer is of the same bytes.
+    /// Returns the mark by which a later transfer of the same bytes is recognised.
     pub fn validator(&self) -> Option<Validator> {
         let text = |name| self.response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let strong = text(header::ETAG).filter(|tag| tag.starts_with('"')).map(|text| Validator { text, strong: true });
         strong.or_else(|| text(header::LAST_MODIFIED).map(|text| Validator { text, strong: false }))
     }
 
-    /// The next bytes; none at the end.
+    /// Returns the next bytes; none at the end.
     ///
     /// # Errors
-    /// When the connection breaks, also before as many bytes came as were announced.
+    /// When the connection breaks, also before all announced bytes arrived.
     pub async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, HttpError> {
         self.response.chunk().await.map_err(|error| transport(&self.url, error))
     }
 }
 
-/// Asks, and follows redirects by hand: each hop must be allowed by itself.
+/// Sends a request and follows redirects by hand, because the policy must allow each hop.
 ///
 /// # Errors
 /// See [`HttpError`].
@@ -236,7 +234,7 @@ pub async fn get(ask: &Ask, policy: &Policy) -> Result<Answer, HttpError> {
     for _ in 0..=REDIRECTS {
         let from = shown(url.as_str());
         hosts::allowed(&url, policy)?;
-        // Archives are kept as they are: nothing may be packed on the way.
+        // Archives are stored as they are, so no server may compress them on the way.
         let mut request = client.get(url.clone()).header(header::ACCEPT_ENCODING, "identity").headers(headers.clone());
         if let Some(part) = &ask.part {
             request = request.header(header::RANGE, format!("bytes={}-", part.from)).header(header::IF_RANGE, &part.validator);
@@ -262,10 +260,10 @@ pub async fn get(ask: &Ask, policy: &Policy) -> Result<Answer, HttpError> {
     Err(HttpError::Denied { url: shown(url.as_str()), why: format!("more than {REDIRECTS} redirects") })
 }
 
-/// Waits for `work` on this thread, and gives it up when `over` says that nobody needs it any more.
+/// Waits for `work` on this thread, and cancels `work` once `over` returns true.
 ///
 /// # Errors
-/// Those of the work; [`HttpError::Over`] when it was given up.
+/// Those of the work; [`HttpError::Over`] after a cancellation.
 pub fn block_on<T, E: From<HttpError>>(work: impl Future<Output = Result<T, E>>, over: &dyn Fn() -> bool) -> Result<T, E> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(HttpError::Runtime)?;
     let result = runtime.block_on(async {
@@ -277,7 +275,7 @@ pub fn block_on<T, E: From<HttpError>>(work: impl Future<Output = Result<T, E>>,
             }
         }
     });
-    // A name that is still being resolved is not waited for.
+    // The end does not wait for a name that is still being resolved.
     runtime.shutdown_background();
     result
 }
@@ -286,7 +284,7 @@ fn transport(url: &str, error: reqwest::Error) -> HttpError {
     HttpError::Transport { url: url.to_owned(), cause: error.without_url() }
 }
 
-/// The rest of something: it must begin where it was asked to.
+/// Checks that a partial response begins at the requested offset.
 fn partial(response: Response, ask: &Ask, url: String) -> Result<Answer, HttpError> {
     let asked = ask.part.as_ref().map_or(0, |part| part.from);
     let range = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok()).and_then(content_range);
@@ -299,7 +297,7 @@ fn partial(response: Response, ask: &Ask, url: String) -> Result<Answer, HttpErr
     }
 }
 
-/// First byte and total length of `bytes 5-9/10`; the length may be `*`.
+/// Parses first byte and total length of `bytes 5-9/10`; the length may be `*`.
 fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (start, _) = range.split_once('-')?;
@@ -310,7 +308,7 @@ fn next_hop(url: &Url, response: &Response) -> Result<Url, HttpError> {
     let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
     let next = location.and_then(|location| url.join(location).ok());
     let denied = |why: &str| HttpError::Denied { url: shown(url.as_str()), why: why.to_owned() };
-    let mut next = next.ok_or_else(|| denied("it redirects to nowhere"))?;
+    let mut next = next.ok_or_else(|| denied("the redirect has no valid target"))?;
     let safe = next.scheme() == url.scheme() || (url.scheme() == "http" && next.scheme() == "https");
     if !safe {
         return Err(denied("it redirects to another kind of URL"));
@@ -321,7 +319,7 @@ fn next_hop(url: &Url, response: &Response) -> Result<Url, HttpError> {
     Ok(next)
 }
 
-/// True where who may see credentials at the one may see them at the other: the same origin, or its own `https`.
+/// True when both URLs may see the same credentials: the same origin, or its own `https`.
 fn same_place(one: &Url, other: &Url) -> bool {
     let upgraded = (one.scheme(), other.scheme()) == ("http", "https") && (one.port(), other.port()) == (None, None);
     one.host() == other.host() && (upgraded || one.origin() == other.origin())
@@ -334,7 +332,7 @@ fn client(policy: &Policy) -> Result<Client, reqwest::Error> {
 fn builder(policy: &Policy) -> reqwest::ClientBuilder {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
-        // An error means that there is a provider already, which is as good.
+        // An error means that a provider is installed already, which is as good.
         let _already = rustls::crypto::ring::default_provider().install_default();
     });
     Client::builder()

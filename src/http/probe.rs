@@ -1,5 +1,5 @@
-//! A single look at what a server answers, whatever that is: for checks. Hosts, redirects and credentials are held to the
-//! same rules as when something is fetched.
+//! A single request of a health check: any response counts. The rules for hosts, redirects and credentials are those of
+//! transfers.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Url};
@@ -7,12 +7,12 @@ use reqwest::{Method, Url};
 use super::{HttpError, Policy, builder, hosts, same_place, shown, transport};
 use crate::model::Secret;
 
-/// Redirects that are followed, as many as Go's client does.
+/// The most redirects, as in Go's client.
 const REDIRECTS: usize = 10;
-/// How much of an answer is looked at.
+/// The part of a body that is read, in bytes.
 const MAX_BODY: usize = 8 << 20;
 
-/// What is asked. User, password and headers are seen by its own host only, not by one that it redirects to.
+/// A request. Only the host of its URL sees user, password and headers; the hosts of redirects do not.
 #[derive(Debug)]
 pub struct Probe {
     url: Url,
@@ -20,40 +20,40 @@ pub struct Probe {
     headers: HeaderMap,
     user: Option<(String, Option<Secret>)>,
     body: Option<String>,
-    /// Take any certificate.
+    /// True where any certificate is accepted.
     pub insecure: bool,
-    /// Ask again where a redirect leads.
+    /// True where redirects are followed.
     pub follow: bool,
 }
 
-/// What a server answered.
+/// The response of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
     /// The status, as 200.
     pub status: u16,
-    /// Names and values of the headers, names in lower case.
+    /// Names and values of the headers; the names are in lower case.
     pub headers: Vec<(String, String)>,
     /// The body, at most 8 MiB of it.
     pub body: Vec<u8>,
 }
 
 impl Probe {
-    /// Asks for a URL with a method, as `GET`.
+    /// Creates a request to a URL with a method, as `GET`.
     ///
     /// # Errors
-    /// When either is none.
+    /// When the URL or the method is invalid.
     pub fn new(url: &str, method: &str) -> Result<Self, String> {
         let parsed = Url::parse(url).ok().filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
-        let url = parsed.ok_or("it is no URL, as https://localhost/health")?;
+        let url = parsed.ok_or("not a URL: expected a form as https://localhost/health")?;
         let method = Method::from_bytes(method.to_uppercase().as_bytes())
-            .map_err(|_| format!("\"{method}\" is no method, as GET or POST"))?;
+            .map_err(|_| format!("\"{method}\" is not an HTTP method, as GET or POST"))?;
         Ok(Self { url, method, headers: HeaderMap::new(), user: None, body: None, insecure: false, follow: true })
     }
 
-    /// The same with a header.
+    /// Adds a header.
     ///
     /// # Errors
-    /// When it can't be sent.
+    /// When HTTP does not allow the header.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, HttpError> {
         let wrong = || HttpError::Header(name.to_owned());
         let known = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
@@ -61,24 +61,24 @@ impl Probe {
         Ok(self)
     }
 
-    /// The same for a user, by basic authentication.
+    /// Adds user and password for basic authentication.
     #[must_use]
     pub fn user(mut self, name: String, password: Option<Secret>) -> Self {
         self.user = Some((name, password));
         self
     }
 
-    /// The same with a body.
+    /// Adds a body.
     #[must_use]
     pub fn body(mut self, body: String) -> Self {
         self.body = Some(body);
         self
     }
 
-    /// Asks.
+    /// Sends the request.
     ///
     /// # Errors
-    /// When there is no answer, or one of the hosts on the way may not be asked.
+    /// When there is no response, or the policy does not allow a host on the way.
     pub async fn ask(mut self, policy: &Policy) -> Result<Answered, HttpError> {
         let failed = |url: &Url, error| transport(&shown(url.as_str()), error);
         let client = builder(policy).tls_danger_accept_invalid_certs(self.insecure).build();
@@ -101,7 +101,7 @@ impl Probe {
             let next = next.and_then(|next| self.url.join(next).ok()).filter(|next| ["http", "https"].contains(&next.scheme()));
             let status = response.status();
             if let Some(next) = next.filter(|_| self.follow && status.is_redirection()) {
-                // As browsers and Go do (RFC 9110, section 15.4): only 307 and 308 ask for the same again.
+                // As browsers and Go do (RFC 9110, section 15.4): only 307 and 308 repeat the request unchanged.
                 if !matches!(status.as_u16(), 307 | 308) && self.method != Method::HEAD {
                     (self.method, self.body) = (Method::GET, None);
                 }

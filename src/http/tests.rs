@@ -52,7 +52,7 @@ fn credentials_stay_with_their_host() {
         let error = ask("http://h/").header(name, &secret(value)).unwrap_err().to_string();
         assert!(!error.contains("Y: b"), "{error}");
     }
-    // A server that is told a secret may not make an error tell it.
+    // A server that gets a secret may not make an error reveal it.
     let error = fetch(&ask("http://joe:s3cret@127.0.0.1:1/x?token=t0ken"), &ANY).unwrap_err();
     assert!(error.contains("http://127.0.0.1:1/x") && !error.contains("s3cret") && !error.contains("t0ken"), "{error}");
 }
@@ -90,7 +90,7 @@ fn a_transfer_goes_on_where_it_ended() {
         let error = resumed(path, part(from, "\"v2\"")).unwrap_err();
         assert!(error.contains("does not have the part"), "{path}: {error}");
     }
-    // What nobody asked for.
+    // Another range than the requested one.
     assert!(fetch(&ask(&web.url("/wrong")), &ANY).unwrap_err().contains("206"));
     for (text, wanted) in [
         ("bytes 5-9/10", Some((5, Some(10)))),

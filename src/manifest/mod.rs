@@ -1,8 +1,7 @@
-//! Manifests: where they come from and what is written in them.
+//! Manifests: their sources and their content.
 //!
-//! `fetch.rs` brings one here, `open.rs` tells what it is, `bundle.rs` packs and unpacks it with its files, `parse.rs` reads it
-//! with positions.
-//! Deciding what its resources mean is `engine`'s business.
+//! `fetch.rs` downloads a manifest, `open.rs` recognises its form, `bundle.rs` packs and unpacks its files, `parse.rs` reads
+//! it with positions. `engine` decides what the resources mean.
 
 pub mod bundle;
 pub mod fetch;
@@ -19,32 +18,32 @@ pub use parse::{Declaration, Manifest, Resources};
 /// The largest manifest, in bytes.
 pub const MAX_MANIFEST: u64 = yaml::MAX_BYTES as u64;
 
-/// The text of a manifest, and where it is from.
+/// The text of a manifest, and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The text.
     pub text: String,
     /// The name in errors and events: a path, or a URL without credentials.
     pub name: String,
-    /// The directory that relative sources are in.
+    /// The base directory of relative paths.
     pub directory: Option<PathBuf>,
-    /// SHA-256 of what was fetched, in hex: of the bundle, where it came in one.
+    /// SHA-256 of the fetched file, in hex: of the bundle, if there is one.
     pub digest: Option<String>,
 }
 
 impl Source {
-    /// A manifest in a file; its directory is that of the file.
+    /// Reads a manifest from a file; its directory is that of the file.
     ///
     /// # Errors
-    /// When the file can't be read, is larger than [`MAX_MANIFEST`] or is no text.
+    /// When the file can't be read, is larger than [`MAX_MANIFEST`] or is not text.
     pub fn file(path: &Path) -> Result<Self, FsError> {
         Self::of(path, fs::read(path, MAX_MANIFEST)?)
     }
 
-    /// The manifest of a file that has these bytes.
+    /// Returns the manifest of a file with these bytes.
     ///
     /// # Errors
-    /// When they are more than [`MAX_MANIFEST`] or no text.
+    /// When the bytes are more than [`MAX_MANIFEST`] or not text.
     pub fn of(path: &Path, bytes: Vec<u8>) -> Result<Self, FsError> {
         if bytes.len() as u64 > MAX_MANIFEST {
             return Err(FsError::TooLarge { path: path.to_owned(), limit: MAX_MANIFEST });

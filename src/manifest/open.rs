@@ -1,8 +1,8 @@
-//! Opening of a fetched file: a manifest as it is, or a bundle, which is unpacked. The content decides which of them it is, not
-//! the name.
+//! Opening of a fetched file: a plain manifest, or a bundle, which is unpacked. The content decides about the form, not the
+//! name.
 //!
-//! In come the bytes, which [`super::fetch`] has measured, and an empty directory; out comes the manifest. `agent::obtain`
-//! and the local commands of the command line open what they fetched with this.
+//! The input is the bytes, which [`super::fetch`] has measured, and an empty directory. The agent and the local commands open
+//! fetched files with this module.
 
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::bundle::{self, BundleError, Caps};
 use super::fetch::Pin;
 use super::{MAX_MANIFEST, Source};
 
-/// A manifest that was fetched and can't be opened. `name` is what it is called, a path or a URL without credentials.
+/// A fetched file that can't be opened. `name` is a path or a URL without credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file is neither a bundle nor a manifest.
@@ -34,7 +34,7 @@ pub enum OpenError {
         #[source]
         source: BundleError,
     },
-    /// Its manifest is no text, or too long.
+    /// The manifest is not text, or too long.
     #[error("{name}")]
     Text {
         /// The name of the file.
@@ -44,7 +44,7 @@ pub enum OpenError {
         source: FsError,
     },
     /// The fetched file can't be read again.
-    #[error("could not read what {name} gave")]
+    #[error("could not read the content of {name}")]
     Read {
         /// The name of the file.
         name: String,
@@ -52,16 +52,16 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// A file of this host can't be read or written: nothing is wrong with what was fetched.
+    /// A file of this host can't be read or written: the fetched file is not at fault.
     #[error(transparent)]
     File(#[from] FsError),
 }
 
-/// Opens what was fetched, which is as `pin` has it; a bundle is unpacked below `directory`. A manifest that came by itself has
-/// no directory of its own.
+/// Opens a fetched file, which matches `pin`; unpacks a bundle below `directory`. A plain manifest has no directory of its
+/// own.
 ///
 /// # Errors
-/// See [`OpenError`]; what was unpacked so far stays for the caller to remove.
+/// See [`OpenError`]; the caller must remove the files unpacked so far.
 pub fn open(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: String) -> Result<Source, OpenError> {
     let digest = Some(pin.sha256.clone());
     let mut head = Vec::new();
@@ -86,7 +86,7 @@ pub fn open(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: Strin
     }
 }
 
-/// The text of a manifest that came by itself.
+/// Returns the text of a plain manifest.
 fn text(file: impl Read, name: &str) -> Result<String, OpenError> {
     let none = |why: String| OpenError::NoManifest { name: name.to_owned(), why };
     let mut bytes = Vec::new();

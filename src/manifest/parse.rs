@@ -1,4 +1,4 @@
-//! Reading a manifest: its sections, and its resources in order, each with its place in the text.
+//! Parser of a manifest: its sections, and its resources in order, each with its place in the text.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct Manifest {
     pub document: Document,
     /// The resources.
     pub resources: Resources,
-    /// Stop after the first resource that fails.
+    /// True to stop after the first failed resource.
     pub fail_on_error: bool,
     /// Printed before the run.
     pub pre_message: Option<String>,
@@ -32,7 +32,7 @@ pub struct Manifest {
 pub enum Resources {
     /// In the manifest itself.
     Inline(Vec<Declaration>),
-    /// In what this Jet template, beside the manifest, renders to.
+    /// In the output of this Jet template, which is in the directory of the manifest.
     JetFile(String),
 }
 
@@ -43,20 +43,20 @@ pub struct Declaration {
     pub number: usize,
     /// The type, as written.
     pub kind: String,
-    /// Its own properties; `name` where the key that leads to them is none.
+    /// The author's properties; without `name` where the key above them is the name.
     own: Map<String, Value>,
-    /// The key that leads to its properties is its name.
+    /// True where the key above the properties is the name.
     named: bool,
     /// The defaults of its block.
     defaults: Option<Arc<Map<String, Value>>>,
     /// The position.
     pub at: At,
-    /// The path of the defaults that it took.
+    /// The path of the defaults of its block.
     pub defaults_at: Option<Arc<[Step]>>,
 }
 
-/// The position of a declaration: the list, which all declarations of a list share, and the way from the list to the
-/// properties. Paths are made on demand.
+/// The position of a declaration: the path of its list, which all declarations of a list share, and the path below. Paths are
+/// built on demand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct At {
     list: Arc<[Step]>,
@@ -65,15 +65,15 @@ pub struct At {
 }
 
 impl At {
-    /// The path of the properties in the document.
+    /// Returns the path of the properties in the document.
     pub fn path(&self) -> Vec<Step> {
         [&self.list, [Step::Index(self.index), Step::Key(self.key.clone())].as_slice()].concat()
     }
 }
 
 impl Declaration {
-    /// Takes its properties, defaults included, `name` too. Only here are the two laid over each other: a large manifest is
-    /// not in memory with everything that its blocks repeat.
+    /// Takes the properties, with defaults and `name`. Only here are both merged, so that a large manifest does not repeat
+    /// the defaults of its blocks in memory.
     pub fn take_properties(&mut self) -> Map<String, Value> {
         let own = std::mem::take(&mut self.own);
         if !self.named {
@@ -87,17 +87,17 @@ impl Declaration {
         merged
     }
 
-    /// Its properties as they are written, those of its block behind its own.
+    /// Returns the properties as written: its own first, then those of its block.
     pub fn written(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.own.iter().chain(self.defaults.iter().flat_map(|defaults| defaults.iter()))
     }
 
-    /// A diagnostic about this resource, or about one of its properties.
+    /// Creates a diagnostic about this resource, or about one of its properties.
     pub fn diagnose(&self, document: &Document, property: Option<&str>, message: impl Into<String>) -> Diagnostic {
         self.diagnose_at(document, property.map(Step::from).as_slice(), message)
     }
 
-    /// A diagnostic about what a path leads to below its properties, or about the nearest that is written there.
+    /// Creates a diagnostic about a path below the properties, or about its nearest written part.
     pub fn diagnose_at(&self, document: &Document, path: &[Step], message: impl Into<String>) -> Diagnostic {
         let at = self.at.path();
         let below = |base: &[Step]| {
@@ -112,10 +112,10 @@ impl Declaration {
     }
 }
 
-/// Reads a manifest.
+/// Parses a manifest.
 ///
 /// # Errors
-/// With everything that is wrong with its form.
+/// All errors of its form.
 pub fn parse(source: &Source) -> Result<Manifest, Vec<Diagnostic>> {
     let mut document = Document::parse(&source.text, &source.name).map_err(|error| vec![error])?;
     let mut errors = Vec::new();
@@ -180,10 +180,10 @@ fn form(document: &Document, ccm: &Map<String, Value>, complain: bool, errors: &
     None
 }
 
-/// Takes the resources out of the list at `path`, blocks flattened in place.
+/// Takes the resources out of the list at `path`, and flattens blocks in place.
 ///
 /// # Errors
-/// With every element that has not the form of a resource.
+/// All elements that do not have the form of a resource.
 pub fn declarations(document: &mut Document, path: &[Step]) -> Result<Vec<Declaration>, Vec<Diagnostic>> {
     let Some(Value::Array(list)) = document.take(path) else {
         return Err(vec![Diagnostic::new("resources must be a list").at(document.place(path))]);
@@ -196,7 +196,7 @@ pub fn declarations(document: &mut Document, path: &[Step]) -> Result<Vec<Declar
     if reading.errors.is_empty() { Ok(reading.found) } else { Err(reading.errors) }
 }
 
-/// The path of the defaults of a block, and what they are.
+/// The path of the defaults of a block, and their values.
 type Defaults = (Arc<[Step]>, Arc<Map<String, Value>>);
 
 /// The state of the reader of a list of resources.
@@ -228,12 +228,12 @@ impl Reading<'_> {
         }
     }
 
-    /// The number of the resource that is found next.
+    /// Returns the number of the next resource.
     fn next(&self) -> usize {
         self.found.len() + 1
     }
 
-    /// The list form: `- NAME: {properties}`, and at most one `- defaults: {properties}` for its siblings.
+    /// Reads the list form: `- NAME: {properties}`, and at most one `- defaults: {properties}` for the others of the list.
     fn block(&mut self, kind: &str, mut elements: Vec<Value>, path: &[Step]) {
         let list: Arc<[Step]> = path.into();
         let defaults = self.defaults(kind, &mut elements, &list);
@@ -249,7 +249,7 @@ impl Reading<'_> {
             let at = At { list: Arc::clone(&list), index, key: name };
             let (own, taken) = match (at.key.as_str(), value) {
                 ("defaults", _) => continue,
-                // A name without anything takes nothing from the defaults, as in the Go system; `{}` does.
+                // A name without properties takes no defaults, as in the Go system; `{}` does.
                 (_, Value::Null) => (Map::new(), None),
                 (_, Value::Object(own)) => (own, defaults.as_ref().map(|(_, defaults)| Arc::clone(defaults))),
                 _ => {
@@ -294,7 +294,7 @@ impl Reading<'_> {
     }
 }
 
-/// The only entry of a map.
+/// Returns the only entry of a map.
 fn single(element: Value) -> Option<(String, Value)> {
     let Value::Object(map) = element else { return None };
     let mut entries = map.into_iter();
@@ -312,7 +312,7 @@ fn unknown_keys(
     what: &str,
     errors: &mut Vec<Diagnostic>,
 ) {
-    // At the top, a place for anchors has a name of its author's: `x-common`.
+    // At the top level, an author can keep anchors under a name of their own: `x-common`.
     let is_own = |key: &str| path.is_empty() && key.starts_with("x-");
     for key in map.keys().filter(|key| !known.contains(&key.as_str()) && !is_own(key)) {
         let place = document.key_place(&steps(&[path, &[key.as_str()]].concat()));

@@ -1,22 +1,21 @@
-//! Reads that templates ask for, and who decides about them.
+//! Reads by templates, and the decision about them.
 //!
-//! A template reads files, variables of the environment, secrets, key-value buckets and registrations. Each such read is
-//! put to one [`ReadAccess`] before it is made. The local tool allows everything; an agent decides by the rule that allowed
-//! the command.
+//! A template reads files, environment variables, secrets, key-value buckets and registrations. [`ReadAccess`] decides about
+//! each read in advance. The local tool allows everything; an agent decides by the rule that allowed the command.
 
 use std::fmt;
 use std::path::Path;
 
-/// A read that a template asks for.
+/// A read by a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TemplateRead<'a> {
-    /// The file at this path, absolute and without links. Files below the directory of the manifest are not asked about:
-    /// they were signed with it.
+    /// The file at this path, absolute and without links. Files below the directory of the manifest need no decision, because
+    /// they were signed with the manifest.
     File(&'a Path),
-    /// A variable of the environment.
+    /// An environment variable.
     Environ(&'a str),
-    /// The credential of this name, which systemd gave the process. A secret in a file is a [`TemplateRead::File`], one in the
-    /// environment a [`TemplateRead::Environ`].
+    /// A credential of this name, which systemd gave to the process. A secret in a file is a [`TemplateRead::File`], a secret
+    /// in the environment a [`TemplateRead::Environ`].
     Credential(&'a str),
     /// The value under a key of a bucket.
     Value {
@@ -25,7 +24,7 @@ pub enum TemplateRead<'a> {
         /// The key.
         key: &'a str,
     },
-    /// The registrations of services.
+    /// Registrations of services.
     Registrations,
 }
 
@@ -43,20 +42,20 @@ impl fmt::Display for TemplateRead<'_> {
 
 /// Decides about the reads of templates.
 pub trait ReadAccess: Send + Sync {
-    /// Allows a read, or not.
+    /// Allows or refuses a read.
     ///
     /// # Errors
-    /// With the reason, for people. The reason names the read, never what it would give.
+    /// The reason, for people. The reason names the read, never the value.
     fn may_read(&self, read: &TemplateRead<'_>) -> Result<(), String>;
 
-    /// True where those who see errors may not see what was read: values that came from reads are kept out of errors,
-    /// refusals and events.
+    /// True where readers of errors may not see the values. Values from reads are then kept out of errors, rejections and
+    /// events.
     fn hides_values(&self) -> bool {
         true
     }
 }
 
-/// The access of a person at the machine, who may read these things anyway.
+/// The access of a user of this machine, who can read everything anyway.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UnrestrictedAccess;
 

@@ -1,29 +1,28 @@
-//! The budget of a run: memory that the values of its templates may take, and work that one evaluation may do.
+//! The budget of a run: memory for the values of its templates, and work of one evaluation.
 //!
-//! The measure of memory is what is alive: the values that the run keeps, and everything that the present evaluation has
-//! made. Evaluators charge a value before they make it. When an evaluation ends, what it made is given back but for its
-//! result. The measure of work is bytes looked at or copied.
+//! Memory counts live values: those that the run keeps, and those of the present evaluation. Evaluators charge a value before
+//! they create it. The end of an evaluation releases everything except its result. Work counts bytes that are read or copied.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The memory of a run. Room for every honest manifest, and for several runs on a small machine.
+/// The memory of a run, in bytes. Room for every honest manifest, and for several runs on a small machine.
 pub const RUN_VALUES: usize = 64 << 20;
-/// The work of one evaluation, in bytes: about a second of looking and copying in a debug build.
+/// The work of one evaluation, in bytes: about a second of reading and copying in a debug build.
 const EVALUATION_WORK: u64 = 192 << 20;
-/// Between two looks at the deadline so much work is done.
+/// The work between two checks of the deadline, in bytes.
 const CHECK_EVERY: u64 = 64 << 10;
-/// A value without content weighs this much: what it takes inside of a list.
+/// The weight of a value without content, in bytes: its memory inside a list.
 pub const VALUE_WEIGHT: usize = 48;
 
-/// The reason for which an evaluation ended.
+/// The reason for which an evaluation was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    /// Its values take too much memory.
+    /// The values take too much memory.
     #[error("the values of this run take more than {} MiB", .0 >> 20)]
     Values(usize),
-    /// The evaluation reads too much.
+    /// The evaluation does too much work.
     #[error("the template does too much work")]
     Work,
     /// The deadline has passed, or the run was cancelled.
@@ -31,10 +30,10 @@ pub enum BudgetError {
     Over,
 }
 
-/// Tells that a run is over.
+/// Returns true when a run is over.
 pub type Over = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// The budget of a run. Clones share what is used.
+/// The budget of a run. Clones share the consumption.
 #[derive(Clone)]
 pub struct EvaluationBudget {
     limit: usize,
@@ -56,21 +55,21 @@ impl fmt::Debug for EvaluationBudget {
 }
 
 impl EvaluationBudget {
-    /// A budget of so many bytes, without a deadline.
+    /// Creates a budget of this many bytes, without a deadline.
     pub fn of(limit: usize) -> Self {
         Self { limit, used: Arc::default(), work: Arc::default(), over: Arc::new(|| false) }
     }
 
-    /// The same budget, which ends when `over` says so.
+    /// Returns the same budget with an end, which `over` reports.
     #[must_use]
     pub fn until(self, over: Over) -> Self {
         Self { over, ..self }
     }
 
-    /// Takes memory for a value that is about to be made.
+    /// Charges memory for a value before its creation.
     ///
     /// # Errors
-    /// When there is not so much left, or the run is over.
+    /// When less memory is left, or the run is over.
     pub fn charge(&self, bytes: usize) -> Result<(), BudgetError> {
         if bytes > self.limit {
             return Err(BudgetError::Values(self.limit));
@@ -80,15 +79,15 @@ impl EvaluationBudget {
         if used <= self.limit {
             return Ok(());
         }
-        // What was not made does not count: the evaluation may go on without it.
+        // The value was not created, so it does not count: the evaluation may go on without it.
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         Err(BudgetError::Values(self.limit))
     }
 
-    /// Counts bytes that are looked at.
+    /// Counts bytes that are read.
     ///
     /// # Errors
-    /// When this evaluation has looked at too much, or the run is over.
+    /// When this evaluation has read too much, or the run is over.
     pub fn work(&self, bytes: usize) -> Result<(), BudgetError> {
         let bytes = (bytes as u64).min(EVALUATION_WORK) + 1;
         let before = self.work.fetch_add(bytes, Ordering::Relaxed);
@@ -99,7 +98,7 @@ impl EvaluationBudget {
         if before / CHECK_EVERY != after / CHECK_EVERY && (self.over)() { Err(BudgetError::Over) } else { Ok(()) }
     }
 
-    /// Begins an evaluation, which may do so much work again.
+    /// Begins an evaluation with a new allowance of work.
     ///
     /// # Errors
     /// When the run is over.
@@ -108,12 +107,12 @@ impl EvaluationBudget {
         if (self.over)() { Err(BudgetError::Over) } else { Ok(()) }
     }
 
-    /// Memory that is taken now; to be handed to [`EvaluationBudget::settle`].
+    /// Returns the used memory, for [`EvaluationBudget::settle`].
     pub fn mark(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Gives back what was taken since a mark, but for this much that is kept.
+    /// Releases the memory charged since a mark, except for `kept` bytes.
     pub fn settle(&self, mark: usize, kept: usize) {
         self.used.store(mark.saturating_add(kept).min(self.used.load(Ordering::Relaxed).max(mark)), Ordering::Relaxed);
     }

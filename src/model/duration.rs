@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A text that is no span of time.
+/// A text that is not a duration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("invalid duration \"{0}\": expected a number with a unit, as 500ms, 30s, 5m, 1h30m, 1d or 1w")]
 pub struct InvalidDuration(String);
 
-/// A span of time, written as numbers with units that add up.
+/// A duration, written as a sum of numbers with units.
 ///
-/// Units: `ns us µs ms s m h`, `d` or `D` (24 h), `w` or `W` (7 d), `M` (30 d), `y` or `Y` (365 d);
-/// `0` alone needs none. Unlike the Go system's parser, text between the parts is refused, not ignored.
+/// Units: `ns us µs ms s m h`, `d` or `D` (24 h), `w` or `W` (7 d), `M` (30 d), `y` or `Y` (365 d). Only `0` needs none.
+/// Unlike the Go system's parser, text between the parts is refused, not ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct HumanDuration(Duration);
 
 impl HumanDuration {
-    /// A span of whole seconds.
+    /// Creates a duration of whole seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The shortest span there is.
+    /// Returns the shortest duration.
     pub const fn moment() -> Self {
         Self(Duration::from_nanos(1))
     }
 
-    /// The span as a limit: zero is none.
+    /// Returns the duration as a limit: zero means no limit.
     pub const fn limit(self) -> Option<Duration> {
         if self.0.is_zero() { None } else { Some(self.0) }
     }
 
-    /// The span as the standard library has it.
+    /// Returns the duration of the standard library.
     pub const fn get(self) -> Duration {
         self.0
     }

@@ -1,8 +1,8 @@
-//! Effects: everything that a resource takes from, does to, or brings to the host that it runs on.
+//! Effects: everything that a resource reads from, changes on, or brings to its host.
 //!
-//! Every resource type derives them from its properties, without looking at the host. Rules of keys (`trust::policy`) and limits
-//! of the node (`trust::limits`) decide over effects alone, so a type can do nothing that they do not see. Paths and names
-//! are as the author wrote them; links are resolved by the run, before it asks again.
+//! Every resource type derives effects from its properties, without access to the host. Rules of keys (`trust::policy`) and
+//! limits of the node (`trust::limits`) decide over effects alone. So every act of a type is visible to them. Paths and names
+//! are as the author wrote them; the run resolves links before its own check.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ pub struct Effects(Vec<Effect>);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Looks whether a path exists, and at its owner and mode; never at content.
+    /// Checks a path for existence, owner and mode; never content.
     Look(PathScope),
-    /// Reads content, or tells something that depends on it. A relative path belongs to the directory of the manifest.
+    /// Reads content, or reveals something that depends on content. A relative path belongs to the directory of the manifest.
     Read(PathScope),
-    /// Writes, creates, replaces or removes. Includes the missing directories above, and a new file beside it for a moment.
+    /// Writes, creates, replaces or removes. Includes missing parent directories, and a temporary file in the same directory.
     Write {
         /// The written path.
         place: PathScope,
@@ -33,14 +33,15 @@ pub enum Effect {
     },
     /// Makes another path reachable: the target of a link, the source of a bind mount, a layer of an overlay.
     Expose(PathScope),
-    /// Runs a program of the author's choice, now or later, itself or by another (cron, the kernel, a mount helper).
+    /// Runs a program of the author's choice, now or later, itself or through another program (cron, the kernel, a mount
+    /// helper).
     Run {
         /// The command line, program or script.
         command: String,
         /// True where a dry run runs it too: guards, health checks.
         dry: bool,
     },
-    /// Sets an environment variable that decides which program a command is or what it does.
+    /// Sets an environment variable that decides which program a command runs, or how.
     Variable {
         /// Its name; `PATH` and `PWD` stand for search path and working directory.
         name: String,
@@ -72,7 +73,7 @@ pub enum Effect {
     Nested(String),
     /// Publishes a registration in the name of the node: `CLUSTER/SERVICE`.
     Publish(String),
-    /// Has an effect that the properties do not tell yet: a template, or properties that can't be read.
+    /// Has an effect that the properties do not reveal yet: a template, or unreadable properties.
     Unknown {
         /// The kind of effect; any kind when none.
         aspect: Option<EffectKind>,
@@ -96,13 +97,13 @@ impl PathScope {
         Self { path: path.into(), below: false }
     }
 
-    /// True when this place includes the other one, as they are written.
+    /// True when this scope includes the other one, as written.
     fn covers(&self, other: &Self) -> bool {
         let below = || std::path::Path::new(&other.path).starts_with(&self.path) && !other.path.contains("..");
         if self.below { below() } else { !other.below && self.path == other.path }
     }
 
-    /// A path with everything below it.
+    /// Returns a path with everything below it.
     pub fn below(path: impl Into<String>) -> Self {
         Self { path: path.into(), below: true }
     }
@@ -113,12 +114,12 @@ impl PathScope {
 pub struct RedactedUrl(String);
 
 impl RedactedUrl {
-    /// The URL as it was written.
+    /// Wraps the URL as written.
     pub fn new(url: impl Into<String>) -> Self {
         Self(url.into())
     }
 
-    /// The whole URL, for decisions; never for messages.
+    /// Returns the whole URL, for decisions; never for messages.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -299,7 +300,7 @@ impl Effect {
         Self::Unknown { aspect, what: what.into() }
     }
 
-    /// The kind; none where that is unknown too.
+    /// Returns the kind; none where the kind is unknown too.
     pub fn kind(&self) -> Option<EffectKind> {
         Some(match self {
             Self::Look(_) => EffectKind::Look,
@@ -322,7 +323,7 @@ impl Effect {
         })
     }
 
-    /// The texts of the author that it is made of.
+    /// Returns the texts of the author in this effect.
     fn texts(&self) -> Vec<&str> {
         match self {
             Self::Look(place) | Self::Read(place) | Self::Expose(place) | Self::Write { place, .. } => vec![&place.path],
@@ -343,7 +344,7 @@ impl Effect {
     }
 }
 
-/// The effect for messages: a verb and what it is about. Values of variables and credentials in URLs are left out.
+/// Writes the effect for messages: a verb and its object. Leaves out values of variables and credentials in URLs.
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.kind().map_or("has an effect that is not known", EffectKind::verb);
@@ -367,7 +368,7 @@ impl Effects {
         Self(vec![Effect::unknown(None, what)])
     }
 
-    /// The effects, in the order of the properties.
+    /// Returns the effects, in the order of the properties.
     pub fn iter(&self) -> std::slice::Iter<'_, Effect> {
         self.0.iter()
     }
@@ -385,12 +386,12 @@ impl Effects {
         self.0.push(effect);
     }
 
-    /// True when a place is among what is written by the choice of the author.
+    /// True when the author's own choice of paths includes a write to this scope.
     pub fn writes(&self, place: &PathScope) -> bool {
         self.0.iter().any(|effect| matches!(effect, Effect::Write { place: written, implied: false } if written.covers(place)))
     }
 
-    /// The same effects, where each that holds a text that is still to be replaced (`is_template`) is unknown.
+    /// Returns the same effects, where each with an unresolved text (`is_template`) is unknown.
     #[must_use]
     pub fn unresolved(self, is_template: impl Fn(&str) -> bool) -> Self {
         let unknown = |effect: Effect| match effect.texts().into_iter().find(|text| is_template(text)) {
@@ -402,7 +403,7 @@ impl Effects {
         Self(self.0.into_iter().map(unknown).collect())
     }
 
-    /// The effects that hold no text that is still to be replaced.
+    /// Returns the effects without unresolved texts.
     #[must_use]
     pub fn resolved(self, is_template: impl Fn(&str) -> bool) -> Self {
         let is_resolved = |effect: &Effect| !effect.texts().into_iter().any(&is_template);

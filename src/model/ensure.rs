@@ -27,10 +27,10 @@ pub struct EnsureRequest {
 }
 
 impl EnsureRequest {
-    /// Checks what does not depend on the type.
+    /// Checks everything that does not depend on the type.
     ///
     /// # Errors
-    /// With what is missing or wrong.
+    /// The missing or wrong part.
     pub fn check(&self) -> Result<(), String> {
         if self.protocol != REQUEST {
             return Err(format!("invalid protocol \"{}\": expected {REQUEST}", self.protocol));
@@ -59,12 +59,12 @@ pub struct EnsureResponse {
 }
 
 impl EnsureResponse {
-    /// A response with an event.
+    /// Creates a response with an event.
     pub fn state(event: TransactionEvent) -> Self {
         Self { protocol: RESPONSE.to_owned(), state: Some(event), error: None }
     }
 
-    /// A response that says why nothing was run.
+    /// Creates a response with the reason for which nothing ran.
     pub fn error(why: impl Into<String>) -> Self {
         Self { protocol: RESPONSE.to_owned(), state: None, error: Some(why.into()) }
     }

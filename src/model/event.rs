@@ -1,8 +1,7 @@
-//! `TransactionEvent`: what happened to one resource. The one vocabulary between engine, session,
-//! command line, metrics and wire.
+//! `TransactionEvent`: the result of one resource, shared by engine, session, command line, metrics and wire.
 //!
-//! Field names and protocol strings are those of the Go system, so that readers of its events can read these. `node`, `run_id`,
-//! `seq`, `manifest`, `changes` and `diff` are additions.
+//! Field names and protocol strings are those of the Go system, so that readers of its events can read these. `node`,
+//! `run_id`, `seq`, `manifest`, `changes` and `diff` are additions.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -17,7 +16,7 @@ pub const TRANSACTION: &str = "io.choria.ccm.v1.transaction.event";
 /// Protocol of a [`SessionStart`].
 pub const SESSION_START: &str = "io.choria.ccm.v1.session.start";
 
-/// Protocol of the `status` of an event of this resource type.
+/// Returns the protocol of `status` in events of this resource type.
 pub fn state_protocol(kind: &str) -> String {
     format!("io.choria.ccm.v1.resource.{kind}.state")
 }
@@ -34,9 +33,9 @@ pub enum Outcome {
     Refreshed,
     /// Failed to converge, or failed a health check.
     Failed,
-    /// Its `control` said no.
+    /// Skipped, because its `control` is false.
     Skipped,
-    /// Something that it requires failed.
+    /// Not run, because a requirement failed.
     Unmet,
 }
 
@@ -55,7 +54,7 @@ pub enum HealthStatus {
 }
 
 impl HealthStatus {
-    /// The status that a check's exit code means.
+    /// Returns the status of an exit code.
     pub fn from_exit(code: i32) -> Self {
         match code {
             0 => Self::Ok,
@@ -75,7 +74,7 @@ impl HealthStatus {
         }
     }
 
-    /// The word for people: `OK`, `WARNING`, `CRITICAL`, `UNKNOWN`.
+    /// Returns the name for people: `OK`, `WARNING`, `CRITICAL`, `UNKNOWN`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "OK",
@@ -225,7 +224,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl TransactionEvent {
-    /// The single word for what happened, by the precedence of the Go system's log lines.
+    /// Returns the outcome, by the precedence of the Go system's log lines.
     pub fn outcome(&self) -> Outcome {
         if self.failed {
             Outcome::Failed
@@ -247,7 +246,7 @@ impl TransactionEvent {
         self.kind == reference.kind && (self.name == reference.name || (!self.alias.is_empty() && self.alias == reference.name))
     }
 
-    /// `type#name`, or `type#alias` where there is one.
+    /// Returns `type#name`, or `type#alias` when the resource has an alias.
     pub fn label(&self) -> String {
         let name = if self.alias.is_empty() { &self.name } else { &self.alias };
         [&self.kind, "#", name].concat()

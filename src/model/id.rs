@@ -1,17 +1,17 @@
-//! Names of things: resources and nodes.
+//! Identifiers of resources and nodes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A name that is not of the right form.
+/// An identifier of the wrong form.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidId {
     /// A resource reference without its `#`.
     #[error("\"{0}\" is not of the form type#name")]
     ResourceRef(String),
-    /// A node id with other characters than a NATS subject token of ours may have.
+    /// A node id with characters that are not allowed in a subject token.
     #[error("\"{0}\" is not a node id: 1 to 63 of a-z, 0-9, _ and -")]
     NodeId(String),
 }
@@ -26,7 +26,7 @@ pub struct ResourceRef {
 }
 
 impl ResourceRef {
-    /// A reference from its two parts.
+    /// Creates a reference from its two parts.
     pub fn new(kind: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: kind.into(), name: name.into() }
     }
@@ -71,15 +71,15 @@ impl NodeId {
     /// The longest id, in bytes: as long as a DNS label may be (RFC 1035, 2.3.4).
     pub const MAX: usize = 63;
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The id of a host: lower case, `.` and everything else that is not allowed becomes `_`.
+    /// Converts a host name to an id: lower case, with `_` for `.` and other characters.
     ///
     /// # Errors
-    /// When nothing usable is left of the name.
+    /// When no usable character is left.
     pub fn from_hostname(hostname: &str) -> Result<Self, InvalidId> {
         let mapped: String = hostname
             .trim_end_matches('.')

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Merges `over` into `base`. Maps merge key by key at every depth, lists are joined with `base` first, and any other value of
-/// `over` replaces that of `base`.
+/// Merges `over` into `base`. Maps merge key by key at every depth, and lists are joined with `base` first. Any other value
+/// of `over` replaces that of `base`.
 pub fn deep_merge(base: Value, over: Value) -> Value {
     match (base, over) {
         (Value::Object(mut base), Value::Object(over)) => {
@@ -24,7 +24,7 @@ pub fn deep_merge(base: Value, over: Value) -> Value {
     }
 }
 
-/// `over` merged into `base`: its top-level keys replace those of `base`.
+/// Merges `over` into `base`: top-level keys of `over` replace those of `base`.
 pub fn shallow_merge(base: Value, over: Value) -> Value {
     match (base, over) {
         (Value::Object(mut base), Value::Object(over)) => {
@@ -35,7 +35,7 @@ pub fn shallow_merge(base: Value, over: Value) -> Value {
     }
 }
 
-/// Takes out of a value what another one replaces when it is merged over it deeply. Lists are joined, so that they stay.
+/// Removes the parts of a value that a deep merge with `over` would replace. Lists stay, because a merge joins them.
 pub fn without(value: &mut Value, over: &Value) {
     let (Value::Object(map), Value::Object(over)) = (value, over) else { return };
     for (key, over) in over {

@@ -1,7 +1,7 @@
 //! Plain data, shared by every layer: identities, events, summaries, secrets.
 //!
-//! No I/O, no clock, no async. Neighbours: everything above uses these types; this module uses only
-//! the standard library, serde and the types of the crates that describe time and ids.
+//! No I/O, no clock, no async. Neighbours: every module above uses these types. This module uses only the standard library,
+//! serde and the types of the crates for time and ids.
 
 pub mod access;
 pub mod budget;

@@ -1,9 +1,9 @@
-//! Mounts as mount(8) gets them, and what a node's owner lists of them.
+//! Mounts as mount(8) gets them, and the mounts that a node allows.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A mount: the words that mount(8) gets.
+/// A mount: the arguments of mount(8).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MountRequest {
     /// The mounted device or directory.
@@ -14,15 +14,15 @@ pub struct MountRequest {
     pub options: String,
     /// The mount point.
     pub point: String,
-    /// True where something becomes or stays reachable; false for unmounting and unlisting alone.
+    /// True where a mount becomes or stays reachable; false for unmounting and removal from the table.
     pub attaches: bool,
 }
 
 impl MountRequest {
-    /// The table of file systems, which every mount is listed in.
+    /// The table of file systems.
     pub const TABLE: &'static str = "/etc/fstab";
 
-    /// The options one by one, as mount(8) splits them: a comma in double quotes ends none.
+    /// Returns the options one by one, as mount(8) splits them: a comma in double quotes ends no option.
     pub fn options(&self) -> impl Iterator<Item = &str> {
         let mut quoted = false;
         let split = move |c: char| {

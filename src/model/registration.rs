@@ -1,7 +1,7 @@
 //! Service registrations: the addresses of services, as hosts publish them.
 //!
 //! The fields, the checks and the JSON are those of the Go system, so that both read each other's. Neighbours:
-//! `wire::registration` has the subjects, `registry` the bus, `template` hands lists of them to manifests.
+//! `wire::registration` has the subjects, `registry` the bus, `template` gives manifests lists of registrations.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,35 +12,35 @@ use serde_json::Value;
 
 use super::HumanDuration;
 
-/// An answer of the bus.
+/// A value from the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusValue<T> {
     /// The value.
     pub value: T,
-    /// True when a key that this host trusts signed all of it. Everything else is what the server says.
+    /// True when a trusted key signed all of the value. Otherwise the server alone vouches for the value.
     pub signed: bool,
 }
 
-/// Questions of a run to the bus, and its registrations. `registry` implements it over NATS.
+/// Access of a run to values and registrations of the bus. `registry` implements the access over NATS.
 ///
-/// Errors say what was asked for and why there is no answer, for people.
+/// Errors name the request and the reason, for people.
 pub trait DiscoveryClient: Send + Sync {
-    /// The text under a key of a bucket.
+    /// Returns the text under a key of a bucket.
     ///
     /// # Errors
-    /// When the bus, the bucket or the key is not there, or the value is no text.
+    /// When the bus, the bucket or the key is missing, or the value is not text.
     fn value(&self, bucket: &str, key: &str) -> Result<BusValue<String>, String>;
 
-    /// The registrations that a filter lets through, sorted by address and port.
+    /// Returns the registrations that match a filter, sorted by address and port.
     ///
     /// # Errors
-    /// When they can't be read.
+    /// When the registrations can't be read.
     fn registrations(&self, filter: &RegistrationFilter) -> Result<BusValue<Vec<Registration>>, String>;
 
     /// Publishes a registration.
     ///
     /// # Errors
-    /// When it was not taken.
+    /// When the bus does not accept the registration.
     fn register(&self, registration: &Registration) -> Result<(), String>;
 }
 
@@ -55,7 +55,7 @@ pub struct Registration {
     /// The service, in the same form.
     #[schemars(regex(pattern = r"^[a-zA-Z][a-zA-Z\d_-]*$"))]
     pub service: String,
-    /// The protocol it speaks, in the same form.
+    /// The protocol of the service, in the same form.
     #[schemars(regex(pattern = r"^[a-zA-Z][a-zA-Z\d_-]*$"))]
     pub protocol: String,
     /// Its IPv4 or IPv6 address.
@@ -70,7 +70,7 @@ pub struct Registration {
     /// Anything else about it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// After how long without being published again it is gone: a duration or `never`. By default the stream decides.
+    /// The lifetime without a new publication: a duration or `never`. By default the stream decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub ttl: Option<Ttl>,
@@ -134,7 +134,7 @@ fn invalid_ttl(text: &str) -> String {
     format!("invalid TTL duration \"{text}\": expected a duration, as 30s or 10m, or \"never\"")
 }
 
-/// A registration as it is written: everything may be missing, numbers may be texts.
+/// A registration as written: any field may be missing, and numbers may be texts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRegistration {
@@ -186,7 +186,7 @@ impl TryFrom<RawRegistration> for Registration {
     }
 }
 
-/// A whole number, also one that is written as a text or with `.0`.
+/// Returns a whole number, also one written as a text or with `.0`.
 fn number<N: TryFrom<i64>>(value: &Value) -> Option<N> {
     let whole = match value {
         Value::String(text) => text.trim().parse().ok(),
@@ -212,10 +212,10 @@ fn check_name(what: &str, name: &str) -> Result<(), String> {
 }
 
 impl Registration {
-    /// The registration in the JSON of a message. Fields of later versions are passed over.
+    /// Parses a registration from the JSON of a message. Ignores fields of later versions.
     ///
     /// # Errors
-    /// When it is no JSON, or not the form of a registration.
+    /// When the bytes are not JSON, or not a registration.
     pub fn from_json(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         let mut value: Value = serde_json::from_slice(bytes)?;
         if let Value::Object(map) = &mut value {
@@ -240,10 +240,10 @@ pub struct RegistrationFilter {
 }
 
 impl RegistrationFilter {
-    /// A filter of four texts, where nothing and `*` stand for all.
+    /// Creates a filter from four texts, where an empty text and `*` match all.
     ///
     /// # Errors
-    /// When a text can be no part of a registration: it would ask for something else.
+    /// When a text can't be part of a registration, because it would match something else.
     pub fn of(cluster: &str, protocol: &str, service: &str, address: &str) -> Result<Self, String> {
         let given = |text: &str| Some(text).filter(|text| !matches!(*text, "" | "*")).map(str::to_owned);
         let filter =
@@ -260,8 +260,8 @@ impl RegistrationFilter {
     }
 }
 
-/// The registrations as a document for Prometheus' file-based service discovery: one target group for each cluster,
-/// service and protocol, in the order they come in.
+/// Returns a document for Prometheus' file-based service discovery. Each cluster, service and protocol has one target group,
+/// in the order of the input.
 ///
 /// A service or protocol called `prometheus` is dropped when its annotation `prometheus.io/scrape` is not `true`, if the
 /// annotation is there. Any other service is dropped unless the annotation is `true`. A service without a port is dropped.
@@ -281,7 +281,7 @@ pub fn prometheus_file_sd(registrations: &[Registration]) -> String {
     }
     let documents: Vec<Value> =
         groups.into_iter().map(|(first, targets)| serde_json::json!({"targets": targets, "labels": labels(first)})).collect();
-    // A list of maps with texts as keys always has a JSON form.
+    // A list of maps with text keys always has a JSON form.
     serde_json::to_string_pretty(&documents).unwrap_or_default()
 }
 

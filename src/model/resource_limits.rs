@@ -1,12 +1,12 @@
-//! Limits of this machine for reads of templates, downloads and archives, whatever a manifest contains.
+//! Limits of this machine for reads of templates, downloads and archives, independent of the manifest.
 
-/// ResourceLimits for everything that templates read, and that is fetched and unpacked, in a run.
+/// Limits for everything that a run reads in templates, fetches and unpacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceLimits {
     /// Hosts that may be fetched from; `None` is every host.
     pub fetch_hosts: Option<Vec<String>>,
-    /// True where addresses of this machine itself (loopback, link-local, cloud metadata) may be fetched from without a name in
-    /// the list.
+    /// True where addresses of this machine itself may be fetched from without an entry in the list. Examples are loopback,
+    /// link-local and cloud metadata.
     pub internal: bool,
     /// Directories (absolute) below which templates may read files, beside the directory of the manifest itself; `None` is
     /// everywhere.
@@ -31,7 +31,7 @@ impl ResourceLimits {
 }
 
 impl Default for ResourceLimits {
-    /// Those of a person at the machine: every host, and what no honest archive reaches.
+    /// Limits for a user at the machine: every host, and sizes that no honest archive reaches.
     fn default() -> Self {
         Self {
             fetch_hosts: None,

@@ -1,9 +1,9 @@
 //! Text that must not be shown.
 //!
 //! A property that is always a secret has the type [`Secret`]. Texts that are secret by their origin, as of `secret()` in a
-//! template, are added to [`Secrets`], which redacts all output. Redacted values of properties, as variables of commands, are
-//! added too. [`Secrets`] redacts these in the output of programs and in texts about the host, but not in names and in the
-//! author's own words.
+//! template, are added to [`Secrets`], which redacts all output. Redacted values of properties, as environment variables of
+//! commands, are added too. [`Secrets`] redacts these in the output of programs and in texts about the host. Names and the
+//! author's own text stay.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,12 +22,12 @@ pub const REDACTED: &str = "***";
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text under protection.
+    /// Wraps a text as a secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself, for the one place that needs it.
+    /// Returns the text itself, for the one place that needs the text.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -74,18 +74,18 @@ impl schemars::JsonSchema for Secret {
 }
 
 /// Minimum length, in bytes, of a line of a multi-line secret that is a secret by itself. Shorter lines are ends of blocks,
-/// braces and the like.
+/// braces and similar text.
 const MIN_LINE: usize = 8;
-/// Minimum length, in bytes, of a value that was made of a secret. A shorter one reveals nothing, and would blank half of every
-/// text.
+/// Minimum length, in bytes, of a value derived from a secret. A shorter value reveals nothing, and its redaction would blank
+/// half of every text.
 const MIN_DERIVED: usize = 4;
-/// The shortest password or header that is hidden by itself, in characters: the same holds for it.
+/// Minimum length, in characters, of a redacted password or header, for the same reason.
 const MIN_VALUE: usize = MIN_DERIVED;
-/// The shortest value of a variable that is hidden by itself, in characters. Variables are mostly switches, levels, numbers
-/// and languages, and so short a text would be guessed anyway. After its name and `=` a shorter one is hidden too.
+/// Minimum length, in characters, of the redacted value of a variable. Most variables are switches, levels, numbers and
+/// languages, and so short a text can be guessed anyway. After its name and `=`, a shorter value is redacted too.
 const MIN_VARIABLE: usize = 6;
 
-/// A property that is not shown.
+/// A redacted property.
 #[derive(Clone, Copy)]
 pub enum Hidden<'a> {
     /// A variable, as `NAME=value`.
@@ -95,7 +95,7 @@ pub enum Hidden<'a> {
 }
 
 impl<'a> Hidden<'a> {
-    /// The text as it was given.
+    /// Returns the text as written.
     pub fn text(self) -> &'a str {
         match self {
             Self::Variable(text) | Self::Value(text) => text,
@@ -103,16 +103,16 @@ impl<'a> Hidden<'a> {
     }
 }
 
-/// A text that is not shown.
+/// A redacted text.
 struct KnownSecret {
     text: Secret,
     /// The replacement.
     shown: String,
-    /// True for a secret in whatever leaves the run, false for one in outputs alone.
+    /// True for a secret in everything that leaves the run, false for a secret in outputs alone.
     everywhere: bool,
 }
 
-/// The secrets that a run has read. All output of the run passes through it.
+/// The secrets that a run has read. All output of the run passes through [`Secrets`].
 #[derive(Default)]
 pub struct Secrets {
     /// Longest first, so that a secret within a secret leaves nothing of the outer one.
@@ -121,13 +121,13 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Notes a secret: the text, its longer lines, and both as they are inside of quotes.
+    /// Adds a secret: the text, its longer lines, and both in their quoted forms.
     pub fn add(&self, text: &str) {
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.note_forms(text, true);
     }
 
-    /// Notes a property that is not shown, for outputs: see [`Secrets::redact_output`].
+    /// Adds a redacted property, for outputs: see [`Secrets::redact_output`].
     pub fn add_hidden(&self, property: Hidden<'_>) {
         let (name, value, shortest) = match property {
             Hidden::Variable(pair) => match pair.split_once('=') {
@@ -144,7 +144,7 @@ impl Secrets {
         }
     }
 
-    /// Notes a text, its longer lines, and both as they are inside of quotes.
+    /// Adds a text, its longer lines, and both in their quoted forms.
     fn note_forms(&self, text: &str, everywhere: bool) {
         let lines = text.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE);
         for part in std::iter::once(text).chain(lines) {
@@ -154,7 +154,7 @@ impl Secrets {
         }
     }
 
-    /// Notes what was made of a secret: every text in `value` that does not show it as it is anyway.
+    /// Adds values derived from a secret: every text in `value` that does not contain the secret itself.
     pub fn add_derived(&self, value: &Value) {
         match value {
             Value::String(text) if text.len() >= MIN_DERIVED && !self.contains_secret(text) => self.note(text),
@@ -186,35 +186,34 @@ impl Secrets {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of additions and look-ups of secrets. A change of it over some work shows that the work has used a
-    /// secret.
+    /// Returns the number of additions and look-ups of secrets. A change during some work shows that the work used a secret.
     pub fn use_count(&self) -> usize {
         self.uses.load(Ordering::Relaxed)
     }
 
-    /// Notes that a value was looked up; counts when it holds a secret.
+    /// Counts a look-up of a value that contains a secret.
     pub fn note_lookup(&self, value: &Value) {
         if self.value_contains_secret(value) {
             self.uses.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// True when none is known: then there is nothing to take out, but perhaps of outputs.
+    /// True when no secret is known; outputs may still need redaction.
     pub fn is_empty(&self) -> bool {
         !self.held().iter().any(|known| known.everywhere)
     }
 
-    /// True when there is nothing to take out of outputs either.
+    /// True when no redaction is needed, not even of outputs.
     pub fn redacts_nothing(&self) -> bool {
         self.held().is_empty()
     }
 
-    /// Returns true when a text holds a secret.
+    /// Returns true when a text contains a secret.
     pub fn contains_secret(&self, text: &str) -> bool {
         self.held().iter().any(|known| known.everywhere && text.contains(known.text.reveal()))
     }
 
-    /// Returns true when a text anywhere in a value holds a secret.
+    /// Returns true when any text in a value contains a secret.
     pub fn value_contains_secret(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.contains_secret(text),
@@ -225,7 +224,7 @@ impl Secrets {
         }
     }
 
-    /// The text with [`REDACTED`] in the place of secrets.
+    /// Redacts the secrets in a text, with [`REDACTED`] in their place.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.redacted(text, false)
     }
@@ -245,17 +244,17 @@ impl Secrets {
         })
     }
 
-    /// The same for a text that is kept.
+    /// Redacts a text in place.
     pub fn redact_in(&self, text: &mut String) {
         put(text, changed(self.redact(text)));
     }
 
-    /// The same for an output that is kept.
+    /// Redacts an output in place.
     pub fn redact_output_in(&self, text: &mut String) {
         put(text, changed(self.redact_output(text)));
     }
 
-    /// The same for every text in a value that tells of the host. Keys stay: they are the program's own.
+    /// Redacts every text in a value about the host, as an output. Keys stay, because they are the program's own.
     pub fn redact_output_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.redact_output_in(text),
@@ -271,7 +270,7 @@ impl Secrets {
         }
     }
 
-    /// The same for every text and key in a value. A number that is a secret becomes a text.
+    /// Redacts every text and key in a value. A number that is a secret becomes a text.
     pub fn redact_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.redact_in(text),
@@ -288,7 +287,7 @@ impl Secrets {
     }
 }
 
-/// The text where it is another one.
+/// Returns the text if redaction has changed it.
 fn changed(text: Cow<'_, str>) -> Option<String> {
     match text {
         Cow::Owned(text) => Some(text),
@@ -379,13 +378,13 @@ mod tests {
             ("passw abc none", "*** abc none"),
         ] {
             assert_eq!(secrets.redact_output(text), expected);
-            // Names and the author's own words keep it.
+            // Names and the author's own text keep the value.
             assert_eq!(secrets.redact(text), text);
         }
         let mut status = json!({"output": ["hunter2"], "code": 1});
         secrets.redact_output_value(&mut status);
         assert_eq!(status, json!({"output": ["***"], "code": 1}));
-        // A secret that is one of them as well is one everywhere; the longer text goes first.
+        // A secret that is a hidden property too is redacted everywhere; the longer text goes first.
         secrets.add("hunter2");
         secrets.add_hidden(Hidden::Variable("BOTH=prefix-hunter2"));
         assert_eq!(secrets.redact("hunter2"), "***");

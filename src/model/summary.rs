@@ -1,4 +1,4 @@
-//! Counts over a run, and `ApplyState`, the summary that the fleet view is made of.
+//! Counts over a run, and `ApplyState`, the summary of a run for the fleet.
 
 use std::collections::{HashMap, HashSet};
 
@@ -54,7 +54,7 @@ pub struct Summary {
     pub total_errors: u64,
 }
 
-/// Makes a [`Summary`] out of events as they come.
+/// Builds a [`Summary`] from events.
 #[derive(Debug, Default)]
 pub struct SummaryBuilder {
     summary: Summary,
@@ -64,12 +64,12 @@ pub struct SummaryBuilder {
 }
 
 impl SummaryBuilder {
-    /// Counting begins; a session without a start has the sum of its events' durations.
+    /// Sets the start; without a start, the total duration is the sum of the events' durations.
     pub fn start(&mut self, at: Timestamp) {
         self.summary.start_time = Some(at);
     }
 
-    /// Counts one event. Its category is the first that holds of failed, skipped, changed, stable.
+    /// Counts an event. The first matching category counts: failed, skipped, changed, stable.
     pub fn add(&mut self, event: &TransactionEvent) {
         let s = &mut self.summary;
         s.total_resources += 1;
@@ -107,7 +107,7 @@ impl SummaryBuilder {
         }
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn summary(&self) -> Summary {
         let mut summary = self.summary.clone();
         summary.total_duration = match (summary.start_time, summary.end_time) {
@@ -133,7 +133,7 @@ pub enum RunOutcome {
 }
 
 impl RunOutcome {
-    /// The outcome of a run with these counts that ran to its end.
+    /// Returns the outcome of a completed run with these counts.
     pub fn of(summary: &Summary) -> Self {
         if summary.failed_resources > 0 || summary.requirements_unmet_count > 0 {
             Self::Failed

@@ -1,19 +1,19 @@
-//! The keys of kernel settings, as sysctl(8) and sysctl.d(5) write them: `net.ipv4.ip_forward` or `net/ipv4/ip_forward`.
+//! Keys of kernel settings, as in sysctl(8) and sysctl.d(5): `net.ipv4.ip_forward` or `net/ipv4/ip_forward`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest key; with what goes around it, it is the name of a file.
+/// The longest key, in bytes: with prefix and suffix it is a file name.
 const MAX: usize = 160;
 
 /// The key of a kernel setting: the parts of its path below `/proc/sys`.
 ///
-/// The first separator separates the parts. The other one then means a dot within a part: `net.ipv4.conf.eth0/100.forwarding`
-/// and `net/ipv4/conf/eth0.100/forwarding` are the same key.
+/// The first separator separates the parts. The other separator then means a dot within a part:
+/// `net.ipv4.conf.eth0/100.forwarding` and `net/ipv4/conf/eth0.100/forwarding` are the same key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SysctlKey(Vec<String>);
 
-/// A text that is no key.
+/// The reason for which a text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotAKey(&'static str);
@@ -46,19 +46,19 @@ impl FromStr for SysctlKey {
 }
 
 impl SysctlKey {
-    /// The path below `/proc/sys`.
+    /// Returns the path below `/proc/sys`.
     pub fn path(&self) -> String {
         self.0.join("/")
     }
 
-    /// A name for a file about this key, which no other key has.
+    /// Returns a file name that is unique to this key.
     pub fn file_name(&self) -> String {
         let parts: Vec<String> = self.0.iter().map(|part| part.replace('%', "%25").replace('.', "%2E")).collect();
         parts.join(".")
     }
 }
 
-/// The form of configuration files: with dots, where no part has one.
+/// Writes the form of configuration files: with dots, unless a part has a dot.
 impl fmt::Display for SysctlKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dotted = self.0.iter().any(|part| part.contains('.'));

@@ -1,27 +1,27 @@
-//! Whose word counts: what a host makes of what others say on the bus, and how it signs what it says itself.
+//! Verification of data from the bus, and receipts for messages of this host.
 
 use crate::transport::Message;
 use crate::trust::decide::data;
 
-/// Decides what of the data on the bus is signed by somebody this host knows.
+/// Decides which data of the bus carries the signature of a known key.
 pub trait Door: Send + Sync {
-    /// Opens a value that was read from a bucket; also gives whether it is signed.
+    /// Opens a value of a bucket. The second part of the result is true for a signed value.
     ///
     /// # Errors
-    /// When it is meant as signed and does not count, in words.
+    /// When a signature is present and not valid: the reason, for people.
     fn value(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> Result<(Vec<u8>, bool), String>;
 
-    /// Those of these registrations that count; also gives whether all of them are signed.
+    /// Returns the valid registrations. The second part of the result is true when all of them are signed.
     ///
     /// # Errors
-    /// When it is not known whose word counts, in words.
+    /// When the keys of nodes are not known: the reason, for people.
     fn registrations(&self, messages: Vec<Message>) -> Result<(Vec<Message>, bool), String>;
 
-    /// The receipt of a message that this host publishes, when it has a key to sign with.
+    /// Returns the receipt of a message of this host, when the host has a key.
     fn receipt(&self, subject: &str, payload: &[u8]) -> Option<String>;
 }
 
-/// The door of a host that knows nobody: everything is what the server says, and nothing is signed.
+/// Verification for a host without keys: accepts everything that the server delivers, as unsigned.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unverified;
 

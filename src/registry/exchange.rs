@@ -1,4 +1,4 @@
-//! Answers for a run, which waits for them on its own thread.
+//! Blocking access of a run to the bus.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,16 +11,16 @@ use crate::transport::{Bus, BusSettings};
 
 use super::door::{Door, Unverified};
 
-/// How registrations are published.
+/// The way to publish registrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publish {
-    /// Into the stream, acknowledged.
+    /// Into the stream, with an acknowledgement.
     Stored,
-    /// To whoever listens.
+    /// To the subscribers of that moment.
     Announced,
 }
 
-/// The bus, for a run. A connection of its own is made when something first asks for it.
+/// The bus, for a run. A connection of its own begins with the first use.
 pub struct Registry {
     way: Way,
     stream: String,
@@ -28,11 +28,11 @@ pub struct Registry {
     door: Arc<dyn Door>,
 }
 
-/// How to reach the bus; asked for once, when something first needs it.
+/// Returns the settings of the connection; called once, at the first use.
 type Settings = Box<dyn Fn() -> Result<BusSettings, String> + Send + Sync>;
 
 enum Way {
-    /// Somebody else keeps the connection alive.
+    /// A connection that the caller keeps alive.
     Shared(Handle, Bus),
     Own {
         settings: Settings,
@@ -41,12 +41,12 @@ enum Way {
 }
 
 impl Registry {
-    /// Over a connection that `handle` drives. Must not be asked on a thread of that runtime that drives others.
+    /// Uses a connection that `handle` drives. Must not be called on a thread that drives other tasks of that runtime.
     pub fn over(handle: Handle, bus: Bus, stream: impl Into<String>, publish: Publish, door: Arc<dyn Door>) -> Self {
         Self { way: Way::Shared(handle, bus), stream: stream.into(), publish, door }
     }
 
-    /// Over a connection of its own, for who knows no keys.
+    /// Uses a connection of its own, without keys.
     pub fn to(settings: impl Fn() -> Result<BusSettings, String> + Send + Sync + 'static, stream: impl Into<String>) -> Self {
         let way = Way::Own { settings: Box::new(settings), opened: OnceLock::new() };
         Self { way, stream: stream.into(), publish: Publish::Stored, door: Arc::new(Unverified) }
@@ -66,7 +66,7 @@ impl Registry {
 
 fn open(settings: &Settings) -> Result<(Runtime, Bus), String> {
     let settings = settings()?;
-    // A thread of its own answers the server while the run does something else.
+    // A thread of its own answers the server while the run is busy.
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| format!("could not start a thread for the connection: {error}"))?;
     let bus = runtime.block_on(Bus::connect(&settings)).map_err(|error| chain(&error))?;
@@ -77,7 +77,7 @@ impl DiscoveryClient for Registry {
     fn value(&self, bucket: &str, key: &str) -> Result<BusValue<String>, String> {
         let bytes = self.ask(async |bus: &Bus| bus.value(bucket, key).await)?;
         let (value, signed) = self.door.value(bucket, key, bytes)?;
-        let value = String::from_utf8(value).map_err(|_| format!("kv://{bucket}/{key} is no text"))?;
+        let value = String::from_utf8(value).map_err(|_| format!("kv://{bucket}/{key} is not UTF-8 text"))?;
         Ok(BusValue { value, signed })
     }
 

@@ -1,9 +1,10 @@
-//! What hosts tell each other over the bus: service registrations, and values of key-value buckets; and the objects of its
-//! object store (`objects.rs`).
+//! Data of hosts on the bus: service registrations, values of key-value buckets, and objects of the object store
+//! (`objects.rs`).
 //!
-//! Whoever may publish on the subjects can say anything: the [`Door`] of a reader decides what of it is signed by somebody it
-//! knows. A registration is a hint where a service is, never a command. `exchange.rs` answers a run, which waits, from the bus, which does not. Neighbours:
-//! `wire::registration` has the subjects, `model::registration` the form, `transport` the bus.
+//! Any client with the right to publish can forge data. The [`Door`] of a reader decides which data carries the signature of
+//! a known key. A registration is a hint about a service, never a command. `exchange.rs` gives a run, which blocks, access to
+//! the asynchronous bus. Neighbours: `wire::registration` has the subjects, `model::registration` the form, `transport` the
+//! bus.
 
 mod door;
 mod exchange;
@@ -20,31 +21,31 @@ pub use door::{Door, Unverified};
 pub use exchange::{Publish, Registry};
 pub use objects::Objects;
 
-/// Header of a marker: why the last message of its subject is gone.
+/// Header of a marker: the reason for which the last message of its subject is gone.
 const MARKER: &str = "Nats-Marker-Reason";
-/// Header that makes a message replace all others of its subject.
+/// Header of a message that replaces all others of its subject.
 const ROLLUP: &str = "Nats-Rollup";
-/// Header that names the stream that is to store a message.
+/// Header with the stream that must store the message.
 const EXPECTED: &str = "Nats-Expected-Stream";
 
-/// A registration that can't be read, or that the bus does not take.
+/// A registration that can't be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The bus.
+    /// An error of the bus.
     #[error(transparent)]
     Bus(#[from] TransportError),
-    /// What is stored is no registration.
-    #[error("the message on {subject} is no registration")]
+    /// The stored message is not a registration.
+    #[error("the message on {subject} is not a registration")]
     Entry {
-        /// Where it was published.
+        /// The subject of the message.
         subject: String,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Makes the stream exist that keeps registrations: the last of each subject, for `max_age`.
+/// Ensures that the stream of registrations exists: the last message of each subject, for `max_age`.
 ///
 /// # Errors
 /// When JetStream is not available or refuses.
@@ -67,10 +68,10 @@ pub async fn init(bus: &Bus, stream: &str, replicas: usize, max_age: Duration) -
 
 /// Publishes a registration into the stream, and waits until it is stored.
 ///
-/// Its life (`ttl`) is left to the stream where the server knows no lives of single messages.
+/// Servers without message lifetimes ignore `ttl`; the stream then decides.
 ///
 /// # Errors
-/// When it is not stored.
+/// When the stream does not store it.
 pub async fn publish(bus: &Bus, stream: &str, entry: &Registration, door: &dyn Door) -> Result<(), RegistryError> {
     let ttl = entry.ttl.filter(|_| bus.has_message_ttl()).map(crate::model::registration::Ttl::header);
     let mut headers = vec![(ROLLUP, "sub"), (EXPECTED, stream)];
@@ -82,7 +83,7 @@ pub async fn publish(bus: &Bus, stream: &str, entry: &Registration, door: &dyn D
     Ok(())
 }
 
-/// Publishes a registration to whoever listens at this moment.
+/// Publishes a registration to the subscribers of this moment.
 ///
 /// # Errors
 /// When there is no connection.
@@ -98,21 +99,21 @@ fn json(entry: &Registration) -> Result<Vec<u8>, RegistryError> {
     serde_json::to_vec(entry).map_err(|source| RegistryError::Entry { subject: registration::subject(entry).to_string(), source })
 }
 
-/// The registrations that a filter lets through, by address and port.
+/// Returns the registrations that match a filter, by address and port.
 ///
 /// # Errors
-/// When the stream is not there, or holds something else.
+/// When the stream does not exist, or has a message that is not a registration.
 pub async fn query(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Vec<Registration>, RegistryError> {
     entries(messages(bus, stream, filter).await?)
 }
 
-/// The messages of the registrations that a filter lets through.
+/// Returns the messages of the registrations that match a filter.
 async fn messages(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Vec<Message>, RegistryError> {
     let messages = bus.last_per_subject(stream, registration::matching(filter).as_str()).await?;
     Ok(messages.into_iter().filter(|message| message.header(MARKER).is_none()).collect())
 }
 
-/// The registrations in messages, by address and port.
+/// Parses the registrations in messages, sorted by address and port.
 fn entries(messages: Vec<Message>) -> Result<Vec<Registration>, RegistryError> {
     let mut entries = messages.into_iter().map(entry).collect::<Result<Vec<_>, _>>()?;
     entries.sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
@@ -126,36 +127,36 @@ fn entry(message: Message) -> Result<Registration, RegistryError> {
 /// Removes a registration; false when there was none.
 ///
 /// # Errors
-/// When the stream is not there or refuses.
+/// When the stream does not exist, or the server refuses.
 pub async fn remove(bus: &Bus, stream: &str, entry: &Registration) -> Result<bool, RegistryError> {
     Ok(bus.purge(stream, registration::subject(entry).as_str()).await? > 0)
 }
 
-/// Registrations as they come and go.
+/// A reader of new and removed registrations.
 #[derive(Debug)]
 pub struct Watch {
     feed: StreamReader,
 }
 
-/// What became of a registration.
+/// A change of a registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happened {
-    /// It was published.
+    /// A registration was published.
     Registered(Registration),
-    /// It is gone: what its subject still says of it, cluster, protocol, service and address.
+    /// A registration is gone. Its subject still has cluster, protocol, service and address.
     Removed([String; 4]),
 }
 
-/// Follows the registrations that a filter lets through, beginning with those that there are.
+/// Follows the registrations that match a filter, beginning with the existing ones.
 ///
 /// # Errors
-/// When the stream is not there.
+/// When the stream does not exist.
 pub async fn watch(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Watch, RegistryError> {
     Ok(Watch { feed: bus.follow(stream, registration::matching(filter).as_str(), StartAt::Latest).await? })
 }
 
 impl Watch {
-    /// What happens next; none when the connection was closed. Messages that are no registrations are passed over.
+    /// Returns the next change; none when the connection was closed. Skips messages that are not registrations.
     ///
     /// # Errors
     /// When the stream is gone.

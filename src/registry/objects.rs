@@ -1,9 +1,9 @@
-//! The object store of the bus, for those who fetch what is behind `obj://bucket/key`.
+//! The object store of the bus, for fetching `obj://bucket/key`.
 
 use crate::manifest::fetch::{Cause, ObjectGet};
 use crate::transport::Bus;
 
-/// The buckets of a connection, as fetching sees them. Causes of errors are those of `transport`.
+/// The buckets of a connection. Causes of errors are those of `transport`.
 pub struct Objects<'a>(pub &'a Bus);
 
 impl ObjectGet for Objects<'_> {

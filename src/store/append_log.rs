@@ -1,4 +1,4 @@
-//! A file that only grows: what is appended is there whole, or not at all.
+//! An append-only file: an append is stored whole, or not at all.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,19 +16,19 @@ pub(super) struct AppendLog {
     /// Device and inode of the open file.
     id: (u64, u64),
     len: u64,
-    /// A write failed, and what it left could not be cut off.
+    /// True when a write failed and its incomplete bytes could not be truncated.
     frayed: bool,
 }
 
 impl AppendLog {
-    /// Opens the file, or makes it (mode 0600).
+    /// Opens the file, or creates it (mode 0600).
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
         let file = opened.map_err(|error| FsError::io("open", path, error))?;
         let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
         let (id, len) = ((meta.dev(), meta.ino()), meta.len());
         if let (0, Some(parent)) = (len, path.parent()) {
-            // It may be new: its name must be on disk before anything in it counts.
+            // The file may be new: its name must be on disk before its content counts.
             state_dir::sync(parent)?;
         }
         Ok(Self { file, path: path.to_owned(), id, len, frayed: false })
@@ -46,7 +46,7 @@ impl AppendLog {
         &self.file
     }
 
-    /// Appends, and gives back where. A write that fails halfway (a full disk) is taken back.
+    /// Appends, and returns the offset. A write that fails halfway (a full disk) is undone.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<u64, StoreError> {
         let start = self.len;
         if self.frayed {
@@ -62,14 +62,14 @@ impl AppendLog {
 
     fn undo_partial_write(&mut self, len: u64) {
         self.len = len;
-        // If this fails too, the next append or the next start does it.
+        // If this fails too, the next append or the next start truncates.
         self.frayed = self.file.set_len(len).is_err();
     }
 
-    /// Verifies that the open file is the one that its path leads to: what is written to another one is lost.
+    /// Verifies that the path still leads to the open file. Otherwise later writes would be lost.
     pub(super) fn verify_path(&self) -> Result<(), StoreError> {
         match std::fs::metadata(&self.path) {
-            // As long as the file is open, no other one gets its inode.
+            // While the file is open, no other file gets its inode.
             Ok(there) if (there.dev(), there.ino()) == self.id => Ok(()),
             Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
                 Err(FsError::io("look at", &self.path, error).into())
@@ -78,12 +78,12 @@ impl AppendLog {
         }
     }
 
-    /// Returns when everything that was appended is on disk.
+    /// Waits until all appended bytes are on disk.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         Ok(self.file.sync_data().map_err(|error| FsError::io("write", &self.path, error))?)
     }
 
-    /// Cuts the file off.
+    /// Truncates the file.
     pub(super) fn truncate(&mut self, len: u64) -> Result<(), StoreError> {
         self.file.set_len(len).map_err(|error| FsError::io("write", &self.path, error))?;
         self.len = len;
@@ -91,13 +91,13 @@ impl AppendLog {
         self.sync()
     }
 
-    /// Appends, and returns when it is on disk; on failure nothing of it stays.
+    /// Appends, and waits until the bytes are on disk; a failure leaves nothing behind.
     pub(super) fn append_durably(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let start = self.append(bytes)?;
         self.sync().inspect_err(|_| self.undo_partial_write(start))
     }
 
-    /// Puts a new file with this content in the place of this one, and goes on with that.
+    /// Replaces the file by a new one with this content, and continues with the new one.
     pub(super) fn replace_with(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.path.clone();
         let beside = path.with_extension("new");
@@ -106,13 +106,13 @@ impl AppendLog {
         new.append_durably(bytes)?;
         checkpoint(Checkpoint::LedgerRewritten);
         std::fs::rename(&beside, &path).map_err(|error| FsError::io("put in place", &path, error))?;
-        // From here on the old file has no name: not one more record may go there.
+        // The old file has no name any more, so no record may go there.
         new.path.clone_from(&path);
         *self = new;
         path.parent().map_or(Ok(()), state_dir::sync)
     }
 
-    /// Reads what is at a place.
+    /// Reads `len` bytes at an offset.
     pub(super) fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; len];
         let read: io::Result<()> = self.file.read_exact_at(&mut bytes, offset);

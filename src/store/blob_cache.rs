@@ -8,24 +8,24 @@ use crate::host::{Checkpoint, FsError, checkpoint, fs};
 
 use super::{StoreError, state_dir};
 
-/// The objects of one directory.
+/// The blobs of one directory.
 #[derive(Debug)]
 pub struct BlobCache {
     dir: PathBuf,
 }
 
 impl BlobCache {
-    /// Opens the objects below a state directory.
+    /// Opens the blobs below a state directory.
     ///
     /// # Errors
-    /// When the directory can't be made.
+    /// When the directory can't be created.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let dir = state_dir.join("objects");
         state_dir::create(&dir)?;
         Ok(Self { dir })
     }
 
-    /// Takes over a file that was just written, whose bytes have this digest. When this returns, it is on disk.
+    /// Adopts a written file whose bytes have this digest. On return the file is on disk.
     ///
     /// # Errors
     /// When the system refuses.
@@ -39,11 +39,10 @@ impl BlobCache {
         Ok(())
     }
 
-    /// Opens the object of this digest, after a look whether it still has it. Nothing when it is not there; a damaged
-    /// one is removed.
+    /// Opens the blob of this digest, after a check of its content. None when it is missing; a damaged blob is removed.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When the blob can't be read.
     pub fn get(&self, sha256: &str) -> Result<Option<File>, StoreError> {
         let path = self.dir.join(sha256);
         let mut file = match fs::open(&path) {
@@ -60,7 +59,7 @@ impl BlobCache {
         Ok(Some(file))
     }
 
-    /// Removes every object but these.
+    /// Removes every blob except these.
     ///
     /// # Errors
     /// When the system refuses.

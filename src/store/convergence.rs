@@ -1,6 +1,7 @@
 //! The converged and the failing resources of the runs of a channel. A later change of a converged resource is drift.
 //!
-//! A small file for each channel, replaced in one step and not synced: resources lost in a power cut count as intended changes.
+//! Each channel has a small file, replaced in one step and not synced. After a power cut, lost resources count as intended
+//! changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,16 +14,16 @@ use crate::host::fs;
 use super::{StoreError, state_dir};
 
 const DIRECTORY: &str = "converged";
-/// A hundred thousand resources with long names have room in it.
+/// The largest file, in bytes: room for a hundred thousand resources with long names.
 const MAX_FILE: u64 = 64 << 20;
 
 /// The resources of a channel after a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Convergence {
-    /// A digest of the properties that each resource (`type#name`) had when it was last as wanted.
+    /// A digest of the properties that each resource (`type#name`) had when it last converged.
     #[serde(default)]
     pub wanted: BTreeMap<String, String>,
-    /// The time from which on each resource fails.
+    /// The time since which each resource fails.
     #[serde(default)]
     pub failing: BTreeMap<String, Timestamp>,
 }

@@ -1,7 +1,7 @@
 //! The desired state of this node: for each channel the latest accepted and the last good assignment.
 //!
-//! A small file for each channel, replaced in one step. A node without a broker continues from it after a reboot. The content
-//! was verified on arrival; `trust` checks it again after reading.
+//! Each channel has a small file, replaced in one step. A node without a broker continues from the file after a reboot. The
+//! content was verified on arrival; `trust` verifies again after reading.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use crate::host::fs;
 
 use super::{StoreError, state_dir};
 
-/// Two envelopes in base64, with room to spare.
+/// The largest file, in bytes: two envelopes in base64, with room to spare.
 const MAX_FILE: u64 = 1 << 20;
 const ENDING: &str = "json";
 
 /// A channel on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelRecord {
-    /// The envelope of the latest command of the channel that was accepted.
+    /// The envelope of the latest accepted command of the channel.
     #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
     pub latest: Vec<u8>,
-    /// The envelope of the last assignment whose manifest could be used, when that is not the latest.
+    /// The envelope of the last good assignment, when that is not the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<EnvelopeBytes>,
 }
@@ -49,17 +49,17 @@ pub struct DesiredStateStore {
 }
 
 impl DesiredStateStore {
-    /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
+    /// Opens the store below a state directory that no other process uses, and reads its content.
     ///
     /// # Errors
-    /// When the system refuses, or a file is not what was written.
+    /// When the system refuses, or a file is damaged.
     pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<String, ChannelRecord>), StoreError> {
         let store = Self { dir: state_dir.join("channels") };
         state_dir::create(&store.dir)?;
         let mut found = BTreeMap::new();
         for path in fs::list(&store.dir)? {
             if path.extension().is_none_or(|ending| ending != ENDING) {
-                // What a process that was killed while it wrote has left.
+                // Removes temporary files of a killed process.
                 fs::remove(&path)?;
                 continue;
             }
@@ -77,7 +77,7 @@ impl DesiredStateStore {
     /// Persists the record of a channel. On return the record is on disk.
     ///
     /// # Errors
-    /// When the system refuses; then the record before still counts.
+    /// When the system refuses; then the previous record still counts.
     pub fn write(&self, channel: &str, kept: &ChannelRecord) -> Result<(), StoreError> {
         state_dir::write_atomic(&self.dir.join(channel).with_extension(ENDING), &serde_json::to_vec(kept)?)
     }

@@ -1,8 +1,8 @@
-//! The history of runs on this host: a file a run, its lines written as things happen.
+//! The history of runs on this host: one file per run, written line by line.
 //!
-//! The first line says what runs, then comes an event for every resource that was not as wanted, the last line says how
-//! it ended. A run that was killed has no last line. The file is locked while its run lives. Nothing is synced: the
-//! history of a host that loses power may lack its last moments, its resources do not.
+//! The first line identifies the run, the last line has its end. Between them is an event for every resource that was not as
+//! wanted. A killed run has no last line. The file is locked during the run. Nothing is synced: after a power cut the history
+//! may lack its last moments.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -33,7 +33,7 @@ pub struct RunStart {
     pub run_id: Uuid,
     /// The start of the run.
     pub started: Timestamp,
-    /// The manifest, or the resource, as it was given.
+    /// The manifest or the resource, as given by the user.
     pub what: String,
     /// SHA-256 of the manifest, in hex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ enum Line<'a> {
     End(Cow<'a, RunEnd>),
 }
 
-/// A run, as it is remembered.
+/// A recorded run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RecordedRun {
     /// The identity of the run.
@@ -83,12 +83,12 @@ pub struct History {
 }
 
 impl History {
-    /// The history in a directory, which is made when the first run is recorded.
+    /// Uses the history in a directory; the first recorded run creates the directory.
     pub fn of(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// Begins to record a run, and forgets the oldest.
+    /// Begins to record a run, and removes the oldest runs.
     ///
     /// # Errors
     /// When the directory can't be written.
@@ -103,7 +103,7 @@ impl History {
             other => other,
         };
         let file = file.map_err(|error| FsError::io("create", &path, error))?;
-        // Nobody else has the file yet: this can't wait.
+        // No other process has the file yet: the lock is free.
         file.lock().map_err(|error| FsError::io("lock", &path, error))?;
         let mut recorder = Recorder { file, path };
         recorder.write(&Line::Start(Cow::Borrowed(start)))?;
@@ -123,7 +123,7 @@ impl History {
         self.directory.join(format!("{id}.{SUFFIX}"))
     }
 
-    /// The files of runs, oldest first: UUIDv7 sort by time.
+    /// Returns the files of runs, oldest first: UUIDv7 sort by time.
     fn files(&self) -> Result<Vec<PathBuf>, FsError> {
         let mut files = match fs::list(&self.directory) {
             Err(error) if error.is_not_found() => return Ok(Vec::new()),
@@ -134,7 +134,7 @@ impl History {
         Ok(files)
     }
 
-    /// The runs, newest first, without their events; and what could not be read, in words.
+    /// Returns the runs, newest first, without their events; and the files that could not be read, with reasons.
     ///
     /// # Errors
     /// When the directory can't be listed.
@@ -149,10 +149,10 @@ impl History {
         Ok((runs, unread))
     }
 
-    /// The run whose id begins with this text, or the newest for none.
+    /// Returns the run whose id begins with this text; the newest when none is given.
     ///
     /// # Errors
-    /// When there is none, several, or it can't be read.
+    /// When no run or several runs match, or the file can't be read.
     pub fn find(&self, id: Option<&str>) -> Result<RecordedRun, StoreError> {
         let files = self.files()?;
         let named =
@@ -180,18 +180,18 @@ fn read(path: &Path) -> Result<RecordedRun, StoreError> {
             Ok(Line::Start(line)) => start = Some(line.into_owned()),
             Ok(Line::Event(event)) => events.push(event.into_owned()),
             Ok(Line::End(line)) => end = Some(line.into_owned()),
-            // What a killed process did not finish to write.
+            // An unfinished line of a killed process.
             Err(_) if at + 1 == count && !text.ends_with('\n') && start.is_some() => {}
             Err(source) => return Err(damaged(at + 1)(source)),
         }
     }
-    let start = start.ok_or_else(|| damaged(1)(serde::de::Error::custom("it does not say what ran")))?;
-    // The lock of a process that is gone is gone.
+    let start = start.ok_or_else(|| damaged(1)(serde::de::Error::custom("the start of the run is missing")))?;
+    // The lock of a dead process is free.
     let running = end.is_none() && File::open(path).is_ok_and(|file| file.try_lock_shared().is_err());
     Ok(RecordedRun { start, end, running, events })
 }
 
-/// Records a run as far as possible: no run fails because its history can't be written.
+/// Records a run as far as possible: a failure to write the history fails no run.
 #[derive(Debug, Default)]
 pub struct Recording {
     recorder: Option<Recorder>,

@@ -1,9 +1,9 @@
 //! State that must survive the process: sessions, the history of runs, the ledger of accepted commands, the outbox. Also
 //! desired state with its blobs, and the overrides of rollouts.
 //!
-//! Everything here survives `kill -9` at any point. Files are appended to and a torn end is cut off, or they are replaced in
-//! one step. `host` has general access to files; this module owns the files of the program. Nothing here decides: `trust`
-//! decides about acceptance, the agent about runs.
+//! Everything here survives `kill -9` at any point. Files are appended to and a torn end is truncated, or files are replaced
+//! in one step. `host` has general access to files; this module owns the files of the program. This module decides nothing:
+//! `trust` decides about acceptance, the agent about runs.
 
 mod append_log;
 pub mod blob_cache;
@@ -36,7 +36,7 @@ pub use values::ValueStore;
 /// State that could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system said no.
+    /// The operating system refused an operation.
     #[error(transparent)]
     Fs(#[from] FsError),
     /// Another process works with the same directory.
@@ -47,13 +47,13 @@ pub enum StoreError {
         /// The process, when it is recorded.
         pid: Option<String>,
     },
-    /// A file that is open has another one, or none, in its place.
+    /// An open file was removed or replaced.
     #[error(
-        "{} was removed or replaced while the agent ran: nothing is accepted or run until the agent is restarted",
+        "{} was removed or replaced while the agent ran: the agent accepts and runs no command until a restart",
         .0.display()
     )]
     Displaced(PathBuf),
-    /// A line in the middle of a file is not what was written.
+    /// A damaged line in the middle of a file.
     #[error("{}, line {line}, is damaged", path.display())]
     Damaged {
         /// The file.
@@ -64,19 +64,19 @@ pub enum StoreError {
         #[source]
         source: serde_json::Error,
     },
-    /// A record could not be turned into text.
+    /// A record could not be encoded.
     #[error("could not encode a record")]
     Encode(#[from] serde_json::Error),
-    /// An event without the type or name that it is found by.
+    /// An event without type or name.
     #[error("an event must have a type and a name")]
     NamelessEvent,
-    /// No run with this id is remembered.
-    #[error("no run {0} is remembered")]
+    /// No recorded run has this id.
+    #[error("unknown run {0}")]
     NoRun(String),
-    /// Several runs have an id that begins so.
+    /// Several runs have an id with this beginning.
     #[error("several runs have an id that begins with {0}")]
     ManyRuns(String),
-    /// The directory of a session is not there.
+    /// The directory of a session does not exist.
     #[error("the session store {} does not exist", .0.display())]
     NoSession(PathBuf),
     /// A command of this id was accepted before.
@@ -85,7 +85,7 @@ pub enum StoreError {
     /// No command of this id was accepted.
     #[error("the command {0} was never accepted")]
     Unknown(Uuid),
-    /// A message that no outbox of this size could hold.
+    /// A message that is larger than the outbox.
     #[error("a message of {size} bytes does not fit an outbox of {limit}")]
     TooLarge {
         /// Its size on disk.

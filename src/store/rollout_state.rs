@@ -1,4 +1,4 @@
-//! State of commands in waves beside the ledger: the last override of each, and the pending health gates.
+//! State of rollouts beside the ledger: the last override of each, and the pending health gates.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const HEALTH_GATE_SUFFIX: &str = "look";
 pub struct Override {
     /// The time of the signature.
     pub issued: Timestamp,
-    /// The command that said it.
+    /// The command with the override.
     pub id: Uuid,
     /// True for a halt, false for a resume.
     pub halted: bool,
@@ -33,17 +33,17 @@ pub struct Override {
     pub reason: Option<String>,
 }
 
-/// The words of operators, by job: one small file, replaced in one step.
+/// The overrides of operators, by job: one small file, replaced in one step.
 #[derive(Debug)]
 pub struct OverrideStore {
     path: PathBuf,
 }
 
 impl OverrideStore {
-    /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
+    /// Opens the store below a state directory that no other process uses, and reads its content.
     ///
     /// # Errors
-    /// When the system refuses, or the file is not what was written.
+    /// When the system refuses, or the file is damaged.
     pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<Uuid, Override>), StoreError> {
         let store = Self { path: directory(state_dir)?.join(OVERRIDES_FILE) };
         let bytes = match fs::read(&store.path, MAX_OVERRIDES_BYTES) {
@@ -59,23 +59,23 @@ impl OverrideStore {
         Ok((store, words))
     }
 
-    /// Writes all of them down. When this returns, they are on disk.
+    /// Persists all overrides. On return they are on disk.
     ///
     /// # Errors
-    /// When the system refuses; then what was there before still counts.
+    /// When the system refuses; then the previous content still counts.
     pub fn write(&self, words: &BTreeMap<Uuid, Override>) -> Result<(), StoreError> {
         state_dir::write_atomic(&self.path, &serde_json::to_vec(words)?)
     }
 }
 
-/// The commands of which the health is still to be looked at: a file each, which is its envelope.
+/// The commands with a pending health gate: a file each, which is the envelope.
 #[derive(Debug)]
 pub struct HealthGateStore {
     dir: PathBuf,
 }
 
 impl HealthGateStore {
-    /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
+    /// Opens the store below a state directory that no other process uses, and reads its content.
     ///
     /// # Errors
     /// When the system refuses.
@@ -99,7 +99,7 @@ impl HealthGateStore {
         state_dir::write_atomic(&self.path(id), envelope)
     }
 
-    /// Removes a health gate that is complete or not wanted any more.
+    /// Removes a health gate that is complete or no longer needed.
     ///
     /// # Errors
     /// When the system refuses; then the gate runs again after the next start.
@@ -112,7 +112,7 @@ impl HealthGateStore {
     }
 }
 
-/// The directory of both, without what a killed process left.
+/// Returns the directory of both stores, without temporary files of a killed process.
 fn directory(state_dir: &Path) -> Result<PathBuf, StoreError> {
     let dir = state_dir.join("rollouts");
     state_dir::create(&dir)?;

@@ -1,7 +1,7 @@
-//! Sessions: the record of a run, which answers what `require` and `subscribe` ask.
+//! Sessions: the record of a run, which answers `require` and `subscribe`.
 //!
-//! [`MemorySession`] ends with the process. [`DirectorySession`] is a directory that several
-//! processes share one after the other, with one file an event, in the Go system's layout.
+//! [`MemorySession`] ends with the process. [`DirectorySession`] is a directory with one file per event, in the Go system's
+//! layout. Several processes use the directory one after the other.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,32 +27,32 @@ pub struct Entry {
     pub changed: bool,
     /// True when the resource failed.
     pub failed: bool,
-    /// Something that it requires was not met.
+    /// True when a requirement of the resource was not met.
     pub unmet: bool,
 }
 
 /// The record of a run.
 pub trait Session {
-    /// Adds an event.
+    /// Records an event.
     ///
     /// # Errors
-    /// When it has no type or name, or can't be written.
+    /// When the event has no type or name, or can't be written.
     fn record(&mut self, event: &TransactionEvent) -> Result<(), StoreError>;
 
-    /// The last event of the resource whose name or alias this is.
+    /// Returns the last event of the resource with this name or alias.
     fn last(&self, of: &ResourceRef) -> Option<Entry>;
 
     /// Begins a run.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the start can't be written.
     fn start(&mut self, at: Timestamp, id: Uuid) -> Result<(), StoreError>;
 }
 
 /// A session that ends with the process.
 #[derive(Debug, Default)]
 pub struct MemorySession {
-    /// By type and then by name, so that asking and recording take no copy of the type.
+    /// By type and then by name, so that queries and records copy no type.
     last: HashMap<String, HashMap<String, Entry>>,
 }
 
@@ -81,7 +81,7 @@ impl Session for MemorySession {
         self.last.get(&of.kind)?.get(&of.name).copied()
     }
 
-    /// Forgets everything that was recorded before.
+    /// Forgets all earlier records.
     fn start(&mut self, _at: Timestamp, _id: Uuid) -> Result<(), StoreError> {
         *self = Self::default();
         Ok(())
@@ -102,7 +102,7 @@ pub struct DirectorySession {
 }
 
 impl DirectorySession {
-    /// Opens the session in this directory and reads what other processes recorded; a directory that is not there is empty.
+    /// Opens the session in this directory and reads the events of other processes. A missing directory is empty.
     ///
     /// # Errors
     /// When the directory can't be listed. An event that can't be read is a warning.
@@ -113,12 +113,12 @@ impl DirectorySession {
         Ok(session)
     }
 
-    /// The counts over all that was recorded.
+    /// Returns the counts over all records.
     pub fn summary(&self) -> Summary {
         self.tally.summary()
     }
 
-    /// Returns the entries that opening the session skipped, in words.
+    /// Returns the entries that opening the session skipped, with reasons.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -1,4 +1,4 @@
-//! Directories of state: made, locked, and files in them replaced so that a power cut shows the old or the new.
+//! State directories: creation, locks, and replacement of files. After a power cut, a file has its old or its new content.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ const TEMPORARY: &str = ".new-";
 /// The number of bytes that [`probe`] writes: more than most commands and results have.
 const PROBE: usize = 64 * 1024;
 
-/// Makes a directory that only its owner can look into, with the parents it lacks.
+/// Creates a directory that only its owner can read, and its missing parents.
 ///
 /// # Errors
 /// When the system refuses.
@@ -25,7 +25,7 @@ pub fn create(path: &Path) -> Result<(), StoreError> {
     Ok(fs::create_directory(path, 0o700)?)
 }
 
-/// Replaces a file (mode 0600) in one step, and returns when it is on disk.
+/// Replaces a file (mode 0600) in one step. On return the file is on disk.
 ///
 /// # Errors
 /// When a step fails; then the old file is untouched.
@@ -34,7 +34,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     sync(parent(path))
 }
 
-/// Replaces a file (mode 0600) in one step: safe from a killed process, not from a power cut.
+/// Replaces a file (mode 0600) in one step. Survives a killed process, but not a power cut.
 pub(super) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     replace(path, bytes, false)
 }
@@ -56,7 +56,7 @@ fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Removes temporary files that a process left which was killed. The directory must be this process's alone.
+/// Removes temporary files of a killed process. The directory must belong to this process alone.
 ///
 /// # Errors
 /// When the directory can't be listed.
@@ -72,17 +72,17 @@ pub(super) fn sweep(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Finds out whether a directory takes as much as a few records.
+/// Checks that a directory has room for a few records.
 ///
 /// # Errors
-/// With what would be in their way.
+/// The error that such a write would get.
 pub fn probe(path: &Path) -> Result<(), StoreError> {
     let fail = |error| FsError::io("write to", path, error);
     let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(path).map_err(fail)?;
     Ok(file.write_all(&[0; PROBE]).and_then(|()| file.as_file().sync_data()).map_err(fail)?)
 }
 
-/// Returns when the names in a directory are on disk.
+/// Waits until the names in a directory are on disk.
 pub(super) fn sync(path: &Path) -> Result<(), StoreError> {
     let synced = File::open(path).and_then(|dir| dir.sync_all());
     Ok(synced.map_err(|error| FsError::io("write", path, error))?)
@@ -92,16 +92,16 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The right to work with a directory, for as long as it is held.
+/// An exclusive lock of a directory.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// Takes a directory for this process alone; the system gives it back when the process ends, however it ends.
+/// Locks a directory for this process alone. The system releases the lock when the process ends.
 ///
 /// # Errors
-/// When another process has it.
+/// When another process has the lock.
 pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
     let path: PathBuf = dir.join("lock");
     let fail = |doing| {
@@ -114,20 +114,20 @@ pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
-            // For the message only: without it the message is shorter.
+            // Only for the message: without the text, the message is shorter.
             let read = file.take(20).read_to_string(&mut pid);
             let pid = read.ok().map(|_| pid.trim().to_owned()).filter(|pid| !pid.is_empty());
             return Err(StoreError::InUse { path: dir.to_owned(), pid });
         }
         Err(TryLockError::Error(error)) => return Err(fail("lock")(error).into()),
     }
-    // For the message to others only: on a full disk it is shorter.
+    // Only for messages of other processes: on a full disk they are shorter.
     let _told = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(Lock { _file: file })
 }
 
-/// Tries to lock, several times. A process that is being started holds our descriptors until it becomes its program, so a
-/// released lock may stay taken for a moment.
+/// Tries to lock, several times. A child process holds our descriptors until its program starts, so a released lock may look
+/// taken for a moment.
 fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(25);
@@ -143,7 +143,7 @@ fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
 /// Returns the boot id of the machine; the kernel makes a new id at every boot.
 ///
 /// # Errors
-/// When the kernel gives none.
+/// When the kernel provides none.
 pub fn boot_id() -> Result<Uuid, StoreError> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = fs::read_text(path, 64)?;

@@ -1,4 +1,4 @@
-//! The newest signed value of each key of a bucket that this node took: it never goes back to an earlier one.
+//! The newest accepted signed value of each key of a bucket. The node never goes back to an earlier value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,15 +51,15 @@ impl ValueStore {
         Ok(Self { path, newest })
     }
 
-    /// The newest value of a key that was taken.
+    /// Returns the newest accepted value of a key.
     pub fn newest(&self, name: &str) -> Option<&NewestValue> {
         self.newest.get(name)
     }
 
-    /// Remembers a value that was taken. When this returns, it is on disk.
+    /// Records an accepted value. On return the record is on disk.
     ///
     /// # Errors
-    /// When the system refuses; it is remembered until the end of the process all the same.
+    /// When the system refuses. The value then counts until the end of the process.
     pub fn note(&mut self, name: String, value: NewestValue) -> Result<(), StoreError> {
         if self.newest.get(&name).is_some_and(|known| known.issued >= value.issued) {
             return Ok(());

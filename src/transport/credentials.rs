@@ -1,4 +1,4 @@
-//! Credentials of a connection: from settings, where secrets are read from their files once, and from URLs.
+//! Credentials of a connection: from settings, with secrets read once from their files, and from URLs.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const MAX_SECRET: u64 = 64 * 1024;
 
 /// Returns the credentials in the URL of a server: `nats://user:password@host`, `nats://token@host`.
 ///
-/// The client library ignores them.
+/// The client library ignores these.
 pub(super) fn from_url(url: &str) -> Option<Credentials> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next()?;

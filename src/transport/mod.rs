@@ -1,10 +1,9 @@
-//! The message bus as Ensign needs it: connect and stay connected, publish with or without a stored
-//! acknowledgement, subscribe, read streams, keep bundles.
+//! The message bus. Connects and reconnects, publishes with or without a stored acknowledgement, subscribes, reads streams,
+//! stores bundles.
 //!
-//! `nats.rs` (and what is below it) is the only user of the NATS client, `nkey.rs` makes the keys that
-//! NATS itself asks for. Neighbours: `wire` says what
-//! goes over it and on which subject, `agent` and `fleet` use it, `config` fills [`BusSettings`].
-//! Nothing here trusts a message: signatures are `trust`'s business.
+//! `nats` is the only user of the NATS client, and `nkey.rs` creates user keys of NATS. Neighbours: `wire` has the messages
+//! and subjects, `agent` and `fleet` use the bus, `config` fills [`BusSettings`]. This module trusts no message: `trust`
+//! verifies signatures.
 
 mod credentials;
 pub mod nats;
@@ -21,13 +20,13 @@ use crate::model::Secret;
 pub use crate::config::Tls;
 pub use nats::{Bus, Inbox, StorageQuota, StreamLimits, StreamReader};
 
-/// The oldest server that is supported. Older ones answer JetStream requests in another form.
+/// The oldest supported server version. Older servers answer JetStream requests in another form.
 pub const OLDEST_SERVER: (u64, u64) = (2, 10);
 
 /// Settings of a connection.
 #[derive(Debug, Clone)]
 pub struct BusSettings {
-    /// Server URLs, as `nats://host:4222` or `tls://host:4222`; they are tried in random order.
+    /// Server URLs, as `nats://host:4222` or `tls://host:4222`. The client tries them in random order.
     pub servers: Vec<String>,
     /// The name of the connection in the reports of the server.
     pub name: String,
@@ -37,20 +36,20 @@ pub struct BusSettings {
     pub tls: Option<Tls>,
     /// True when TLS begins before the server sends its greeting. The server must be configured for it.
     pub tls_first: bool,
-    /// First tokens of our reply subjects, `_INBOX` when none. An account can give a user rights to its own only.
+    /// First tokens of our reply subjects, `_INBOX` when none. An account can restrict a user to its own reply subjects.
     pub inbox_prefix: Option<String>,
-    /// True for a daemon: `connect` returns at once and goes on trying. False for a command: it fails.
+    /// True for a daemon: `connect` returns at once and retries. False for a command: `connect` fails.
     pub retry_initial: bool,
-    /// Time between two pings to a silent server. After two pings without an answer the connection counts as lost: a connection
-    /// that is open at this end only is noticed within three intervals.
+    /// Time between two pings to a silent server. The connection counts as lost after two pings without an answer. So a
+    /// connection that is open only at this end is noticed within three intervals.
     pub ping: Duration,
     /// The number of messages of one subscription that may wait. The client drops further messages and reports it.
     pub backlog: usize,
 }
 
 impl Default for BusSettings {
-    /// A local server without credentials. The backlog is a node's: few commands, answered at once;
-    /// what gathers from many nodes sets [`BusSettings::GATHER_BACKLOG`].
+    /// A local server without credentials. The backlog suits a node, with few commands that are answered at once. Clients
+    /// that collect from many nodes set [`BusSettings::GATHER_BACKLOG`].
     fn default() -> Self {
         Self {
             servers: vec!["nats://127.0.0.1:4222".to_owned()],
@@ -67,10 +66,10 @@ impl Default for BusSettings {
 }
 
 impl BusSettings {
-    /// The backlog of a client that collects answers of a whole fleet: two messages of each of 32 768 nodes at once.
+    /// The backlog of a client that collects from a whole fleet: two messages from each of 32 768 nodes at once.
     pub const GATHER_BACKLOG: usize = 1 << 16;
 
-    /// The default of [`BusSettings::ping`]: a lost server is noticed within a minute.
+    /// The default of [`BusSettings::ping`]: the client notices a lost server within a minute.
     pub const PING: Duration = Duration::from_secs(20);
 }
 
@@ -88,7 +87,7 @@ pub enum Credentials {
         /// The password.
         password: Secret,
     },
-    /// A user's JWT and the seed that it was made for.
+    /// The JWT of a user and its seed.
     Jwt {
         /// The JWT.
         jwt: Secret,
@@ -99,66 +98,67 @@ pub enum Credentials {
     Token(Secret),
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message {
-    /// The subject it was published on.
+    /// The subject of the message.
     pub subject: String,
     /// The subject for the reply.
     pub reply: Option<String>,
-    /// Its headers, in no particular order.
+    /// The headers, in no particular order.
     pub headers: Vec<(String, String)>,
-    /// Its body.
+    /// The body.
     pub payload: Vec<u8>,
-    /// The time at which the server stored it; none for a message that is not from a stream.
+    /// The time at which the server stored the message; none outside of streams.
     pub time: Option<Timestamp>,
-    /// Its place in the stream; none for a message that is not from one.
+    /// The sequence number in the stream; none outside of streams.
     pub seq: Option<u64>,
-    /// True for the server's own answer that the subject of a request has no subscriber.
+    /// True for the server's own reply that the subject of a request has no subscriber.
     pub no_responders: bool,
 }
 
 impl Message {
-    /// The first header of this name; names are compared without regard to case.
+    /// Returns the first header of this name, in upper or lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 }
 
-/// Header that makes a stored publish idempotent within the stream's window.
+/// Header with the id that makes a stored publish idempotent within the stream's window.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
-/// Header that lets a message in only when the last one of its subject has this place in the stream; 0 for none.
+/// Header with the required sequence number of the last message of the subject; 0 for none. The server rejects a message
+/// otherwise.
 pub const EXPECTED_LAST: &str = "Nats-Expected-Last-Subject-Sequence";
-/// Header that says how long the server keeps a message (NATS ADR-43).
+/// Header with the lifetime of a message (NATS ADR-43).
 pub const MESSAGE_TTL: &str = "Nats-TTL";
 
-/// A stream as it should be.
+/// The wanted configuration of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamSpec {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The subjects it stores.
+    /// The subjects that the stream stores.
     pub subjects: Vec<String>,
     /// The age at which messages are removed; none keeps them for ever.
     pub max_age: Option<Duration>,
-    /// The largest size in bytes; none is no bound. The oldest messages go first.
+    /// The largest size in bytes; no limit when none. The oldest messages go first.
     pub max_bytes: Option<u64>,
-    /// Most messages of one subject; none is no bound.
+    /// Most messages of one subject; no limit when none.
     pub max_per_subject: Option<u64>,
-    /// May be read without a consumer.
+    /// True where clients may read without a consumer.
     pub allow_direct: bool,
-    /// The time for which a message id is remembered.
+    /// The time for which the server remembers a message id.
     pub dedupe_window: Duration,
-    /// On how many servers of a cluster.
+    /// The number of servers of a cluster with a copy.
     pub replicas: usize,
-    /// A message may replace all others of its subject, and none can be deleted one by one.
+    /// True where a message may replace all others of its subject, and clients can't delete single messages.
     pub latest_only: bool,
-    /// Messages may have a life of their own (servers from 2.11 on); for how long a marker says that one has ended.
+    /// The lifetime of the markers of expired messages; none where messages have no own lifetime (servers before 2.11).
     pub markers: Option<Duration>,
-    /// No message can be deleted one by one. A stream that has this keeps it: servers do not take it back.
+    /// True where clients can't delete single messages. Servers never take this option back.
     pub deny_delete: bool,
-    /// Republishing of stored messages to online subscribers: from these subjects of the stream, to those (both with one `>` at
-    /// the end). At most once, and without a consumer (NATS ADR-28).
+    /// Republishing of stored messages to online subscribers: the subjects of the stream, and the new subjects. Both have one
+    /// `>` at the end. At most once, and without a consumer (NATS ADR-28).
     pub republish: Option<(String, String)>,
 }
 
@@ -169,31 +169,31 @@ pub enum Ensured {
     Created,
     /// The object was as wanted.
     Unchanged,
-    /// The object differed: each difference in words.
+    /// The object differed: each difference, for people.
     Updated(Vec<String>),
 }
 
 /// The start of a [`StreamReader`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
-    /// With the oldest message there is.
+    /// The oldest message.
     Beginning,
-    /// With the next one.
+    /// The next message.
     New,
-    /// With the first one stored at or after this time.
+    /// The first message stored at or after this time.
     Since(Timestamp),
-    /// With the last one of each subject.
+    /// The last message of each subject.
     Latest,
 }
 
-/// The state of the connection, for tasks that act when it comes back.
+/// The state of the connection, for tasks that act after a reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Link {
-    /// True while there is one.
+    /// True while connected.
     pub connected: bool,
     /// The number of connects; grows with every reconnect.
     pub connects: u64,
-    /// True after [`Bus::drain`] has come to its end.
+    /// True after [`Bus::drain`] has ended.
     pub closed: bool,
 }
 
@@ -204,25 +204,25 @@ pub struct Counters {
     pub disconnects: u64,
     /// Times that a subscription was too slow and lost messages.
     pub slow_consumers: u64,
-    /// Times that the server did not accept who we are.
+    /// Times that the server did not accept the credentials.
     pub auth_errors: u64,
-    /// Times that the server did not let us publish or subscribe.
+    /// Times that the server denied a publish or a subscription.
     pub denied: u64,
 }
 
-/// The cause of a [`TransportError`], as the client gives it.
+/// The cause of a [`TransportError`], from the client.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// An error of the bus.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// A server URL that is none.
+    /// An invalid server URL.
     #[error("\"{0}\" is not the URL of a NATS server")]
     Url(String, #[source] Cause),
-    /// A credentials file that can't be used.
+    /// A credentials file that is not usable.
     #[error("could not read the NATS credentials {}", .0.display())]
     Credentials(PathBuf, #[source] Cause),
-    /// No server let us in.
+    /// No server accepted the connection.
     #[error("could not connect to NATS at {servers}")]
     Connect {
         /// The servers that were tried.
@@ -237,7 +237,7 @@ pub enum TransportError {
     /// No connection at the moment.
     #[error("not connected to a NATS server")]
     Disconnected,
-    /// No answer.
+    /// The server did not answer in time.
     #[error("timed out: {0}")]
     TimedOut(String),
     /// The server, or our account on it, has no JetStream.
@@ -246,23 +246,23 @@ pub enum TransportError {
     /// No stream has this name, or takes this subject.
     #[error("there is no stream for {0}")]
     NoStream(String),
-    /// The last message of a subject is not the one that [`EXPECTED_LAST`] named; nothing was stored.
+    /// The last message of a subject is not the one of [`EXPECTED_LAST`]; nothing was stored.
     #[error("another message was stored on {0} meanwhile")]
     Conflict(String),
-    /// An object or message that is not there.
+    /// An object or message does not exist.
     #[error("{0} does not exist")]
     NotFound(String),
-    /// Larger than allowed.
+    /// The content is larger than allowed.
     #[error("{what} has {size} bytes; at most {max} are allowed")]
     TooLarge {
-        /// The missing object.
+        /// The object or message.
         what: String,
         /// Its size.
         size: u64,
         /// The limit.
         max: u64,
     },
-    /// The server, or what it allows our account, has no room for a stream.
+    /// The server, or the quota of the account, has no room for a stream.
     #[error("{doing}: the server has no room for it")]
     NoRoom {
         /// The failed action and its object.
@@ -271,7 +271,7 @@ pub enum TransportError {
         #[source]
         source: Cause,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{doing}")]
     Failed {
         /// The failed action and its object: `could not publish on X`.
@@ -288,7 +288,7 @@ impl TransportError {
     }
 }
 
-/// True when a server of this version is new enough. A version that can't be parsed is not.
+/// True for a supported server version, false for one that can't be parsed.
 fn is_supported(version: &str) -> bool {
     is_at_least(version, OLDEST_SERVER)
 }

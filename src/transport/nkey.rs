@@ -10,14 +10,14 @@ use super::TransportError;
 /// A user key of NATS.
 #[derive(Debug, Clone)]
 pub struct UserKey {
-    /// The public key, `U...`: goes into the server's configuration.
+    /// The public key, `U...`, for the configuration of the server.
     pub public: String,
-    /// The seed, `SU...`: goes into a file that only its owner can read.
+    /// The seed, `SU...`, for a file that only its owner can read.
     pub seed: Secret,
 }
 
 impl UserKey {
-    /// A new key.
+    /// Creates a key.
     ///
     /// # Errors
     /// When the system has no randomness.
@@ -30,10 +30,10 @@ impl UserKey {
         Ok(Self { public: pair.public_key(), seed: Secret::new(seed) })
     }
 
-    /// The key of a seed.
+    /// Returns the key of a seed.
     ///
     /// # Errors
-    /// When it is none of a user.
+    /// When the seed is not that of a user.
     pub fn from_seed(seed: &Secret) -> Result<Self, TransportError> {
         let pair = KeyPair::from_seed(seed.reveal().trim())
             .map_err(|error| TransportError::failed("could not read the nkey seed", error))?;

@@ -1,7 +1,7 @@
-//! Archives as they are read: formats, entries, names, links, and caps against bombs. Pure over readers; where entries
-//! go is for a [`Sink`] to say, which `host::tree` helps with.
+//! Reading of archives: formats, entries, names, links, and limits against decompression bombs. Pure over readers: a [`Sink`]
+//! writes the entries, with the help of `host::tree`.
 //!
-//! What leads out of the directory is refused, not repaired, and the archive with it.
+//! An entry that leads out of the directory is refused, not repaired, and so is its archive.
 
 mod name;
 mod tar;
@@ -17,9 +17,9 @@ use crate::diag::chain;
 
 /// The largest window that a decoder may ask for: `xz -9` takes 64 MiB, `zstd --long` 128 MiB.
 const WINDOW: u64 = 128 << 20;
-/// What xz takes beside its window, in KiB.
+/// Memory of xz beside its window, in KiB.
 const XZ_EXTRA: u64 = 8 << 10;
-/// A small archive may be this large unpacked, whatever its ratio.
+/// The unpacked size, in bytes, that a small archive may have whatever its ratio.
 const RATIO_FLOOR: u64 = 64 << 20;
 
 /// Any error of a sink.
@@ -43,7 +43,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a file of this name, in upper or lower case.
+    /// Returns the format of a file of this name, in upper or lower case.
     pub fn of(name: &str) -> Option<Self> {
         const ENDS: [(&str, Format); 7] = [
             (".tar.gz", Format::TarGz),
@@ -58,7 +58,7 @@ impl Format {
         ENDS.into_iter().find(|(end, _)| name.ends_with(end)).map(|(_, format)| format)
     }
 
-    /// Its name.
+    /// Returns the name of the format.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tar => "tar",
@@ -71,43 +71,43 @@ impl Format {
     }
 }
 
-/// How large an archive may become.
+/// Maximum sizes of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// All of it unpacked, in bytes.
+    /// The unpacked size, in bytes.
     pub total: u64,
-    /// Its entries.
+    /// The number of entries.
     pub entries: u64,
     /// Unpacked bytes for one packed byte.
     pub ratio: u64,
 }
 
-/// An archive that is not unpacked.
+/// The reason for which an archive was not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// The bytes are no archive of this kind, or a cut one.
+    /// The bytes are no archive of this format, or a truncated one.
     #[error("it is not a whole {format} archive")]
     Broken {
-        /// The kind.
+        /// The format.
         format: &'static str,
-        /// What the decoder says.
+        /// The cause.
         #[source]
         cause: Cause,
     },
-    /// An entry that is not taken.
+    /// A refused entry.
     #[error("its entry \"{}\" is refused: {why}", name.escape_debug())]
     Entry {
         /// The entry's name.
         name: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// A cap was reached.
+    /// A limit was exceeded.
     #[error("it is too large: {what} is more than {limit}")]
     TooLarge {
-        /// What.
+        /// The limit that was exceeded.
         what: &'static str,
-        /// The cap.
+        /// The limit.
         limit: u64,
     },
     /// The sink failed.
@@ -115,40 +115,40 @@ pub enum UnpackError {
     Sink {
         /// The entry's name.
         name: String,
-        /// Why.
+        /// The cause.
         #[source]
         cause: Cause,
     },
 }
 
-/// Whom an entry belongs to, where it was packed.
+/// The owner of an entry on the host that packed it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Owner {
-    /// The name of the user; empty when it is not known.
+    /// The name of the user; empty when unknown.
     pub user: String,
     /// The number of the user.
     pub uid: Option<u32>,
-    /// The name of the group; empty when it is not known.
+    /// The name of the group; empty when unknown.
     pub group: String,
     /// The number of the group.
     pub gid: Option<u32>,
 }
 
-/// What is known of an entry beside its content.
+/// The metadata of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Where it goes: relative, plain names only.
+    /// The path: relative, plain names only.
     pub path: PathBuf,
-    /// Permission bits. Never setuid and setgid: an archive gives nobody the rights of another. The sticky bit is kept
-    /// on directories.
+    /// Permission bits. Never setuid and setgid: an archive grants no user the rights of another. Directories keep the sticky
+    /// bit.
     pub mode: u32,
-    /// Whom it belongs to, where the archive says so.
+    /// The owner, where the archive has one.
     pub owner: Option<Owner>,
-    /// When it was changed, in seconds since 1970, where the archive says so.
+    /// The modification time, in seconds since 1970, where the archive has one.
     pub modified: Option<i64>,
 }
 
-/// Where entries go, in the order of the archive. Later ones replace earlier ones of the same path.
+/// The receiver of the entries, in the order of the archive. A later entry replaces an earlier one of the same path.
 pub trait Sink {
     /// A directory.
     ///
@@ -160,22 +160,22 @@ pub trait Sink {
     /// # Errors
     /// When it can't be written, or reading fails.
     fn file(&mut self, item: &Item, content: &mut dyn Read) -> Result<(), Cause>;
-    /// A symbolic link, which does not lead out of the directory.
+    /// A symbolic link that stays within the directory.
     ///
     /// # Errors
     /// When it can't be made.
     fn symlink(&mut self, item: &Item, target: &Path) -> Result<(), Cause>;
-    /// Another name of a regular file that came before.
+    /// Another name of an earlier regular file.
     ///
     /// # Errors
     /// When it can't be made.
     fn hard_link(&mut self, item: &Item, target: &Path) -> Result<(), Cause>;
 }
 
-/// A sink that takes everything and keeps nothing: for a look at an archive before anything is written.
+/// A sink that discards everything: it checks an archive before anything is written.
 #[derive(Debug, Default)]
 pub struct Look {
-    /// The bytes of all files so far.
+    /// The size of all files so far, in bytes.
     pub bytes: u64,
 }
 
@@ -198,10 +198,10 @@ impl Sink for Look {
     }
 }
 
-/// Gives every entry of an archive of `size` bytes to `sink`, and reads it to its end.
+/// Reads an archive of `size` bytes to its end and gives every entry to `sink`.
 ///
 /// # Errors
-/// See [`UnpackError`]; the sink has then had a part of it.
+/// See [`UnpackError`]; the sink has then received a part of the entries.
 pub fn walk(format: Format, archive: impl Read + Seek, size: u64, caps: &Caps, sink: &mut dyn Sink) -> Result<(), UnpackError> {
     let limit = caps.total.min(size.saturating_mul(caps.ratio).max(RATIO_FLOOR));
     let mut entries = name::Entries::new(format, caps.entries, limit, sink);
@@ -220,7 +220,7 @@ pub fn walk(format: Format, archive: impl Read + Seek, size: u64, caps: &Caps, s
     tar::walk(Capped::new(tar, limit), &mut entries)
 }
 
-/// A reader that fails with [`ErrorKind::FileTooLarge`], instead of ending, when its limit is reached.
+/// A reader that fails with [`ErrorKind::FileTooLarge`] at its limit, instead of ending.
 #[derive(Debug)]
 pub struct Capped<R> {
     inner: R,
@@ -228,12 +228,12 @@ pub struct Capped<R> {
 }
 
 impl<R> Capped<R> {
-    /// At most `limit` bytes of `inner`.
+    /// Reads at most `limit` bytes of `inner`.
     pub fn new(inner: R, limit: u64) -> Self {
         Self { inner, left: limit }
     }
 
-    /// The reader itself.
+    /// Returns the inner reader.
     pub fn into_inner(self) -> R {
         self.inner
     }
@@ -247,7 +247,7 @@ impl<R: Read> Read for Capped<R> {
     }
 }
 
-/// What a decoder said, as an error of the archive.
+/// Converts an error of a decoder into an error of the archive.
 fn broken(format: Format, error: &io::Error, limit: u64) -> UnpackError {
     if error.kind() == ErrorKind::FileTooLarge {
         return UnpackError::TooLarge { what: "its size unpacked, in bytes,", limit };

@@ -1,4 +1,4 @@
-//! What every format has in common: the count of entries, their names, where links lead, content that must be whole.
+//! Checks for all formats: the number of entries, their names, targets of links, and complete content.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use super::{Format, Item, Sink, UnpackError, broken};
 
-/// The longest path, as the kernel has it (`PATH_MAX`).
+/// The longest path in bytes, as in the kernel (`PATH_MAX`).
 const LONGEST: usize = 4096;
 
-/// The entries of an archive on their way to a sink.
+/// Checks the entries of an archive and gives them to a sink.
 pub(super) struct Entries<'a> {
     pub(super) format: Format,
-    /// The most bytes, unpacked.
+    /// The largest unpacked size, in bytes.
     pub(super) limit: u64,
     most: u64,
     count: u64,
-    /// Paths that are regular files of this archive: what a hard link may be another name of.
+    /// Paths of regular files of this archive: the possible targets of hard links.
     files: HashSet<PathBuf>,
     sink: &'a mut dyn Sink,
 }
@@ -28,7 +28,7 @@ impl<'a> Entries<'a> {
         Self { format, limit, most, count: 0, files: HashSet::new(), sink }
     }
 
-    /// One more entry.
+    /// Counts an entry.
     pub(super) fn count(&mut self) -> Result<(), UnpackError> {
         self.count += 1;
         if self.count > self.most { Err(self.too_many()) } else { Ok(()) }
@@ -46,7 +46,7 @@ impl<'a> Entries<'a> {
         self.sink.directory(item).map_err(|cause| UnpackError::Sink { name: shown(&item.path), cause })
     }
 
-    /// A file; `size` bytes must come.
+    /// Passes a file on, whose content must have `size` bytes.
     pub(super) fn file(&mut self, item: &Item, size: u64, content: &mut dyn Read) -> Result<(), UnpackError> {
         let mut content = Content { inner: content, seen: 0, failed: None };
         let result = self.sink.file(item, &mut content);
@@ -73,7 +73,10 @@ impl<'a> Entries<'a> {
         let name = item.path.as_os_str().as_bytes();
         let target = inner(target).map_err(|why| refused(name, format!("of what it links to, {why}")))?;
         if !self.files.contains(&target) {
-            return Err(refused(name, format!("it links to \"{}\", which is no file of the archive before it", shown(&target))));
+            return Err(refused(
+                name,
+                format!("it links to \"{}\", which is not an earlier file of the archive", shown(&target)),
+            ));
         }
         self.sink.hard_link(item, &target).map_err(|cause| UnpackError::Sink { name: shown(&item.path), cause })?;
         self.files.insert(item.path.clone());
@@ -81,7 +84,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// An entry that is not taken.
+/// Creates the error for a refused entry.
 pub(super) fn refused(name: &[u8], why: impl Into<String>) -> UnpackError {
     UnpackError::Entry { name: String::from_utf8_lossy(name).into_owned(), why: why.into() }
 }
@@ -90,7 +93,7 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The path that a name stands for: relative, of plain parts; empty for the directory itself.
+/// Returns the path of a name: relative, of plain parts; empty for the directory itself.
 pub(super) fn inner(name: &[u8]) -> Result<PathBuf, &'static str> {
     if name.is_empty() {
         return Err("its name is empty");
@@ -115,10 +118,10 @@ pub(super) fn inner(name: &[u8]) -> Result<PathBuf, &'static str> {
     Ok(path)
 }
 
-/// Whether a link at `path` leads to within the directory, whatever other links do.
+/// Checks that a link at `path` stays within the directory, whatever other links exist.
 ///
-/// `..` may only stand at the beginning: there it is counted from a real directory. After a name, which may be another
-/// link, nobody can tell where it leads.
+/// `..` is only allowed at the beginning, where the count starts from a real directory. A name before `..` may be another
+/// link, whose target is unknown.
 fn stays(path: &Path, target: &[u8]) -> Result<(), &'static str> {
     if target.is_empty() || target.len() > LONGEST || target.contains(&0) {
         return Err("it links to nothing that has a name");
@@ -139,7 +142,7 @@ fn stays(path: &Path, target: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Remembers why reading failed: the sink reads and writes in one call.
+/// A reader that keeps its own error: the sink reads and writes in a single call.
 struct Content<'a> {
     inner: &'a mut dyn Read,
     seen: u64,

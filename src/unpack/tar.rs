@@ -1,6 +1,6 @@
-//! tar: ustar, with what GNU tar (`L`, `K`, large numbers) and POSIX (PAX headers, `x` and `g`) add to it.
+//! tar: ustar with the extensions of GNU tar (`L`, `K`, large numbers) and POSIX (PAX headers, `x` and `g`).
 //!
-//! Extension headers are read here, not by the library: theirs are the names that are taken, and theirs the memory.
+//! This module reads the extension headers itself, because names and memory depend on them.
 
 use std::io::Read;
 
@@ -9,12 +9,12 @@ use tar::{EntryType, Header, PaxExtensions};
 use super::name::{Entries, inner, refused};
 use super::{Capped, Item, Owner, UnpackError};
 
-/// The largest extension header. It holds names, and access lists of large directories.
+/// The largest extension header, in bytes: room for names, and for access lists of large directories.
 const EXTENSION: u64 = 1 << 20;
 
 type Entry<'a, R> = tar::Entry<'a, Capped<R>>;
 
-/// What extension headers say about the next entry.
+/// The content of extension headers about the next entry.
 #[derive(Default)]
 struct Said {
     path: Option<Vec<u8>>,
@@ -38,7 +38,7 @@ pub(super) fn walk(tar: Capped<impl Read>, entries: &mut Entries<'_>) -> Result<
             _ => take(&mut entry, entries, std::mem::take(&mut said))?,
         }
     }
-    // To the very end: only there the digests of the packed bytes are compared.
+    // Reads to the very end: only there the decoder compares the checksum.
     std::io::copy(&mut archive.into_inner(), &mut std::io::sink()).map_err(|error| entries.broken(&error))?;
     Ok(())
 }
@@ -51,11 +51,11 @@ fn take(entry: &mut Entry<'_, impl Read>, entries: &mut Entries<'_>, said: Said)
     if said.size.is_some_and(|said| said != size) {
         return Err(refused(&name, "its headers name two different sizes"));
     }
-    // Before POSIX, directories were files with a slash.
+    // Before POSIX, directories were files with a slash at the end.
     let directory = kind.is_dir() || (kind.is_file() && name.ends_with(b"/"));
     if path.as_os_str().is_empty() {
-        // The directory itself: it stays as it is.
-        return if directory { Ok(()) } else { Err(refused(&name, "it stands for the directory itself")) };
+        // The directory itself stays unchanged.
+        return if directory { Ok(()) } else { Err(refused(&name, "it names the directory itself")) };
     }
     let header = entry.header();
     let mode = header.mode().map_err(|error| entries.broken(&error))?;
@@ -95,7 +95,7 @@ fn owner(header: &Header, said: Owner) -> Owner {
     }
 }
 
-/// The content of an extension header.
+/// Returns the content of an extension header.
 fn extension(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<Vec<u8>, UnpackError> {
     if entry.size() > EXTENSION {
         return Err(UnpackError::TooLarge { what: "an extension header in it", limit: EXTENSION });
@@ -109,7 +109,7 @@ fn extension(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<
     }
 }
 
-/// A name that ends with a NUL character.
+/// Returns a name that ends with a NUL character.
 fn long_name(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<Vec<u8>, UnpackError> {
     let mut name = extension(entry, entries)?;
     if name.last() == Some(&0) {
@@ -128,7 +128,7 @@ fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut Said)
             b"path" => said.path = Some(value.to_vec()),
             b"linkpath" => said.link = Some(value.to_vec()),
             b"size" => {
-                let size = text.parse().map_err(|_| refused(b"(PAX header)", format!("\"{text}\" is no size")))?;
+                let size = text.parse().map_err(|_| refused(b"(PAX header)", format!("\"{text}\" is not a size")))?;
                 said.size = Some(size);
             }
             // With a fraction, and negative before 1970.
@@ -148,7 +148,7 @@ fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut Said)
     Ok(())
 }
 
-/// What is said of all entries: only what changes none of them is taken, as the comment of `git archive`.
+/// Checks a header about all entries. Accepts only remarks that change none of them, as the comment of `git archive`.
 fn global(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<(), UnpackError> {
     let content = extension(entry, entries)?;
     for remark in PaxExtensions::new(&content) {

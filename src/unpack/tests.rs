@@ -10,9 +10,9 @@ const CAPS: Caps = Caps { total: 200 << 20, entries: 100, ratio: 1000 };
 
 /// A tar archive of the directory `d` and the file `d/f`, "hello\n", packed by `xz -9`.
 const XZ: &str = "/Td6WFoAAATm1rRGAgAhARwAAAAQz1jM4Cf/AHxdADILvBunjDRE4cIHdekAQB2vet0aoLSXwAL9aZgecwwkgslLlv/yhkkbE5b0+Lm4d1O95srX6TYOTndmWsnCpXGD0ZsLhna7NbsClNvcLJONtGDtCP+zXJ9gNS08ahUrMgc2EnVoPz07hKZ3dnmW2xDPEX8SE6/eLjbTPnUAF7x3Bz49LlUAAZgBgFAAAMjx5Y6xxGf7AgAAAAAEWVo=";
-/// The same with a dictionary of 1.5 GiB.
+/// The same content with a dictionary of 1.5 GiB.
 const XZ_LARGE: &str = "/Td6WFoAAATm1rRGAgAhASUAAAA7eHtB4Cf/AHxdADILvBunjDRE4cIHdekAQB2vet0aoLSXwAL9aZgecwwkgslLlv/yhkkbE5b0+Lm4d1O95srX6TYOTndmWsnCpXGD0ZsLhna7NbsClNvcLJONtGDtCP+zXJ9gNS08ahUrMgc2EnVoPz07hKZ3dnmW2xDPEX8SE6/eLjbTPnUAF7x3Bz49LlUAAZgBgFAAAMjx5Y6xxGf7AgAAAAAEWVo=";
-/// The same, packed by `zstd -19 --check`.
+/// The same content, packed by `zstd -19 --check`.
 const ZSTD: &str = "KLUv/WQAJ+0CAIIDDBGguwF0+gQtVQ1oLaxy12ixUgedkkEXjqmsykeUs251d0XYav+G7yYi3+Z9d9xFCRAA9sPlDRhQCyAXhEMMEOmQHAXgN8NQDQDC/+8gYNHLAe4BYFAAMJ+AG+pnxbU=";
 
 /// Writes down what it gets.
@@ -99,7 +99,7 @@ fn every_format_gives_the_same() {
         (Format::Zip, zip_of(&[Zipped("d/", 0o040_755, ""), Zipped("d/f", 0o100_644, "hello\n")])),
     ] {
         assert_eq!(read(format, &bytes).unwrap(), wanted, "{format:?}");
-        // As another kind, it is nothing.
+        // As another format, the bytes are no archive.
         for wrong in [Format::TarGz, Format::TarBz2, Format::TarXz, Format::TarZst, Format::Zip] {
             assert!(wrong == format || read(wrong, &bytes).is_err(), "{format:?} as {wrong:?}");
         }
@@ -152,7 +152,7 @@ fn no_byte_makes_it_panic() {
             for flip in [0x01, 0x80, 0xff] {
                 let mut changed = bytes.clone();
                 changed[at] ^= flip;
-                // Whether it is still an archive does not matter here.
+                // The result may be an archive or not: only panics count.
                 let _either = read(format, &changed);
             }
         }
@@ -180,7 +180,7 @@ fn memory_is_bounded() {
     refused(Format::TarXz, &decoded(XZ_LARGE), "memory");
     // A frame header (RFC 8878, 3.1.1.1) with a window of 2 GiB.
     refused(Format::TarZst, b"\x28\xb5\x2f\xfd\x00\xa8\x01\0\0", "not a whole tar.zst");
-    // The name of a name: 2 MiB of it.
+    // Long names of 2 MiB.
     let long = "x".repeat(2 << 20);
     for kind in [b'L', b'K', b'x', b'g'] {
         let mut header = other(kind, "././@LongLink", "");
@@ -237,11 +237,11 @@ fn links_to_what_is_no_file_of_the_archive_are_refused() {
     for entries in [
         vec![other(b'1', "h", "passwd")],
         vec![other(b'5', "d", ""), other(b'1', "h", "d")],
-        // A link that stays within where it is, and would not elsewhere.
+        // A link that stays within the directory here, but would not elsewhere.
         vec![other(b'2', "a/b/l", "../../x"), other(b'1', "l", "a/b/l")],
         vec![file("f", "x"), other(b'2', "f", "y"), other(b'1', "h", "f")],
     ] {
-        refused(Format::Tar, &tar_of(&entries), "which is no file of the archive before it");
+        refused(Format::Tar, &tar_of(&entries), "which is not an earlier file of the archive");
     }
 }
 
@@ -261,7 +261,7 @@ fn everything_else_is_refused() {
     assert!(read(Format::Zip, &encrypted).is_err());
     for (remarks, why) in [
         (&[("size", "7")][..], "two different sizes"),
-        (&[("size", "many")], "is no size"),
+        (&[("size", "many")], "is not a size"),
         (&[("GNU.sparse.major", "1")], "sparse"),
     ] {
         let content = pax_of(remarks);
@@ -273,7 +273,7 @@ fn everything_else_is_refused() {
     let mut header = other(b'g', "pax", "");
     header.content = content.as_bytes();
     refused(Format::Tar, &tar_of(&[header, file("x", "")]), "every entry");
-    refused(Format::Tar, &tar_of(&[file("./", "")]).replace_kind(b'2'), "stands for the directory itself");
+    refused(Format::Tar, &tar_of(&[file("./", "")]).replace_kind(b'2'), "names the directory itself");
 }
 
 trait ReplaceKind {
@@ -281,7 +281,7 @@ trait ReplaceKind {
 }
 
 impl ReplaceKind for Vec<u8> {
-    /// The same archive, with another kind of its first entry.
+    /// Returns the same archive, with another kind of its first entry.
     fn replace_kind(mut self, kind: u8) -> Self {
         let header = ::tar::Header::from_byte_slice(&self[..512]);
         let mut header = header.clone();
@@ -344,11 +344,11 @@ fn attributes_and_long_names_are_taken() {
     let item = last.0.unwrap();
     let owner = item.owner.unwrap();
     assert_eq!((item.modified, owner.user.as_str(), owner.uid), (Some(17), "joe", Some(70000)));
-    // What the sink says is not blamed on the archive.
+    // An error of the sink is not an error of the archive.
     let archive = tar_of(&[other(b'5', "d", "")]);
     let error = walk(Format::Tar, Cursor::new(&archive), archive.len() as u64, &CAPS, &mut Last(None)).unwrap_err();
     assert_eq!(chain(&error), "its entry \"d\" could not be unpacked: no");
-    // Modes of zip entries: none, and of another system.
+    // Modes of zip entries: absent, and of another system.
     let zip = zip_of(&[Zipped("a", 0, "x"), Zipped("d/", 0, ""), Zipped("s", 0o106_755, "y")]);
     assert_eq!(read(Format::Zip, &zip).unwrap(), ["a 644 x", "d/ 755", "s 755 y"]);
 }

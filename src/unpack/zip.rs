@@ -1,4 +1,4 @@
-//! zip, with stored and deflated entries. The directory at its end says what there is.
+//! zip, with stored and deflated entries, listed in the directory at its end.
 
 use std::io::{Read, Seek};
 
@@ -8,14 +8,14 @@ use zip::{System, ZipArchive};
 use super::name::{Entries, inner, refused};
 use super::{Capped, Item, UnpackError};
 
-/// The longest target of a symbolic link, as the kernel has it.
+/// The longest target of a symbolic link in bytes, as in the kernel.
 const LONGEST_LINK: u64 = 4096;
 /// The type bits of a Unix mode.
 const TYPE: u32 = 0o170_000;
 
 pub(super) fn walk(zip: impl Read + Seek, entries: &mut Entries<'_>) -> Result<(), UnpackError> {
     let mut archive = ZipArchive::new(zip).map_err(|error| said(error, entries))?;
-    // The library keeps one entry of each name. Others would keep another one.
+    // The library keeps one entry of each name; other programs would keep another.
     if archive.has_duplicate_names() {
         return Err(refused(b"", "two entries have the same name"));
     }
@@ -32,14 +32,14 @@ pub(super) fn walk(zip: impl Read + Seek, entries: &mut Entries<'_>) -> Result<(
         if path.as_os_str().is_empty() {
             continue;
         }
-        // Of a system without such bits, the library makes some up, for a group too.
+        // Entries of systems without Unix modes get a default of the library, which also has rights of a group.
         let most = if entry.system() == System::Unix { 0o1777 } else { 0o755 };
         let bits = mode.map(|mode| mode & most & if directory { 0o1777 } else { 0o777 }).filter(|bits| *bits != 0);
         let item = Item {
             path,
             mode: bits.unwrap_or(if directory { 0o755 } else { 0o644 }),
             owner: None,
-            // In the local time of an unknown place.
+            // zip has local times of an unknown time zone.
             modified: None,
         };
         let mut content = Capped::new(&mut entry, left);

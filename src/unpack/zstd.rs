@@ -1,4 +1,4 @@
-//! zstd (RFC 8878): one frame after the other, skippable ones left out, each compared with its checksum.
+//! zstd (RFC 8878): reads frame after frame, skips skippable frames, and verifies checksums.
 
 use std::io::{self, BufRead, Read};
 
@@ -13,14 +13,14 @@ pub(super) struct Frames<R> {
 }
 
 impl<R: BufRead> Frames<R> {
-    /// Frames whose windows are at most so many bytes.
+    /// Reads frames whose windows have at most `window` bytes.
     pub(super) fn new(packed: R, window: u64) -> Self {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(window);
         Self { packed, decoder, within: false }
     }
 
-    /// Goes to the next frame that has content; false at the end.
+    /// Goes to the next frame with content; false at the end.
     fn next(&mut self) -> io::Result<bool> {
         while !self.packed.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.packed) {

@@ -1,29 +1,29 @@
-//! The figures of an agent in the text format of Prometheus (exposition format 0.0.4).
+//! Metrics of an agent in the text format of Prometheus (exposition format 0.0.4).
 
 use std::fmt::{Display, Write};
 
 use crate::diag::clean;
 use crate::wire::AgentStatus;
 
-/// The most figures of a family: labels have names of channels and alarms, and a scraper keeps a series for each.
+/// The most values of a metric. Labels have names of channels and alarms, and a scraper keeps a series for each.
 const MOST_FIGURES: usize = 256;
 /// The longest value of a label, in characters.
 const LONGEST_LABEL: usize = 128;
 
-/// How a figure moves.
+/// The type of a metric.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// It only grows, while the agent runs.
+    /// Only grows while the agent runs.
     Counter,
-    /// It goes up and down.
+    /// Grows and shrinks.
     Gauge,
 }
 
-/// Collects families of figures.
+/// The text of the page, built metric by metric.
 struct Page(String);
 
 impl Page {
-    /// A family: what it is for people, then its figures.
+    /// Begins a metric with its help text.
     fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
         let kind = match kind {
             Kind::Counter => "counter",
@@ -34,7 +34,7 @@ impl Page {
         Family { page: &mut self.0, name, figures: 0 }
     }
 
-    /// A family of one figure without labels.
+    /// Adds a metric with a single value and no labels.
     fn one(&mut self, name: &'static str, kind: Kind, help: &str, value: impl Display) {
         self.family(name, kind, help).figure(&[], value);
     }
@@ -47,7 +47,7 @@ struct Family<'a> {
 }
 
 impl Family<'_> {
-    /// Adds a figure; those beyond the bound of a family are left out.
+    /// Adds a value; values beyond the bound of a metric are left out.
     fn figure(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.figures += 1;
         if self.figures > MOST_FIGURES {
@@ -59,12 +59,12 @@ impl Family<'_> {
     }
 }
 
-/// The value of a label, cleaned; backslash and quote are escaped, and no line feed is left to be.
+/// Returns the value of a label, cleaned, with escaped backslashes and quotes. Cleaning leaves no line feed.
 fn escaped(value: &str) -> String {
     clean::cell_of(value, LONGEST_LABEL).replace('\\', r"\\").replace('"', "\\\"")
 }
 
-/// Every figure.
+/// Returns the whole page.
 pub(super) fn text(status: &AgentStatus) -> String {
     let mut page = Page(String::with_capacity(8 * 1024));
     about(status, &mut page);
@@ -76,25 +76,25 @@ pub(super) fn text(status: &AgentStatus) -> String {
 
 fn about(status: &AgentStatus, page: &mut Page) {
     let labels = [("version", status.version.as_str()), ("node", status.node.as_str()), ("fleet", status.fleet.as_str())];
-    page.family("ensign_build_info", Kind::Gauge, "The version of the agent, and who it is; always 1.").figure(&labels, 1);
-    page.one("ensign_start_time_seconds", Kind::Gauge, "When the agent started, as Unix time.", seconds(status.started));
+    page.family("ensign_build_info", Kind::Gauge, "Version, node and fleet of the agent; always 1.").figure(&labels, 1);
+    page.one("ensign_start_time_seconds", Kind::Gauge, "Start time of the agent, as Unix time.", seconds(status.started));
     page.one(
         "ensign_healthy",
         Kind::Gauge,
         "1 while the agent can do its work, as /healthz.",
         u8::from(status.active_alarms().is_empty()),
     );
-    let mut alarms = page.family("ensign_alarm", Kind::Gauge, "1 for everything that is wrong with the agent itself, by topic.");
+    let mut alarms = page.family("ensign_alarm", Kind::Gauge, "1 for each alarm of the agent itself, by topic.");
     status.alarms.keys().for_each(|topic| alarms.figure(&[("topic", topic)], 1));
-    page.one("ensign_trust_version", Kind::Gauge, "The version of the trust bundle that is obeyed.", status.trust.version);
-    let help = "When the trust bundle expires, as Unix time.";
+    page.one("ensign_trust_version", Kind::Gauge, "The version of the active trust bundle.", status.trust.version);
+    let help = "Expiry of the trust bundle, as Unix time.";
     page.one("ensign_trust_expires_time_seconds", Kind::Gauge, help, seconds(status.trust.expires));
     let mut epochs = page.family("ensign_channel_epoch", Kind::Gauge, "The epoch of a channel.");
     status.channels.iter().for_each(|(channel, state)| epochs.figure(&[("channel", channel)], state.epoch));
     let mut serials = page.family("ensign_channel_serial", Kind::Gauge, "The latest serial of a channel.");
     status.channels.iter().for_each(|(channel, state)| serials.figure(&[("channel", channel)], state.serial));
-    page.one("ensign_config_reloads_total", Kind::Counter, "How often the configuration was read again.", status.counts.reloads);
-    let help = "Keys of the configuration that were changed and wait for a restart.";
+    page.one("ensign_config_reloads_total", Kind::Counter, "Reloads of the configuration.", status.counts.reloads);
+    let help = "Changed keys of the configuration that need a restart.";
     page.one("ensign_config_pending", Kind::Gauge, help, status.pending.len());
 }
 
@@ -103,7 +103,7 @@ fn connection(status: &AgentStatus, page: &mut Page) {
     page.one("ensign_nats_connected", Kind::Gauge, "1 while there is a connection to a NATS server.", u8::from(link.connected));
     page.one("ensign_nats_connects_total", Kind::Counter, "Connections that were made.", link.connects);
     page.one("ensign_nats_disconnects_total", Kind::Counter, "Connections that were lost.", link.disconnects);
-    let help = "Times that messages were lost because they came faster than they were taken.";
+    let help = "Times that messages were lost because they arrived faster than the agent read them.";
     page.one("ensign_nats_slow_consumers_total", Kind::Counter, help, link.slow_consumers);
     page.one(
         "ensign_nats_auth_errors_total",
@@ -121,7 +121,7 @@ fn connection(status: &AgentStatus, page: &mut Page) {
 
 fn commands(status: &AgentStatus, page: &mut Page) {
     let counts = &status.counts;
-    let mut taken = page.family("ensign_commands_total", Kind::Counter, "Commands that were looked at, by what became of them.");
+    let mut taken = page.family("ensign_commands_total", Kind::Counter, "Commands that arrived, by decision.");
     let refused: u64 = counts.refused.values().sum();
     for (result, count) in [
         ("accepted", counts.accepted),
@@ -131,27 +131,27 @@ fn commands(status: &AgentStatus, page: &mut Page) {
     ] {
         taken.figure(&[("result", result)], count);
     }
-    let mut refusals = page.family("ensign_commands_refused_total", Kind::Counter, "Commands that were not taken, by code.");
+    let mut refusals = page.family("ensign_commands_refused_total", Kind::Counter, "Rejected commands, by code.");
     counts.refused.iter().for_each(|(code, count)| refusals.figure(&[("code", code)], count));
-    let help = "Seconds spent on looking at commands.";
+    let help = "Seconds spent on verifying commands.";
     page.one("ensign_intake_seconds_total", Kind::Counter, help, counts.intake_seconds);
     let mut ended = page.family("ensign_commands_ended_total", Kind::Counter, "Accepted commands that ended, by terminal state.");
     counts.ended.iter().for_each(|(state, count)| ended.figure(&[("state", state)], count));
     page.one("ensign_run_seconds_total", Kind::Counter, "Seconds spent on running commands.", counts.run_seconds);
     page.one("ensign_running", Kind::Gauge, "1 while a command runs.", u8::from(status.running.is_some()));
     page.one("ensign_queue_length", Kind::Gauge, "Commands that wait for the running one.", status.queued);
-    page.one("ensign_queue_max", Kind::Gauge, "How many may wait.", status.queue);
+    page.one("ensign_queue_max", Kind::Gauge, "The most commands that may wait.", status.queue);
 }
 
 /// The last run since the agent started; nothing before the first.
 fn last_run(status: &AgentStatus, page: &mut Page) {
     let Some(run) = &status.last_run else { return };
-    page.one("ensign_last_run_time_seconds", Kind::Gauge, "When the last run ended, as Unix time.", seconds(run.timestamp));
+    page.one("ensign_last_run_time_seconds", Kind::Gauge, "End of the last run, as Unix time.", seconds(run.timestamp));
     let took = std::time::Duration::from_nanos(run.summary.total_duration).as_secs_f64();
-    page.one("ensign_last_run_duration_seconds", Kind::Gauge, "How long the last run took.", took);
+    page.one("ensign_last_run_duration_seconds", Kind::Gauge, "Duration of the last run.", took);
     let outcome = serde_json::to_value(run.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
     let labels = [("outcome", outcome.as_deref().unwrap_or_default()), ("noop", if run.noop { "true" } else { "false" })];
-    page.family("ensign_last_run_info", Kind::Gauge, "How the last run ended; always 1.").figure(&labels, 1);
+    page.family("ensign_last_run_info", Kind::Gauge, "Outcome of the last run; always 1.").figure(&labels, 1);
     let summary = &run.summary;
     let mut resources = page.family("ensign_last_run_resources", Kind::Gauge, "Resources of the last run, by state.");
     for (state, count) in [

@@ -1,9 +1,8 @@
-//! The page for monitoring: `/metrics` for Prometheus and `/healthz`, over HTTP, on loopback unless told otherwise.
+//! The page for monitoring: `/metrics` for Prometheus and `/healthz`, over HTTP, on loopback by default.
 //!
-//! `metrics.rs` writes the figures, `request.rs` reads what is asked. What is shown is an
-//! [`crate::wire::AgentStatus`] that the caller gives; nothing can be changed from here. One request a
-//! connection, bounded in size, time and number. Connections that do nothing keep nobody waiting: the oldest one of the
-//! peer that has most gives way to a new one.
+//! `metrics.rs` writes the metrics, `request.rs` parses requests. The caller provides the [`crate::wire::AgentStatus`]; a
+//! request changes nothing. A connection has a single request, bounded in size and time. Idle connections block no others: a
+//! new connection replaces the oldest of the peer that has most.
 
 mod metrics;
 mod request;
@@ -26,30 +25,30 @@ use crate::wire::AgentStatus;
 
 use request::{Asked, Page};
 
-/// The longest request. There is nothing to send but a path and a few headers.
+/// The longest request, in bytes. A path and a few headers are shorter.
 const LONGEST: usize = 8 * 1024;
-/// How long a request may take to come. It is one packet, as long as nobody is slow on purpose.
+/// The longest time for reading a request. A client that is not slow on purpose sends one packet.
 const REQUEST: Duration = Duration::from_secs(2);
-/// How long an answer may take to go.
+/// The longest time for sending a response.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long the other side may take to close once it has its answer.
+/// The longest wait for the peer to close after the response.
 const CLOSE: Duration = Duration::from_secs(1);
-/// Connections at a time. Scrapers are few; more are files that the agent needs for its work.
+/// The most open connections. Scrapers are few, and the agent needs its file descriptors.
 const AT_ONCE: usize = 64;
-/// The pause before a busy port is tried again.
+/// The pause before the next attempt on a busy port.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What is shown, and where alarms are told.
+/// The connection of the page to the agent.
 #[derive(Clone)]
 pub struct Source {
-    /// How the agent stands now.
+    /// Returns the present status of the agent.
     pub status: Arc<dyn Fn() -> AgentStatus + Send + Sync>,
-    /// Notes what is wrong with the page, or that nothing is.
+    /// Raises an alarm of the page, or clears it.
     pub trouble: Arc<dyn Fn(Option<String>) + Send + Sync>,
 }
 
-/// Serves on the address of the settings for ever, also when it changes. A port that can't be had is a trouble, and
-/// tried again.
+/// Serves on the address of the settings for ever, also after a change of the address. A failure to listen raises an alarm
+/// and is retried.
 pub async fn serve(mut settings: watch::Receiver<Arc<Settings>>, source: Source) {
     loop {
         let listen = settings.borrow_and_update().http.listen;
@@ -61,10 +60,10 @@ pub async fn serve(mut settings: watch::Receiver<Arc<Settings>>, source: Source)
             continue;
         };
         let changed = async {
-            // What else changes is none of this: the sender lives as long as the agent.
+            // Changes of other settings are ignored: the sender lives as long as the agent.
             settings.wait_for(|settings| settings.http.listen != listen).await.is_ok()
         };
-        // Cancel-safe: what is being answered has a task of its own, a connection that waits is closed with the socket.
+        // Cancel-safe: each request has a task of its own, and waiting connections close with the socket.
         tokio::select! {
             () = serve_on(address, &source) => {}
             more = changed => if !more { return },
@@ -77,7 +76,7 @@ async fn serve_on(address: SocketAddr, source: &Source) {
         Ok(listener) => listener,
         Err(error) => {
             (source.trouble)(Some(format!(
-                "no monitoring: could not listen on {address}: {error} ([http] listen in agent.toml)"
+                "could not listen on {address} for monitoring: {error} ([http] listen in agent.toml)"
             )));
             tokio::time::sleep(AGAIN).await;
             return;
@@ -88,26 +87,26 @@ async fn serve_on(address: SocketAddr, source: &Source) {
     let mut open = Open::default();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
-            // Too many open files: it passes.
+            // Too many open files: a temporary state.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let source = source.clone();
         let attended = tokio::spawn(async move {
             if let Err(error) = attend(stream, address, &source).await {
-                tracing::debug!(%error, "a request was not answered");
+                tracing::debug!(%error, "could not answer a monitoring request");
             }
         });
         open.add(peer.ip(), attended.abort_handle());
     }
 }
 
-/// Connections that are open, the oldest first, and their peers.
+/// Open connections and their peers, the oldest first.
 #[derive(Default)]
 struct Open(VecDeque<(IpAddr, AbortHandle)>);
 
 impl Open {
-    /// Adds a connection. Where there are too many, the oldest one of the peer that has most is closed.
+    /// Adds a connection. At the limit, closes the oldest connection of the peer that has most.
     fn add(&mut self, peer: IpAddr, connection: AbortHandle) {
         self.0.retain(|(_, open)| !open.is_finished());
         if self.0.len() >= AT_ONCE {
@@ -115,7 +114,7 @@ impl Open {
             self.0.iter().for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);
             let greedy = counts.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer);
             let oldest = self.0.iter().position(|(peer, _)| Some(*peer) == greedy);
-            // Safe to cancel: it reads a request or writes an answer, and nothing else knows of it.
+            // Safe to cancel: the task reads a request or writes a response, and shares no state.
             if let Some((_, oldest)) = oldest.and_then(|at| self.0.remove(at)) {
                 oldest.abort();
             }
@@ -132,13 +131,13 @@ async fn attend(mut stream: TcpStream, address: SocketAddr, source: &Source) -> 
         stream.shutdown().await
     })
     .await??;
-    // Until the other side has closed as well: what it sent beyond its request would make the system reset the
-    // connection, and take the answer with it.
+    // Waits until the peer has closed. Unread bytes of the peer would make the kernel reset the connection and discard the
+    // response.
     timeout(CLOSE, tokio::io::copy(&mut (&mut stream).take(LONGEST as u64), &mut tokio::io::sink())).await??;
     Ok(())
 }
 
-/// Reads until the end of the head, or as much as one may have.
+/// Reads up to the end of the head, or the size limit.
 async fn read(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(1024);
     while head.len() < LONGEST && !request::is_whole(&head) {
@@ -158,7 +157,7 @@ fn answer(asked: &Asked, source: &Source) -> Vec<u8> {
             let wrong = (source.status)().active_alarms();
             if wrong.is_empty() { reply("200 OK", TEXT, "ok\n") } else { reply("503 Service Unavailable", TEXT, &lines(&wrong)) }
         }
-        Asked::Page(Page::Index) => reply("200 OK", TEXT, "An agent of Ensign: /metrics for Prometheus, /healthz.\n"),
+        Asked::Page(Page::Index) => reply("200 OK", TEXT, "Ensign agent: see /metrics for Prometheus, and /healthz.\n"),
         Asked::Wrong(status, why) => reply(status, TEXT, &format!("{why}\n")),
     }
 }

@@ -1,74 +1,74 @@
-//! What is asked of the page, from the bytes of a request. `httparse` reads the form; what is asked is decided here.
+//! Requests to the monitoring page. `httparse` parses the form, and this module decides about the content.
 
 use std::net::IpAddr;
 
 /// The most headers of a request; browsers send two dozen.
 const HEADERS: usize = 64;
 
-/// What there is.
+/// The pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
-    /// What there is, in words.
+    /// The list of pages.
     Index,
-    /// The figures.
+    /// The metrics.
     Metrics,
-    /// Whether the agent works.
+    /// The health of the agent.
     Health,
 }
 
-/// A request as it is understood.
+/// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// A page.
+    /// A request for a page.
     Page(Page),
-    /// Something that is not answered: the status, and why.
+    /// A rejected request: the status and the reason.
     Wrong(&'static str, &'static str),
 }
 
-/// True when the head of a request has come to its end.
+/// True when the head of a request is complete.
 pub(super) fn is_whole(head: &[u8]) -> bool {
     head.windows(4).any(|window| window == b"\r\n\r\n") || head.windows(2).any(|window| window == b"\n\n")
 }
 
-/// Reads a request. On loopback only the names of loopback are answered: a page of the web that gave its own name an
-/// address of this machine ("DNS rebinding") reads nothing here.
+/// Parses a request. With `only_loopback`, the host must be a name of loopback. So a web page that maps its own name to this
+/// machine ("DNS rebinding") reads nothing.
 pub(super) fn read(head: &[u8], only_loopback: bool) -> Asked {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) if is_whole(head) || head.is_empty() => {
-            return Asked::Wrong("400 Bad Request", "this is no request");
+            return Asked::Wrong("400 Bad Request", "not an HTTP request");
         }
         Ok(httparse::Status::Partial) => return Asked::Wrong("431 Request Header Fields Too Large", "the request is too long"),
         Err(httparse::Error::TooManyHeaders) => {
             return Asked::Wrong("431 Request Header Fields Too Large", "the request has too many headers");
         }
-        Err(_) => return Asked::Wrong("400 Bad Request", "this is no request"),
+        Err(_) => return Asked::Wrong("400 Bad Request", "not an HTTP request"),
     }
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
     let host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => std::str::from_utf8(host.value).ok().map(str::trim),
-        // HTTP/1.0 has none; no browser speaks that.
+        // HTTP/1.0 has none; no browser uses HTTP/1.0.
         (None, _) if request.version == Some(0) => Some("localhost"),
         _ => None,
     };
     let Some(host) = host else { return Asked::Wrong("400 Bad Request", "the request needs one Host header") };
     if only_loopback && !is_loopback(host) {
-        return Asked::Wrong("403 Forbidden", "only this machine is answered, as localhost");
+        return Asked::Wrong("403 Forbidden", "requests must come from this machine, to localhost");
     }
     if request.method != Some("GET") {
-        return Asked::Wrong("405 Method Not Allowed", "only GET is answered");
+        return Asked::Wrong("405 Method Not Allowed", "only GET is allowed");
     }
     match request.path.map(|path| path.split('?').next().unwrap_or_default()) {
         Some("/") => Asked::Page(Page::Index),
         Some("/metrics") => Asked::Page(Page::Metrics),
         Some("/healthz") => Asked::Page(Page::Health),
-        _ => Asked::Wrong("404 Not Found", "there is /metrics and /healthz"),
+        _ => Asked::Wrong("404 Not Found", "no such page: see /metrics and /healthz"),
     }
 }
 
-/// Whether a Host header names this machine by what nobody else can have.
+/// True when a Host header names this machine by a name that no other host can have.
 fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _port)) => address,

@@ -1,4 +1,4 @@
-//! Actions: the part of [`super::Command`] that names the work.
+//! Actions: the part of a [`super::Command`] that names the work.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::model::HumanDuration;
 
 use super::command::is_token;
 
-/// Runs of a channel are at least this far apart.
+/// The shortest time between two runs of a channel.
 const MIN_INTERVAL: HumanDuration = HumanDuration::seconds(30);
-/// Runs of a channel are at most this far apart.
+/// The longest time between two runs of a channel.
 const MAX_INTERVAL: HumanDuration = HumanDuration::seconds(7 * 86_400);
 
 /// The action of a command: an object with exactly one key.
@@ -24,15 +24,15 @@ pub enum Action {
     Ensure(Ensure),
     /// Apply a manifest or bundle, once.
     Apply(Apply),
-    /// Keep to a manifest or bundle from now on: the standing desired state of a channel.
+    /// Reconcile a manifest or bundle from now on: the desired state of a channel.
     Assign(Assign),
-    /// The channel asks for nothing any more.
+    /// End the assignment of a channel.
     Withdraw(NoParameters),
-    /// Run the health checks of what is assigned.
+    /// Run the health checks of the assignments.
     Healthcheck(Healthcheck),
-    /// Say the facts of the host.
+    /// Report the facts of the host.
     Facts(Facts),
-    /// Say the state of the node.
+    /// Report the state of the node.
     Status(NoParameters),
     /// Begin no further wave of a job.
     Halt(JobRef),
@@ -42,19 +42,19 @@ pub enum Action {
     Go(GoAhead),
 }
 
-/// An action whose form is wrong.
+/// A malformed action.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MalformedAction {
     /// The resource has no usable name.
     #[error("the resource must have a name: a text that is not empty and has no control characters")]
     Name,
-    /// The resource type is no word.
+    /// The resource type is not a word.
     #[error("\"{0}\" is not a resource type")]
     Kind(String),
-    /// The digest of a manifest is no digest.
+    /// The digest of a manifest is not SHA-256 in lower-case hex.
     #[error("\"sha256\" must be 64 digits of lower-case hex")]
     Digest,
-    /// An interval that no node keeps.
+    /// An interval out of range.
     #[error("\"{key}\" must be between {least} and {most}, not {given}")]
     Interval {
         /// The key of the value.
@@ -66,7 +66,7 @@ pub enum MalformedAction {
         /// The value in the command.
         given: HumanDuration,
     },
-    /// The name of a channel is none.
+    /// The name of a channel is invalid.
     #[error("\"{0}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")]
     Channel(String),
 }
@@ -88,12 +88,12 @@ impl Action {
         }
     }
 
-    /// True for what stays: kept in the stream of desired state, ordered by epoch and serial.
+    /// True for assignments and withdrawals, which the stream of desired state keeps, ordered by epoch and serial.
     pub fn is_desired_state(&self) -> bool {
         matches!(self, Self::Assign(_) | Self::Withdraw(_))
     }
 
-    /// True for what runs resources once, and so may change the host.
+    /// True for actions that run resources once, and so may change the host.
     pub fn runs(&self) -> bool {
         matches!(self, Self::Ensure(_) | Self::Apply(_))
     }
@@ -127,7 +127,7 @@ pub struct Ensure {
 }
 
 impl Ensure {
-    /// The name of the resource, or nothing when the properties have none.
+    /// Returns the name of the resource; none when the properties have none.
     pub fn name(&self) -> Option<&str> {
         self.properties.get("name").and_then(Value::as_str)
     }
@@ -165,20 +165,20 @@ impl Apply {
     }
 }
 
-/// A manifest or bundle that nodes keep to.
+/// A manifest or bundle that nodes reconcile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Assign {
     /// The manifest.
     pub manifest: Apply,
-    /// Time between two runs; each node has a place of its own in it.
+    /// Time between two runs; each node has its own offset in this time.
     #[serde(default = "interval")]
     pub interval: HumanDuration,
-    /// Time between two looks at the health checks alone; a critical one brings the next run forward. Without it,
-    /// they are looked at in runs only.
+    /// Time between two runs of the health checks alone; a critical check brings the next run forward. Without this key,
+    /// health checks run only in full runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_interval: Option<HumanDuration>,
-    /// Over how much time the first runs of the nodes are spread.
+    /// Time over which the first runs of the nodes are spread.
     #[serde(default = "no_time", skip_serializing_if = "is_no_time")]
     pub splay: HumanDuration,
     /// False: runs are dry. The node reports drift and does not repair it.
@@ -237,7 +237,7 @@ pub struct Facts {
     pub query: Option<String>,
 }
 
-/// A go-ahead: this wave of a job, and those before it, may begin once the wave before went well.
+/// A go-ahead: this wave of a job, and those before it, may begin once the wave before succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GoAhead {
@@ -255,7 +255,7 @@ pub struct JobRef {
     pub job: Uuid,
 }
 
-/// An action without anything to say about it.
+/// An action without parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoParameters {}

@@ -1,6 +1,6 @@
 //! Status of an agent for users of its own host: `ensign agent status`, `/metrics`, `/healthz`.
 //!
-//! Holds more than the [state](super::NodeState) on the bus, and works without a bus.
+//! Has more than the [state](super::NodeState) on the bus, and is available without a bus.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ pub struct ConnectionStatus {
 pub struct TrustStatus {
     /// Its version.
     pub version: u64,
-    /// Until when anything new is accepted under it.
+    /// The time until which the node accepts new work under the bundle.
     #[schemars(with = "String")]
     pub expires: Timestamp,
 }
@@ -131,16 +131,16 @@ pub struct LimitsStatus {
 pub struct AgentCounters {
     /// Commands that were accepted.
     pub accepted: u64,
-    /// Commands that were accepted before and came again.
+    /// Repeated deliveries of accepted commands.
     pub repeated: u64,
-    /// Commands whose `where` does not hold here.
+    /// Commands whose filter (`where`) does not select this node.
     pub not_selected: u64,
-    /// Commands that were not taken, by the code of the refusal.
+    /// Rejected commands, by rejection code.
     pub refused: BTreeMap<String, u64>,
-    /// The last refusal, in words.
+    /// The message of the last rejection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refusal: Option<String>,
-    /// Seconds spent on looking at commands.
+    /// Seconds spent on verifying commands.
     pub intake_seconds: f64,
     /// Accepted commands that ended, by their terminal state.
     pub ended: BTreeMap<String, u64>,
@@ -148,12 +148,12 @@ pub struct AgentCounters {
     pub run_seconds: f64,
     /// Messages that the server stored, by kind: `transaction`, `run`, `refused`, `lifecycle`, `done`.
     pub published: BTreeMap<String, u64>,
-    /// Times that the configuration was read again.
+    /// Reloads of the configuration.
     pub reloads: u64,
 }
 
 impl AgentStatus {
-    /// Everything that is wrong, the missing connection included: empty while the agent can do its work.
+    /// Returns all alarms, including a missing connection: empty while the agent can do its work.
     pub fn active_alarms(&self) -> Vec<String> {
         let offline = (!self.connection.connected)
             .then(|| format!("not connected to a NATS server ({})", self.connection.servers.join(", ")));

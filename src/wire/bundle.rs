@@ -1,4 +1,4 @@
-//! The trust bundle: who may ask what of which nodes.
+//! The trust bundle: the keys of operators, and their rights on nodes.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct TrustBundle {
     /// The fleet.
     pub fleet: String,
-    /// From 1; each next one is one more.
+    /// The version, from 1; each bundle has the next number.
     pub version: u64,
     /// The time from which nodes accept no new work under the bundle.
     #[schemars(with = "String")]
@@ -65,28 +65,28 @@ pub struct Rule {
     /// `ensure`, `apply`, `assign`, `withdraw`, `healthcheck`, `facts`, `status`, `halt`, `resume`; `data` for values of key-value buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actions: Option<Vec<String>>,
-    /// Resource types, for `ensure`. A rule with types or names allows no other action: what a manifest holds is not
-    /// known when it is verified. A resource that brings commands along (health checks, post commands) needs `exec` too.
+    /// Resource types, for `ensure`. A rule with types or names allows no other action, because the content of a manifest is
+    /// unknown at verification. A resource with commands (health checks, post commands) needs `exec` too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub types: Option<Vec<String>>,
     /// Resource names, for `ensure`. Paths are compared after `.` and `..` are resolved; `*` does not cross a `/`, `**` does.
-    /// Other objects are compared as names too: the command of an `exec`, the directory of an archive, the source of a file. In
-    /// a rule whose actions name `data`, also `bucket/key`. No list allows a name with a template.
+    /// Other objects are compared as names: the command of an `exec`, the directory of an archive, the source of a file. In a
+    /// rule whose actions name `data`, also `bucket/key`. No list allows a name with a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
-    /// Objects that templates may read on the node, beside the files of a signed bundle: files (`/etc/app/**`), `env:NAME`,
-    /// `credential:NAME`, `kv:BUCKET/KEY` and `registrations`. The `source` of a resource must match this list or `names`. When
-    /// the list is left out, a rule with types, names or `noop_only` reads nothing. Any other rule reads everything that the
-    /// node allows.
+    /// Objects that templates may read on the node, beside the files of a signed bundle. Allowed are files (`/etc/app/**`),
+    /// `env:NAME`, `credential:NAME`, `kv:BUCKET/KEY` and `registrations`. The `source` of a resource must match this list or
+    /// `names`. When the list is left out, a rule with types, names or `noop_only` reads nothing. Any other rule reads
+    /// everything that the node allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<Vec<String>>,
     /// Nodes that may be named. A rule that lists nodes and no groups allows no groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
-    /// Groups that may be named. A rule that lists groups and no nodes allows no nodes; one with either allows no `all`.
+    /// Groups that may be named. A rule that lists groups and no nodes allows no nodes. A rule with either allows no `all`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
-    /// Channels. A rule with channels allows only what is in one of them.
+    /// Channels. A rule with channels allows only commands in these channels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<String>>,
     /// At most this many nodes, which then must be named.

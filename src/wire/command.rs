@@ -1,5 +1,5 @@
-//! The command: what an operator asks of nodes, exactly as signed. `action.rs` is what it asks for, `waves.rs` when each
-//! node may begin.
+//! The command: the request of an operator to nodes, exactly as signed. `action.rs` has the work, `rollout_plan.rs` the
+//! waves.
 
 use std::collections::HashSet;
 
@@ -17,11 +17,11 @@ use super::rollout_plan::{InvalidRolloutPlan, MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAN
 pub use super::action::{Action, Apply, Assign, Ensure, Facts, GoAhead, Healthcheck, JobRef, NoParameters};
 pub use super::rollout_plan::RolloutPlan;
 
-/// The longest life of a one-shot command: `expires` − `issued`.
+/// The longest lifetime of a one-shot command: `expires` − `issued`.
 pub const MAX_LIFETIME: HumanDuration = HumanDuration::seconds(15 * 60);
 /// The longest lifetime of an assignment. A node does not begin an assignment that was not signed again for this long.
 pub const MAX_ASSIGNMENT_LIFETIME: HumanDuration = HumanDuration::seconds(90 * 86_400);
-/// The longest run. A day is longer than any upgrade, and a run that hangs frees the node the next day.
+/// The longest run. No upgrade takes a day, and a hanging run frees the node the next day.
 pub const MAX_TIMEOUT: HumanDuration = HumanDuration::seconds(86_400);
 
 /// A command. Unknown and duplicate keys are refused.
@@ -37,14 +37,16 @@ pub struct Command {
     /// The time of the signature.
     #[schemars(with = "String")]
     pub issued: Timestamp,
-    /// Not to be accepted before this time.
+    /// Nodes do not accept the command before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub not_before: Option<Timestamp>,
-    /// Not to be accepted after this time; at most 15 minutes after `issued`, or 90 days for what is standing.
+    /// Nodes do not accept the command after this time. At most 15 minutes after `issued`, or 90 days for an assignment or
+    /// withdrawal.
     #[schemars(with = "String")]
     pub expires: Timestamp,
-    /// The place of an `apply`, `assign` or `withdraw` in a series: a node that accepted a later one refuses it.
+    /// The position of an `apply`, `assign` or `withdraw` in a channel. A node refuses positions before the latest accepted
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<Channel>,
     /// The work.
@@ -57,13 +59,13 @@ pub struct Command {
     pub reason: Option<String>,
 }
 
-/// A command whose form is wrong, whatever node and trust say.
+/// A malformed command, independent of node and trust.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MalformedCommand {
     /// `to` has no selector, an empty one, or several.
     #[error("\"to\" must have exactly one of nodes, groups and all: true, and not an empty one")]
     Audience,
-    /// A name that must be a single subject token is none.
+    /// A name that is not a single subject token.
     #[error("{what} \"{name}\" is not 1 to 63 of a-z, 0-9, _ and -")]
     Token {
         /// The noun of the name, as `the group`.
@@ -83,10 +85,10 @@ pub enum MalformedCommand {
     /// The command becomes valid only after it expired.
     #[error("\"not_before\" must be before \"expires\"")]
     NeverValid,
-    /// A channel on something that has none.
+    /// A channel on an action that has none.
     #[error("only an apply, assign or withdraw can be in a channel")]
     Channel,
-    /// Standing desired state without a channel.
+    /// An assignment or withdrawal without a channel.
     #[error("an {0} must be in a channel")]
     NoChannel(&'static str),
     /// A mistake in the action.
@@ -95,10 +97,10 @@ pub enum MalformedCommand {
     /// A mistake in the rollout plan.
     #[error(transparent)]
     Waves(#[from] InvalidRolloutPlan),
-    /// A run may not take that long.
+    /// The timeout is too long.
     #[error("\"timeout\" is more than {MAX_TIMEOUT}")]
     Timeout,
-    /// An option that this action has no use for.
+    /// An option without a meaning for the action.
     #[error("\"{option}\" has no meaning for {action}")]
     Option {
         /// The option.
@@ -108,7 +110,7 @@ pub enum MalformedCommand {
     },
 }
 
-/// True for a single subject token of ours: `[a-z0-9_-]{1,63}`.
+/// True for a single subject token: `[a-z0-9_-]{1,63}`.
 pub fn is_token(text: &str) -> bool {
     text.parse::<NodeId>().is_ok()
 }
@@ -144,7 +146,7 @@ impl Command {
         for (option, given, allowed) in [
             ("waves", self.options.waves.is_some(), runs),
             ("approves", self.options.approves.is_some(), one_shot),
-            // A channel that shall only be looked at says so itself, with `enforce`; nothing else has a dry run.
+            // A channel declares dry runs itself, with `enforce`; no other action has a dry run.
             ("noop", self.options.noop, one_shot),
         ] {
             if given && !allowed {
@@ -164,7 +166,7 @@ impl Command {
         if self.action.is_desired_state() { MAX_ASSIGNMENT_LIFETIME } else { MAX_LIFETIME }
     }
 
-    /// The latest time at which a node that accepted it may begin: with waves, a node does not begin when it accepts.
+    /// Returns the latest start on a node that accepted the command: with waves, nodes begin later than they accept.
     pub fn latest_start(&self) -> Timestamp {
         let closes = |waves: &RolloutPlan| waves.latest_start(self.issued, self.options.timeout).max(self.expires);
         self.options.waves.as_ref().map_or(self.expires, closes)
@@ -184,7 +186,7 @@ impl Command {
         Ok(())
     }
 
-    /// Channel and the state that it is in once this command is accepted; a dry run moves no channel.
+    /// Returns the channel and its position after this command; none for a dry run, which moves no channel.
     pub fn channel_state(&self) -> Option<(&str, ChannelPosition)> {
         let channel = self.channel.as_ref().filter(|_| !self.options.noop)?;
         let digest = match &self.action {
@@ -201,7 +203,7 @@ fn check_token(what: &'static str, name: &str) -> Result<(), MalformedCommand> {
     if is_token(name) { Ok(()) } else { Err(MalformedCommand::Token { what, name: name.to_owned() }) }
 }
 
-/// A named series, ordered by epoch, then serial: of applies, or of what is standing on the nodes.
+/// A named series of applies or assignments, ordered by epoch, then serial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
@@ -258,7 +260,7 @@ impl Target {
         Self { nodes: None, groups: None, all: Some(true), only_where: None }
     }
 
-    /// The one selector; `None` when there is none, an empty one, or more than one.
+    /// Returns the one selector; `None` when there is none, an empty one, or more than one.
     pub fn selector(&self) -> Option<Selector<'_>> {
         match (&self.nodes, &self.groups, self.all) {
             (Some(nodes), None, None) if !nodes.is_empty() => Some(Selector::Nodes(nodes)),
@@ -268,7 +270,7 @@ impl Target {
         }
     }
 
-    /// True when a node is among them, as far as known without its facts.
+    /// True when a node is targeted, as far as known without its facts.
     pub fn includes(&self, node: &NodeId, groups: &[String]) -> bool {
         match self.selector() {
             Some(Selector::Nodes(nodes)) => nodes.contains(node),
@@ -299,14 +301,14 @@ impl Target {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// A dry run: say what would change, change nothing.
+    /// A dry run: report the changes that a run would make, and change nothing.
     pub noop: bool,
     /// The longest duration of the run.
     pub timeout: HumanDuration,
     /// The order of the nodes, and the number of nodes that may fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waves: Option<RolloutPlan>,
-    /// The id of a dry run of the same: a node that would now do something else than it said then refuses.
+    /// The id of a dry run of the same action. A node with other changes than in that dry run refuses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approves: Option<Uuid>,
 }
@@ -406,7 +408,7 @@ mod tests {
             let error = read(&with(base, &[(pointer, json!(1))])).unwrap_err();
             assert!(error.starts_with("unexpected JSON at "), "{pointer}: {error}");
         }
-        // What a resource type knows is the type's business.
+        // The properties of a resource are checked by its type.
         read(&with(ensure(), &[("/action/ensure/properties/x", json!(1))])).unwrap();
         let error = read(&with(ensure(), &[("/action", json!({"reboot": {}}))])).unwrap_err();
         assert!(error.contains("unknown variant `reboot`"), "{error}");

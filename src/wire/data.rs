@@ -27,14 +27,14 @@ pub struct SignedData {
     /// The time of the signature. Nodes never go back to an earlier value of the same key.
     #[schemars(with = "String")]
     pub issued: Timestamp,
-    /// After this time it counts no more.
+    /// The time after which the value is not valid any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub expires: Option<Timestamp>,
     /// The value as text. Exactly one of `text` and `base64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The value as standard base64, when it is no text.
+    /// The value as standard base64, when it is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
 }
@@ -42,7 +42,7 @@ pub struct SignedData {
 /// A signed value that contradicts itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedData {
-    /// The fleet is no token.
+    /// The fleet is not a token.
     #[error("the fleet \"{0}\" is not 1 to 63 of a-z, 0-9, _ and -")]
     Fleet(String),
     /// No value, or two.
@@ -57,7 +57,7 @@ pub enum MalformedData {
 }
 
 impl SignedData {
-    /// The value of these bytes: as text where it is one.
+    /// Sets the value to these bytes: as text where they are UTF-8.
     #[must_use]
     pub fn with_value(self, value: &[u8]) -> Self {
         match std::str::from_utf8(value) {
@@ -66,7 +66,7 @@ impl SignedData {
         }
     }
 
-    /// The bytes of the value.
+    /// Returns the bytes of the value.
     ///
     /// # Errors
     /// When the form is wrong.
@@ -85,9 +85,9 @@ impl SignedData {
     }
 }
 
-/// True for bytes that are meant as signed data: JSON with the payload type of it. Everything else is a plain value.
+/// True for signed data: JSON with the payload type of signed data. All other bytes are a plain value.
 pub fn is_signed_data(bytes: &[u8]) -> bool {
-    // Looked at leniently: what is almost an envelope is a broken one, not a plain value.
+    // Lenient on purpose: an almost valid envelope is a broken one, not a plain value.
     let written: Option<Value> = bytes.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(bytes).ok()).flatten();
     written.is_some_and(|value| value.get("payloadType").is_some_and(|kind| kind == DATA_TYPE))
 }

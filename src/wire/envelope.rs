@@ -15,19 +15,19 @@ pub const MAX_ENVELOPE: usize = 64 * 1024;
 /// The most signatures in one envelope.
 const MAX_SIGNATURES: usize = 16;
 
-/// Bytes that are no envelope.
+/// The reason for which bytes are not an envelope.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
-    /// More bytes than any envelope has; nothing of it was read.
+    /// More bytes than an envelope may have; nothing was read.
     #[error("the envelope has {0} bytes, more than {MAX_ENVELOPE}")]
     TooLarge(usize),
-    /// Not the JSON of an envelope.
+    /// The bytes are not the JSON of an envelope.
     #[error("the envelope can't be read")]
     Json(#[from] JsonError),
     /// A field that is not standard base64 with padding.
     #[error("{0} is not base64")]
     Base64(&'static str, #[source] base64::DecodeError),
-    /// More signatures than are looked at.
+    /// More signatures than allowed.
     #[error("the envelope has {0} signatures, more than {MAX_SIGNATURES}")]
     TooManySignatures(usize),
 }
@@ -41,7 +41,7 @@ pub struct Signature {
     pub sig: Vec<u8>,
 }
 
-/// A payload with its type and its signatures, none of them checked.
+/// A payload with its type and its unverified signatures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// The type of the payload, as `application/vnd.ensign.command.v1+json`.
@@ -70,10 +70,10 @@ struct WireSignature {
 }
 
 impl Envelope {
-    /// Reads an envelope; its size is looked at before anything else.
+    /// Parses an envelope, after a check of its size.
     ///
     /// # Errors
-    /// When it is too large, not strict JSON, has unknown keys, bad base64 or too many signatures.
+    /// When the envelope is too large, not strict JSON, has unknown keys, bad base64 or too many signatures.
     pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
         if bytes.len() > MAX_ENVELOPE {
             return Err(EnvelopeError::TooLarge(bytes.len()));
@@ -94,7 +94,7 @@ impl Envelope {
         })
     }
 
-    /// The envelope as it travels: JSON on one line.
+    /// Encodes the envelope for the wire: JSON on one line.
     pub fn encode(&self) -> Vec<u8> {
         let wire = Wire {
             payload_type: self.payload_type.clone(),
@@ -105,23 +105,24 @@ impl Envelope {
                 .map(|s| WireSignature { keyid: s.keyid.clone(), sig: STANDARD.encode(&s.sig) })
                 .collect(),
         };
-        // Texts and lists only: there is nothing in it that could fail to be written.
+        // Texts and lists only: encoding cannot fail.
         serde_json::to_vec(&wire).unwrap_or_default()
     }
 
-    /// SHA-256 of the payload, in lower-case hex: what answers, results and the audit trail name it by.
+    /// Returns the SHA-256 of the payload, in lower-case hex. Answers, results and the audit trail name the envelope by this
+    /// digest.
     pub fn digest(&self) -> String {
         digest(&self.payload)
     }
 }
 
-/// SHA-256 of some bytes, in lower-case hex.
+/// Returns the SHA-256 of some bytes, in lower-case hex.
 pub fn digest(bytes: &[u8]) -> String {
     let half = |byte: u8| char::from_digit(u32::from(byte), 16);
     Sha256::digest(bytes).iter().flat_map(|byte| [half(byte >> 4), half(byte & 15)]).flatten().collect()
 }
 
-/// DSSE's pre-authentication encoding: what a signature covers.
+/// Returns DSSE's pre-authentication encoding: the bytes under a signature.
 pub fn pae(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let mut bytes = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
     bytes.extend_from_slice(payload);

@@ -1,6 +1,7 @@
 //! Strict JSON: a single meaning for every accepted text.
 //!
 //! Readers disagree about duplicate keys and about text after a value. Signer and verifier must read the same, so both are
+//! refused. All of `wire` reads JSON with this module.
 //! refused. Everything in this folder is read by this module.
 
 use std::borrow::Cow;
@@ -57,8 +58,8 @@ pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
 /// # Errors
 /// As [`parse`], and when the value has not the shape of `T`.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
-    // To build a value first takes longer than to look through the text twice, and to keep the place of an error in mind
-    // longer still: only what is wrong is read that way.
+    // Building a value first takes longer than two passes over the text, and tracking the place of an error takes longer
+    // still. So only a wrong text is read that way.
     if is_strict(bytes)
         && let Ok(message) = serde_json::from_slice(bytes)
     {
@@ -73,7 +74,7 @@ fn is_strict(bytes: &[u8]) -> bool {
     Look { depth: 0 }.deserialize(&mut reader).is_ok() && reader.end().is_ok()
 }
 
-/// A message out of a value that was already read.
+/// Decodes a message from a parsed value.
 ///
 /// # Errors
 /// When the value has not the shape of `T`.
@@ -81,7 +82,7 @@ pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, JsonError> {
     value_decode::read(value).map_err(|wrong| JsonError::Shape { path: wrong.path().to_string(), source: wrong.into_inner() })
 }
 
-/// Builds a [`Value`] and counts how deep it is.
+/// Builds a [`Value`] and counts its depth.
 #[derive(Clone, Copy)]
 struct Strict {
     depth: usize,
@@ -162,7 +163,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// A [`Strict`] that builds no value.
+/// Checks like [`Strict`], and builds no value.
 #[derive(Clone, Copy)]
 struct Look {
     depth: usize,
@@ -234,7 +235,7 @@ impl<'de> Visitor<'de> for Look {
     }
 }
 
-/// A key, copied only when something in it is escaped.
+/// Reads a key; copies only keys with escapes.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {

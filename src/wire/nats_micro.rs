@@ -12,8 +12,8 @@ use crate::model::NodeId;
 /// The name of the service that every agent is.
 pub const SERVICE_NAME: &str = "ensign";
 
-/// The id of an agent: unique also where several fleets share a server, and the same after a restart, so that
-/// permissions can name it.
+/// Returns the id of an agent. The id is unique among the fleets of a server, and survives restarts, so that permissions can
+/// name the agent.
 pub fn id(fleet: &str, node: &NodeId) -> String {
     format!("{fleet}-{node}")
 }
@@ -85,7 +85,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint of this name on this subject, without a queue group: all services of it are asked.
+    /// Creates an endpoint of this name on this subject, without a queue group: every service gets each request.
     pub fn new(name: &str, subject: &str) -> Self {
         Self { name: name.to_owned(), subject: subject.to_owned(), queue_group: String::new(), metadata: BTreeMap::new() }
     }
@@ -138,7 +138,7 @@ pub struct ServiceCounters {
 }
 
 impl EndpointStats {
-    /// The figures of an endpoint, and others of the service's own.
+    /// Creates the counters of an endpoint, with additional data of the service.
     pub fn new(endpoint: &Endpoint, counted: ServiceCounters, data: Value) -> Self {
         let nanos = u64::try_from(counted.took.as_nanos()).unwrap_or(u64::MAX);
         Self {

@@ -11,20 +11,20 @@ use crate::diag::count;
 use super::command::Action;
 use super::report::{PlannedChange, PlannedChanges};
 
-/// Most changes that a plan lists. The digest is over all of them.
+/// The most changes that a plan lists. The digest covers all changes.
 const MAX_CHANGES: usize = 50;
-/// Most characters of a change that are shown.
+/// The most characters of a listed change.
 const MAX_CHANGE_CHARS: usize = 200;
-/// The longest diff of one change, in bytes. All diffs of a plan have a bound too: a result must fit the message limit of the
-/// server, and the ledger keeps it.
+/// The longest diff of one change, in bytes. All diffs of a plan have a limit too, because the ledger keeps results and
+/// servers limit messages.
 const MAX_DIFF_BYTES: usize = 4 << 10;
 const MAX_DIFFS_BYTES: usize = 48 << 10;
 
-/// The first string under the digest: which digest it is.
+/// The first string under the digest: the kind of the digest.
 const DOMAIN: &str = "ensign.plan.v1";
 const RESOLVED_DOMAIN: &str = "ensign.plan.resolved.v1";
 
-/// Strings under a digest, each written as a netstring: its length in bytes, `:`, its bytes, `,`.
+/// Strings under a digest, each as a netstring: its length in bytes, `:`, its bytes, `,`.
 #[derive(Debug, Clone)]
 struct NetstringHasher(Vec<u8>);
 
@@ -47,28 +47,28 @@ impl NetstringHasher {
     }
 }
 
-/// Takes the changes of a dry run, in the order of the run.
+/// Collects the changes of a dry run, in the order of the run.
 #[derive(Debug, Clone)]
 pub struct PlanBuilder {
     words: NetstringHasher,
     resolved: NetstringHasher,
     changes: Vec<PlannedChange>,
     more: u64,
-    /// Bytes that are left for diffs.
+    /// The bytes that are left for diffs.
     room: usize,
 }
 
 impl PlanBuilder {
-    /// Begins a plan of a manifest with this SHA-256 in lower-case hex; of a single resource when empty.
+    /// Begins a plan of a manifest with this SHA-256 in lower-case hex; empty for a single resource.
     pub fn new(manifest: &str) -> Self {
         let mut words = NetstringHasher::new(DOMAIN);
         words.add(manifest);
         Self { words, resolved: NetstringHasher::new(RESOLVED_DOMAIN), changes: Vec::new(), more: 0, room: MAX_DIFFS_BYTES }
     }
 
-    /// Adds a resource (`type#name`) that would change: the change in words, and the wanted state in any deterministic form.
+    /// Adds a resource (`type#name`) with its change in words, and its wanted state in any deterministic form.
     ///
-    /// A diff is for people, and part of no digest.
+    /// A diff is for people, and in no digest.
     pub fn change(&mut self, resource: &str, what: &str, wanted: &str, diff: Option<&str>) {
         self.words.add(resource);
         self.words.add(what);
@@ -83,7 +83,7 @@ impl PlanBuilder {
         }
     }
 
-    /// The plan of `action`.
+    /// Returns the plan of `action`.
     pub fn build(self, action: &Action) -> PlannedChanges {
         PlannedChanges {
             digest: self.words.digest(),
@@ -95,7 +95,7 @@ impl PlanBuilder {
     }
 }
 
-/// The whole lines of a diff that have room, and how many are left out.
+/// Returns the first whole lines of a diff that fit, and the number of the others.
 fn head_lines(diff: &str, room: usize) -> String {
     if diff.len() <= room {
         return diff.to_owned();
@@ -108,7 +108,7 @@ fn head_lines(diff: &str, room: usize) -> String {
         }
         shown.push_str(line);
     }
-    // The line that had no room is left out too.
+    // The line that did not fit is left out too.
     shown + &format!("... {} more lines\n", lines.count() + 1)
 }
 
@@ -117,14 +117,14 @@ fn truncate(text: &str) -> String {
     end.map_or_else(|| text.to_owned(), |(at, _)| format!("{}…", text.get(..at).unwrap_or_default()))
 }
 
-/// SHA-256 of an action as JSON, its keys sorted and without blanks, in lower-case hex: the same for two commands that ask
-/// for the same.
+/// Returns the SHA-256 of an action in lower-case hex. The input is JSON with sorted keys and without blanks, so equal
+/// actions have equal digests.
 pub fn action_digest(action: &Action) -> String {
-    // Plain data with text keys: nothing in it could fail to be written.
+    // Plain data with text keys: encoding cannot fail.
     super::digest(sorted(serde_json::to_value(action).unwrap_or_default()).to_string().as_bytes())
 }
 
-/// The same value with the keys of its objects in order, whatever order its maps keep.
+/// Returns the same value with the keys of its objects sorted.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -161,29 +161,32 @@ impl PlannedChanges {
                 Some(approved) if (&approved.resource, &approved.what) == (&wanted.resource, &wanted.what) => {}
                 Some(approved) if approved.resource == wanted.resource => {
                     return Err(format!(
-                        "{} would now be changed otherwise: \"{}\", and the plan says \"{}\"",
+                        "{} now needs another change: \"{}\" instead of \"{}\" in the plan",
                         wanted.resource, wanted.what, approved.what
                     ));
                 }
                 _ if self.changes.iter().all(|known| known.resource != wanted.resource) && self.more == 0 => {
-                    return Err(format!("{} would now be changed too: \"{}\"", wanted.resource, wanted.what));
+                    return Err(format!("{} now needs a change that is not in the plan: \"{}\"", wanted.resource, wanted.what));
                 }
                 Some(approved) => {
-                    return Err(format!("{} (\"{}\") would not be changed any more, or later", approved.resource, approved.what));
+                    return Err(format!(
+                        "{} (\"{}\") no longer needs its change, or needs it later",
+                        approved.resource, approved.what
+                    ));
                 }
                 None => break,
             }
         }
         if let Some(gone) = self.changes.get(now.changes.len()) {
-            return Err(format!("{} (\"{}\") would not be changed any more", gone.resource, gone.what));
+            return Err(format!("{} (\"{}\") no longer needs its change", gone.resource, gone.what));
         }
         if self.count() != now.count() {
-            return Err(format!("{} would now be changed, and the plan says {}", count(now.count(), "resource"), self.count()));
+            return Err(format!("{} would now change, instead of {} in the plan", count(now.count(), "resource"), self.count()));
         }
         let what = if self.digest == now.digest {
-            "the same resources would be changed, but to something else: facts, data or templates give other values now"
+            "the same resources need other values: facts, data or templates have changed"
         } else {
-            "what would be changed differs beyond what plans show"
+            "the changes differ in a part that plans do not list"
         };
         Err(what.to_owned())
     }
@@ -267,21 +270,18 @@ mod tests {
         for (now, said) in [
             (plan(&[("file#/a", "content", "1"), ("file#/b", "mode", "1")]), None),
             (plan(&[]), None),
-            (plan(&[("file#/a", "content", "1")]), Some("file#/b (\"mode\") would not be changed any more")),
-            (plan(&[("file#/b", "mode", "1")]), Some("file#/a (\"content\") would not be changed any more")),
-            (
-                plan(&[("file#/a", "owner", "1"), ("file#/b", "mode", "1")]),
-                Some("file#/a would now be changed otherwise: \"owner\""),
-            ),
+            (plan(&[("file#/a", "content", "1")]), Some("file#/b (\"mode\") no longer needs its change")),
+            (plan(&[("file#/b", "mode", "1")]), Some("file#/a (\"content\") no longer needs its change")),
+            (plan(&[("file#/a", "owner", "1"), ("file#/b", "mode", "1")]), Some("file#/a now needs another change: \"owner\"")),
             (
                 plan(&[("file#/a", "content", "1"), ("file#/c", "new", "1"), ("file#/b", "mode", "1")]),
-                Some("file#/c would now be changed too"),
+                Some("file#/c now needs a change that is not in the plan"),
             ),
             (
                 plan(&[("file#/a", "content", "1"), ("file#/b", "mode", "1"), ("file#/c", "new", "1")]),
-                Some("file#/c would now be changed too"),
+                Some("file#/c now needs a change that is not in the plan"),
             ),
-            (plan(&[("file#/a", "content", "2"), ("file#/b", "mode", "1")]), Some("to something else")),
+            (plan(&[("file#/a", "content", "2"), ("file#/b", "mode", "1")]), Some("need other values")),
         ] {
             match (approved.still_holds(&now), said) {
                 (Ok(()), None) => {}
@@ -289,6 +289,6 @@ mod tests {
                 (verdict, said) => panic!("{verdict:?}, wanted {said:?}"),
             }
         }
-        assert!(plan(&[]).still_holds(&approved).unwrap_err().contains("file#/a would now be changed too"));
+        assert!(plan(&[]).still_holds(&approved).unwrap_err().contains("file#/a now needs a change that is not in the plan"));
     }
 }

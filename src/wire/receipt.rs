@@ -30,8 +30,8 @@ pub struct ReceiptBody {
     pub node: NodeId,
     /// The id of the start of the agent.
     pub boot: Uuid,
-    /// The place of the message in the chain of the node, from 1; none for what may get lost (acknowledgements,
-    /// answers, states).
+    /// The position of the message in the chain of the node, from 1. Messages that may get lost have none: acknowledgements,
+    /// answers, states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// SHA-256 of the statement before it in the chain, lower-case hex; none for the first.
@@ -49,24 +49,24 @@ pub struct ReceiptBody {
     pub command: Option<String>,
 }
 
-/// A header that is no receipt.
+/// A header that is not a receipt.
 #[derive(Debug, thiserror::Error)]
 pub enum MalformedReceipt {
-    /// More than any receipt has; nothing of it was read.
+    /// More bytes than a receipt may have; nothing was read.
     #[error("the receipt has {0} bytes, more than {MAX_RECEIPT}")]
     TooLarge(usize),
-    /// Not two parts of standard base64 with padding.
+    /// The header is not two parts of standard base64 with padding.
     #[error("the receipt is not two parts of base64 with a point between them")]
     Parts,
     /// The statement is not strict JSON of its form.
     #[error("the statement of the receipt can't be read")]
     Statement(#[from] JsonError),
-    /// `seq` from 1, and `prev` from 2 on.
-    #[error("the place of the receipt in its chain makes no sense")]
+    /// Wrong position: `seq` begins with 1, and `prev` is present from 2 on.
+    #[error("the position of the receipt in its chain is invalid")]
     Place,
 }
 
-/// A receipt as it travels, its signature not checked.
+/// A receipt with an unverified signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     /// The signed bytes.
@@ -76,10 +76,10 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Reads the text of a header.
+    /// Parses the text of a header.
     ///
     /// # Errors
-    /// When it is too long, or not two parts of base64.
+    /// When the text is too long, or not two parts of base64.
     pub fn parse(text: &str) -> Result<Self, MalformedReceipt> {
         if text.len() > MAX_RECEIPT {
             return Err(MalformedReceipt::TooLarge(text.len()));
@@ -89,12 +89,12 @@ impl Receipt {
         Ok(Self { statement: decode(statement)?, signature: decode(signature)? })
     }
 
-    /// The text of the header.
+    /// Returns the text of the header.
     pub fn encode(&self) -> String {
         format!("{}.{}", STANDARD.encode(&self.statement), STANDARD.encode(&self.signature))
     }
 
-    /// SHA-256 of the statement, lower-case hex: what the next one in the chain names.
+    /// Returns the SHA-256 of the statement, in lower-case hex. The next receipt of the chain names this digest.
     pub fn digest(&self) -> String {
         digest(&self.statement)
     }
@@ -102,7 +102,7 @@ impl Receipt {
     /// Parses the statement.
     ///
     /// # Errors
-    /// When it is not strict JSON, or its place in the chain makes no sense.
+    /// When the statement is not strict JSON, or its position in the chain is wrong.
     pub fn read(&self) -> Result<ReceiptBody, MalformedReceipt> {
         let statement: ReceiptBody = json::read(&self.statement)?;
         let sound = match (statement.seq, &statement.prev) {

@@ -1,21 +1,21 @@
-//! Subjects of service registrations: those of the Go system, so that both see each other's.
+//! Subjects of service registrations, as in the Go system, so that both systems read each other's.
 
 use crate::model::registration::{Registration, RegistrationFilter};
 
 use super::subject::Subject;
 
-/// The first tokens of all of them.
+/// The first tokens of all subjects of registrations.
 const PREFIX: &str = "choria.ccm.registration.v1";
 
-/// The stream that keeps them, unless another is named.
+/// The default stream of registrations.
 pub const STREAM: &str = "REGISTRATION";
 
-/// All registrations.
+/// Returns the subject of all registrations.
 pub fn all() -> Subject {
     Subject::of(format!("{PREFIX}.>"))
 }
 
-/// The subject of one: that of every message about the same cluster, service, protocol, address and port.
+/// Returns the subject of a registration, which depends on cluster, service, protocol, address and port.
 pub fn subject(entry: &Registration) -> Subject {
     let Registration { cluster, protocol, service, address, .. } = entry;
     let port = entry.port.map(|port| port.to_string()).unwrap_or_default();
@@ -23,7 +23,7 @@ pub fn subject(entry: &Registration) -> Subject {
     Subject::of(format!("{PREFIX}.{cluster}.{protocol}.{service}.{}.{instance:016x}", token(address)))
 }
 
-/// The subjects that a filter lets through.
+/// Returns the subjects that match a filter.
 pub fn matching(filter: &RegistrationFilter) -> Subject {
     let part = |name: &Option<String>| name.clone().unwrap_or_else(|| "*".to_owned());
     let address = filter.address.as_deref().map_or_else(|| "*".to_owned(), token);
@@ -31,19 +31,19 @@ pub fn matching(filter: &RegistrationFilter) -> Subject {
     Subject::of(format!("{PREFIX}.{}.{}.{}.{address}.*", part(cluster), part(protocol), part(service)))
 }
 
-/// Cluster, protocol, service and address that a subject names; none when it is not of this form.
+/// Parses cluster, protocol, service and address from a subject; none for another form.
 pub fn parse_subject(subject: &str) -> Option<[String; 4]> {
     let mut tokens = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.split('.').map(str::to_owned);
     let [cluster, protocol, service, address, _instance] = std::array::from_fn(|_| tokens.next());
     Some([cluster?, protocol?, service?, address?.replace('_', ".")])
 }
 
-/// Dots part tokens; an IPv6 address has none.
+/// Converts an address into a token: dots separate tokens, and an IPv6 address has none.
 fn token(address: &str) -> String {
     address.replace('.', "_")
 }
 
-/// FNV-1a with 64 bits (RFC 9923) over texts without anything between them.
+/// Returns the FNV-1a hash with 64 bits (RFC 9923) of texts, without separators.
 fn fnv1a(texts: &[&str]) -> u64 {
     let bytes = texts.iter().flat_map(|text| text.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -29,9 +29,10 @@ pub const STABLE: &str = "io.ensign.v1.event.stable";
 /// Protocol of a [`NodeState`].
 pub const STATE: &str = "io.ensign.v1.node.state";
 
-/// Header of a command that has a subject for answers.
+/// Header of a command with a subject for answers.
 pub const ANSWER: &str = "Ensign-Answer";
-/// Value of [`ANSWER`]: the client reads the stream of jobs, and wants as direct answers only those that the stream may lack.
+/// Value of [`ANSWER`] for a client that reads the stream of jobs. Such a client needs direct answers only where the stream
+/// may lack them.
 pub const NOT_TAKEN: &str = "not-taken";
 
 /// The first answer to a command, within a second.
@@ -109,7 +110,7 @@ pub struct CommandResult {
     /// For a dry run: what would change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlannedChanges>,
-    /// For `facts` and `status`: what was asked for.
+    /// For `facts` and `status`: the facts, or the state of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Value>,
     /// The rule of the trust bundle that allowed it, from 1; none when nothing did.
@@ -144,7 +145,7 @@ pub struct PlannedChange {
     pub resource: String,
     /// The change in words.
     pub what: String,
-    /// A unified diff of the content, without secrets; absent where there is none, or where it may not leave the node.
+    /// A unified diff of the content, without secrets. Absent where there is none, or where it may not leave the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
@@ -161,11 +162,11 @@ pub enum CommandOutcome {
     WouldChange,
     /// Something failed.
     Failed,
-    /// The node would not do it: see `code`.
+    /// The node refused the command: see `code`.
     Refused,
     /// The queue of the node is full.
     Busy,
-    /// Its time was over before it could run.
+    /// The command expired before it could run.
     Expired,
     /// The agent died or was stopped while it ran.
     Interrupted,
@@ -176,7 +177,7 @@ pub enum CommandOutcome {
 }
 
 impl CommandOutcome {
-    /// Its name, as it travels.
+    /// Returns the name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stable => "stable",
@@ -209,9 +210,9 @@ pub struct RejectionEvent {
     pub code: String,
     /// For people.
     pub message: String,
-    /// The subject it came on.
+    /// The subject of the refused message.
     pub subject: String,
-    /// SHA-256 of what came, lower-case hex: of the payload where there is one, else of the message.
+    /// SHA-256 in lower-case hex: of the payload where there is one, else of the message.
     pub digest: String,
     /// The command, where its id could be read from verified bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -231,15 +232,15 @@ pub struct RolloutResult {
     pub id: Uuid,
     /// The node.
     pub node: NodeId,
-    /// The time from which it counts.
+    /// The time from which the result counts.
     #[schemars(with = "String")]
     pub at: Timestamp,
     /// The end of the run: of a success `changed`, `would_change`, `stable` or `not_selected`.
     pub outcome: CommandOutcome,
 }
 
-/// Runs that found everything as wanted, counted: one message instead of a summary of each. The node is in the subject and in
-/// the receipt: a fleet at rest says little else, and every byte is kept for a month.
+/// The number of runs without a change: one message instead of a summary of each. The node is only in the subject and in the
+/// receipt, because streams keep these messages for a month.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StableRuns {
     /// Always `io.ensign.v1.event.stable`.
@@ -251,7 +252,7 @@ pub struct StableRuns {
     pub runs: BTreeMap<String, u64>,
 }
 
-/// An agent came or went.
+/// The start, stop or another report of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LifecycleEvent {
     /// Always `io.ensign.v1.event.lifecycle`.
@@ -272,12 +273,12 @@ pub struct LifecycleEvent {
     pub version: String,
     /// The id of the start of the agent.
     pub boot: Uuid,
-    /// For `dropped`: what.
+    /// For `dropped`: the lost messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedMessages>,
 }
 
-/// Messages that a node had to drop: its outbox was full, or they had become too old, or the server never takes them.
+/// Messages that a node had to drop. Its outbox was full, the messages had become too old, or the server never accepts them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DroppedMessages {
     /// The number of events.
@@ -291,7 +292,7 @@ pub struct DroppedMessages {
 }
 
 impl DroppedMessages {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         Self {
@@ -386,7 +387,7 @@ pub struct NodeState {
     pub alarms: Vec<String>,
 }
 
-/// A resource that failed, or whose requirements did.
+/// A resource that failed, or whose requirements failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingResource {
     /// The resource, `type#name`.
@@ -408,7 +409,7 @@ pub struct AssignmentStatus {
     pub channel: String,
     /// The command that assigned it.
     pub id: Uuid,
-    /// SHA-256 of the manifest that is in force: an earlier one while the newest can't be had. Absent when there is none.
+    /// SHA-256 of the active manifest, which is an earlier one while the newest can't be used. Absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<String>,
     /// True when the `where` of the command holds here.
@@ -428,7 +429,7 @@ pub struct AssignmentStatus {
     /// The runs in a row, up to the last one, that found everything as wanted.
     #[serde(default)]
     pub stable_runs: u64,
-    /// The worst health check of the last look; absent when there was none.
+    /// The worst result of the last health checks; absent when there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<String>,
 }
@@ -444,7 +445,7 @@ pub struct ChannelPosition {
     pub digest: String,
 }
 
-/// A health check of what is assigned: `healthcheck` is answered with a list of these.
+/// A health check of an assignment. The answer to `healthcheck` is a list of these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthReport {
     /// The channel.

@@ -1,9 +1,9 @@
 //! The rollout plan: the order in which the nodes begin a command (waves), and the failures that end it.
 //!
-//! The signed command holds the plan, and every node follows it without the sender. The position of a node comes from the id of
-//! the command and the id of the node, so every command has its own order. A wave begins after the wave before it, and only
-//! with signed successes of that wave. The command names these *witnesses* with their keys, so that no broker can invent a
-//! success. Time alone begins nothing.
+//! The signed command holds the plan, and every node follows it without the sender. The position of a node comes from the ids
+//! of command and node, so every command has its own order. A wave begins after the wave before it, and only with signed
+//! successes of that wave. The command names these *witnesses* with their keys, so that no broker can forge a success. Time
+//! alone begins nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use uuid::Uuid;
 
 use crate::model::{HumanDuration, NodeId};
 
-/// The longest that the waves of an assignment may take, when every one of them takes all of its time.
+/// The longest possible time of all waves of an assignment.
 pub const MAX_ASSIGNMENT_ROLLOUT: HumanDuration = HumanDuration::seconds(7 * 86_400);
-/// The same for a command that runs once: it takes a place on each node that waits, which others then have not.
+/// The longest possible time of all waves of a one-shot command, which takes up a queue entry on each waiting node.
 pub const MAX_COMMAND_ROLLOUT: HumanDuration = HumanDuration::seconds(86_400);
-/// Extra time after the time of all waves in which nodes may begin: those of a job that was halted and then resumed.
+/// Extra time after all waves in which nodes may begin, for a job that was halted and resumed.
 pub const LATE_START_GRACE: HumanDuration = HumanDuration::seconds(3600);
-/// Default time of a wave beside its run and its hold: for the queue of a busy node, and the way of its report.
+/// Default time of a wave beside its run and its hold: for the queue of a busy node, and for its report.
 pub const WAVE_MARGIN: HumanDuration = HumanDuration::seconds(30);
-/// The most witnesses of a wave: a node reads the marks of one wave.
+/// The most witnesses of a wave: a node reads the results of one wave.
 pub const MAX_WITNESSES: usize = 50;
-/// The most nodes that may fail: a node reads the marks of all that failed.
+/// The highest error budget: a node reads the failures of all failed nodes.
 pub const MAX_BUDGET: u64 = 50;
-/// More steps are nobody's plan.
+/// The most waves; no operator needs more.
 const MAX_STEPS: usize = 64;
 
 /// The waves of a command.
@@ -39,7 +39,7 @@ pub struct RolloutPlan {
     pub steps: Vec<Wave>,
     /// The time for which a node must be healthy after its run before its success counts.
     pub hold: HumanDuration,
-    /// Time of a wave beside its run and its hold: for the queue of a busy node, and the way of its report.
+    /// Time of a wave beside its run and its hold: for the queue of a busy node, and for its report.
     #[serde(default = "usual_margin", skip_serializing_if = "is_usual_margin")]
     pub margin: HumanDuration,
     /// The number of nodes that may fail. After more failures no further node begins. A silent witness counts as failed.
@@ -64,9 +64,9 @@ fn is_usual_margin(margin: &HumanDuration) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wave {
-    /// The highest place that is in it: 16 digits of lower-case hex.
+    /// The highest position in the wave: 16 digits of lower-case hex.
     pub upto: RolloutPosition,
-    /// The nodes of it whose signed successes the next wave waits for; none in the last.
+    /// Nodes of the wave whose signed successes the next wave waits for; none in the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub witnesses: Vec<Witness>,
     /// The number of witnesses that must succeed before the next wave begins.
@@ -97,10 +97,10 @@ pub struct Witness {
 pub struct RolloutPosition(u64);
 
 impl RolloutPosition {
-    /// The last there can be.
+    /// The highest position.
     pub const LAST: Self = Self(u64::MAX);
 
-    /// The place of a node.
+    /// Returns the position of a node.
     pub fn of(id: Uuid, node: &NodeId) -> Self {
         let sum: [u8; 32] = Sha256::digest(format!("{id}/{node}")).into();
         Self(sum.iter().take(8).fold(0, |place, byte| (place << 8) | u64::from(*byte)))
@@ -108,7 +108,7 @@ impl RolloutPosition {
 }
 
 impl RolloutPosition {
-    /// The same share of `whole` (from nothing up to but not including it) that the place is of all places.
+    /// Returns the share of `whole` that corresponds to this position, from 0 up to but not including `whole`.
     pub fn share(self, whole: i64) -> i64 {
         let share = (u128::from(self.0) * u128::from(whole.unsigned_abs())) >> 64;
         i64::try_from(share).unwrap_or(i64::MAX)
@@ -131,16 +131,16 @@ impl TryFrom<String> for RolloutPosition {
     }
 }
 
-/// Waves that no node could keep to.
+/// A rollout plan that nodes can't follow.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidRolloutPlan {
-    /// No steps, or too many.
+    /// No waves, or too many.
     #[error("\"waves\" must have between 1 and {MAX_STEPS} steps")]
     Count,
-    /// A step that has no more nodes than the one before it.
+    /// A wave that has no more nodes than the one before.
     #[error("step {0} of \"waves\" must reach further than the one before it")]
     Order(usize),
-    /// Some nodes are in none.
+    /// Some nodes are in no wave.
     #[error("the last step of \"waves\" must reach ffffffffffffffff: every node is in one")]
     Rest,
     /// The next wave would wait for no node, for too many, or for a node of another wave.
@@ -149,7 +149,7 @@ pub enum InvalidRolloutPlan {
          \"min_ok\" is at least 1 and at most their number"
     )]
     Witnesses(usize),
-    /// A budget of which a node could not read all failures.
+    /// An error budget with more failures than a node could read.
     #[error("\"max_failed\" of \"waves\" is at most {MAX_BUDGET}")]
     Budget,
     /// The waves take too long.
@@ -158,11 +158,11 @@ pub enum InvalidRolloutPlan {
 }
 
 impl RolloutPlan {
-    /// Checks that nodes can keep to them, for the command `id` whose run may take `timeout`; all of them may take
+    /// Checks that nodes can follow the plan, for the command `id` with this `timeout`. All waves together may take
     /// `longest`.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first mistake.
     pub fn check(&self, id: Uuid, timeout: HumanDuration, longest: HumanDuration) -> Result<(), InvalidRolloutPlan> {
         let last = self.steps.last().filter(|_| self.steps.len() <= MAX_STEPS).ok_or(InvalidRolloutPlan::Count)?;
         for (number, pair) in (2..).zip(self.steps.windows(2)) {
@@ -199,13 +199,13 @@ impl RolloutPlan {
             && distinct.iter().all(|node| self.wave_number(RolloutPosition::of(id, node)) == number)
     }
 
-    /// The number of the wave that a place is in, from 1.
+    /// Returns the number of the wave that has a position, from 1.
     pub fn wave_number(&self, place: RolloutPosition) -> usize {
         let found = (1..).zip(&self.steps).find(|(_, step)| place <= step.upto);
         found.map_or(self.steps.len(), |(number, _)| number)
     }
 
-    /// The step that a wave waits for; none for the first.
+    /// Returns the wave that a wave waits for; none for the first.
     pub fn previous_wave(&self, wave: usize) -> Option<&Wave> {
         wave.checked_sub(2).and_then(|index| self.steps.get(index))
     }
@@ -222,13 +222,13 @@ impl RolloutPlan {
         each.saturating_mul(u32::try_from(wave.saturating_sub(1)).unwrap_or(u32::MAX))
     }
 
-    /// The time after which no node begins any more.
+    /// Returns the time after which no node begins any more.
     pub fn latest_start(&self, issued: Timestamp, timeout: HumanDuration) -> Timestamp {
         let waves = SignedDuration::try_from(self.max_wait(self.steps.len(), timeout)).unwrap_or(SignedDuration::MAX);
         later(issued.saturating_add(waves).unwrap_or(Timestamp::MAX), LATE_START_GRACE)
     }
 
-    /// The time at which the success of a run that ended at `ended` counts.
+    /// Returns the time at which the success of a run that ended at `ended` counts.
     pub fn success_counts_at(&self, ended: Timestamp) -> Timestamp {
         later(ended, self.hold)
     }

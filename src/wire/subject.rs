@@ -1,4 +1,4 @@
-//! Every subject of a fleet. No other module puts one together; `registration.rs` has those that the Go system defined.
+//! Every subject of a fleet. No other module builds subjects, except `registration.rs` for those of the Go system.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::model::NodeId;
 
 use super::command::{Command, Selector};
 
-/// The first two tokens of every subject: program and version of the protocol.
+/// The first two tokens of every subject: program and protocol version.
 pub const PREFIX: &str = "ensign.v1";
 
 /// A subject to publish on, or a filter to subscribe with.
@@ -20,7 +20,7 @@ impl Subject {
         Self(text)
     }
 
-    /// The subject as NATS has it.
+    /// Returns the subject as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -39,15 +39,15 @@ pub enum EventKind {
     Transaction,
     /// An `ApplyState`.
     Run,
-    /// The `ApplyState` of a look at the health checks alone that was not well.
+    /// An `ApplyState` of health checks alone with a warning or worse.
     Health,
     /// A count of runs that found everything as wanted.
     Stable,
-    /// An agent came or went.
+    /// A report of an agent about itself.
     Lifecycle,
     /// A command was refused.
     Refused,
-    /// The envelope of a command that was accepted from a file: no stream of the fleet has it.
+    /// The envelope of a command that was accepted from a file: no stream of the fleet has this command.
     Command,
 }
 
@@ -60,7 +60,7 @@ impl EventKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == token)
     }
 
-    /// The last token of its subject.
+    /// Returns the last token of the subject.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Transaction => "transaction",
@@ -77,14 +77,14 @@ impl EventKind {
 /// The stages of a job that a node reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportStage {
-    /// An `Ack`.
+    /// An acknowledgement.
     Ack,
-    /// A `Done`.
+    /// A result.
     Done,
 }
 
 impl ReportStage {
-    /// The last token of its subject.
+    /// Returns the last token of the subject.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ack => "ack",
@@ -102,7 +102,7 @@ pub enum Route {
     Group(String),
     /// `...cmd.<action>.all`
     All,
-    /// `...desired.<channel>`, or the same as the server passes it on.
+    /// `...desired.<channel>`, or the form that the server republishes.
     Desired(String),
 }
 
@@ -113,12 +113,12 @@ pub struct Subjects {
 }
 
 impl Subjects {
-    /// The subjects of the fleet of this name, which must be a single token (`config` and `trust` check that).
+    /// Creates the subjects of a fleet. The name must be a single token (`config` and `trust` check this).
     pub fn new(fleet: impl Into<String>) -> Self {
         Self { fleet: fleet.into() }
     }
 
-    /// The name of the fleet.
+    /// Returns the name of the fleet.
     pub fn fleet(&self) -> &str {
         &self.fleet
     }
@@ -127,8 +127,8 @@ impl Subjects {
         Subject(format!("{PREFIX}.{}.{rest}", self.fleet))
     }
 
-    /// The subjects on which a command is published: one for all, one a group, one a named node; the channel's own for
-    /// what is standing.
+    /// Returns the subjects on which a command is published: all nodes, each group, or each named node. An assignment has
+    /// only the subject of its channel.
     pub fn command(&self, command: &Command) -> Vec<Subject> {
         let action = command.action.name();
         match command.to.selector() {
@@ -144,7 +144,7 @@ impl Subjects {
         }
     }
 
-    /// The standing desired state of a channel: one message, the latest.
+    /// Returns the subject of the assignment of a channel: one message, the latest.
     pub fn desired(&self, channel: &str) -> Subject {
         self.subject(format_args!("desired.{channel}"))
     }
@@ -159,7 +159,7 @@ impl Subjects {
         self.subject(format_args!("live.desired.*"))
     }
 
-    /// From which subjects to which the server passes it on, as a stream's `republish` has it (NATS ADR-28).
+    /// Returns the subjects before and after republishing, as in `republish` of a stream (NATS ADR-28).
     pub fn desired_republish(&self) -> (String, String) {
         let below = |place: &str| self.subject(format_args!("{place}.>")).to_string();
         (below("desired"), below("live.desired"))
@@ -175,12 +175,12 @@ impl Subjects {
         self.subject(format_args!("rollout.{id}.failed.{node}"))
     }
 
-    /// Every node that failed a command in waves.
+    /// Returns the failures of all nodes in a command with waves.
     pub fn rollout_failures(&self, id: Uuid) -> Subject {
         self.subject(format_args!("rollout.{id}.failed.*"))
     }
 
-    /// Every node that failed some command in waves.
+    /// Returns the failures of all nodes in all commands with waves.
     pub fn all_rollout_failures(&self) -> Subject {
         self.subject(format_args!("rollout.*.failed.*"))
     }
@@ -195,12 +195,12 @@ impl Subjects {
         self.subject(format_args!("rollout.{id}.ok.{node}"))
     }
 
-    /// Every node on which a command in waves went well.
+    /// Returns the successes of all nodes in a command with waves.
     pub fn rollout_successes(&self, id: Uuid) -> Subject {
         self.subject(format_args!("rollout.{id}.ok.*"))
     }
 
-    /// Every node on which some command in waves went well.
+    /// Returns the successes of all nodes in all commands with waves.
     pub fn all_rollout_successes(&self) -> Subject {
         self.subject(format_args!("rollout.*.ok.*"))
     }
@@ -210,27 +210,27 @@ impl Subjects {
         self.subject(format_args!("rollout.*.ok.{node}"))
     }
 
-    /// The latest signed go-ahead of a job.
+    /// Returns the latest signed go-ahead of a job.
     pub fn rollout_go_ahead(&self, id: Uuid) -> Subject {
         self.subject(format_args!("rollout.{id}.go"))
     }
 
-    /// Those of every job.
+    /// Returns the go-aheads of all jobs.
     pub fn rollout_go_aheads(&self) -> Subject {
         self.subject(format_args!("rollout.*.go"))
     }
 
-    /// The latest signed `halt` or `resume` of a job.
+    /// Returns the latest signed `halt` or `resume` of a job.
     pub fn rollout_control(&self, id: Uuid) -> Subject {
         self.subject(format_args!("rollout.{id}.control"))
     }
 
-    /// Those of every job.
+    /// Returns the halts and resumes of all jobs.
     pub fn rollout_controls(&self) -> Subject {
         self.subject(format_args!("rollout.*.control"))
     }
 
-    /// The filters that a node subscribes to for commands.
+    /// Returns the filters that a node subscribes to for commands.
     pub fn command_subscriptions(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
         let groups = groups.iter().map(|group| self.subject(format_args!("cmd.*.group.{group}")));
         [self.subject(format_args!("cmd.*.node.{node}")), self.subject(format_args!("cmd.*.all"))]
@@ -246,7 +246,7 @@ impl Subjects {
         subjects
     }
 
-    /// Action and route of a command's subject, no action where the subject says none; `None` for any other subject.
+    /// Parses action and route of a command's subject; no action where the subject has none. `None` for any other subject.
     pub fn route<'a>(&self, subject: &'a str) -> Option<(Option<&'a str>, Route)> {
         let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix('.')?;
         match rest.split('.').collect::<Vec<_>>().as_slice() {
@@ -258,12 +258,12 @@ impl Subjects {
         }
     }
 
-    /// A node's report on a job.
+    /// Returns the report of a node on a job.
     pub fn job(&self, id: Uuid, node: &NodeId, stage: ReportStage) -> Subject {
         self.subject(format_args!("job.{id}.{node}.{}", stage.as_str()))
     }
 
-    /// Every report on one job.
+    /// Returns all reports on one job.
     pub fn job_reports(&self, id: Uuid) -> Subject {
         self.subject(format_args!("job.{id}.>"))
     }
@@ -278,17 +278,17 @@ impl Subjects {
         self.subject(format_args!("job.*.{node}.*"))
     }
 
-    /// The records of all jobs.
+    /// Returns the records of all jobs.
     pub fn job_commands(&self) -> Subject {
         self.subject(format_args!("job.*.command"))
     }
 
-    /// Every command there can be.
+    /// Returns all commands.
     pub fn all_commands(&self) -> Subject {
         self.subject(format_args!("cmd.>"))
     }
 
-    /// Job, node and stage of a report's subject; `None` for any other subject.
+    /// Parses job, node and stage of a report's subject; `None` for any other subject.
     pub fn report(&self, subject: &str) -> Option<(Uuid, NodeId, ReportStage)> {
         let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix(".job.")?;
         let [id, node, stage] = rest.split('.').collect::<Vec<_>>().try_into().ok()?;
@@ -296,17 +296,17 @@ impl Subjects {
         Some((id.parse().ok()?, node.parse().ok()?, stage))
     }
 
-    /// Every report on every job.
+    /// Returns all reports on all jobs.
     pub fn all_jobs(&self) -> Subject {
         self.subject(format_args!("job.>"))
     }
 
-    /// A node's event.
+    /// Returns the events of one kind of a node.
     pub fn event(&self, node: &NodeId, kind: EventKind) -> Subject {
         self.subject(format_args!("event.{node}.{}", kind.as_str()))
     }
 
-    /// Every event, or those of one node.
+    /// Returns all events, or those of one node.
     pub fn events(&self, node: Option<&NodeId>) -> Subject {
         match node {
             Some(node) => self.subject(format_args!("event.{node}.>")),
@@ -314,22 +314,22 @@ impl Subjects {
         }
     }
 
-    /// A node's state.
+    /// Returns the state of a node.
     pub fn state(&self, node: &NodeId) -> Subject {
         self.subject(format_args!("state.{node}"))
     }
 
-    /// Every node's state.
+    /// Returns the states of all nodes.
     pub fn states(&self) -> Subject {
         self.subject(format_args!("state.*"))
     }
 
-    /// A version of the trust bundle.
+    /// Returns a version of the trust bundle.
     pub fn trust(&self, version: u64) -> Subject {
         self.subject(format_args!("trust.{version}"))
     }
 
-    /// Every version of the trust bundle.
+    /// Returns all versions of the trust bundle.
     pub fn trust_versions(&self) -> Subject {
         self.subject(format_args!("trust.>"))
     }
@@ -339,13 +339,13 @@ impl Subjects {
         self.subject(format_args!("live.trust.>"))
     }
 
-    /// The version that a subject of a trust bundle names, stored or sent on; `None` for any other subject.
+    /// Parses the version from a subject of a trust bundle, stored or republished; `None` for any other subject.
     pub fn trust_version(&self, subject: &str) -> Option<u64> {
         let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix('.')?;
         rest.strip_prefix("live.").unwrap_or(rest).strip_prefix("trust.")?.parse().ok()
     }
 
-    /// Every refusal by a node.
+    /// Returns the rejections of all nodes.
     pub fn refusals(&self) -> Subject {
         self.subject(format_args!("event.*.{}", EventKind::Refused.as_str()))
     }
@@ -360,12 +360,12 @@ impl Subjects {
         }
     }
 
-    /// The name of a stream of this fleet: `JOBS`, `EVENTS`, `STATE`, `TRUST`, `DESIRED` or `ROLLOUTS`.
+    /// Returns the name of a stream of this fleet: `JOBS`, `EVENTS`, `STATE`, `TRUST`, `DESIRED` or `ROLLOUTS`.
     pub fn stream(&self, name: &str) -> String {
         format!("ENSIGN_{}_{name}", self.fleet)
     }
 
-    /// The object store bucket for bundles.
+    /// Returns the name of the object store bucket for bundles.
     pub fn bucket(&self) -> String {
         format!("ensign-{}-bundles", self.fleet)
     }

@@ -172,7 +172,8 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
 
         take_away(&place, how);
         // Without a request.
-        let is_told = |text: &String| text.contains("was removed or replaced while the agent ran") && text.contains("restarted");
+        let is_told =
+            |text: &String| text.contains("was removed or replaced while the agent ran") && text.contains("until a restart");
         place.until(bus, "an alarm", |state| state.alarms.iter().any(is_told)).await;
         for _ in 0..2 {
             let after = place.append(&fleet, "after");

@@ -486,7 +486,7 @@ fn runs_are_remembered() {
     let list = desk.run(&["session", "list"]).ends(0).out.clone();
     let lines: Vec<&str> = list.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("killed") && lines[1].contains("m.yaml"), "{list}");
-    desk.run(&["session", "show", "nope"]).ends(2).says(&["no run nope is remembered", "ensign session list"]);
+    desk.run(&["session", "show", "nope"]).ends(2).says(&["unknown run nope", "ensign session list"]);
     // The next run ends the leftover processes.
     desk.run(&["ensure", "exec", "true"]).ends(0).says(&["an earlier run left: "]);
 }

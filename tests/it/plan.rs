@@ -67,7 +67,7 @@ fn an_approved_plan_is_applied_exactly() {
         assert_eq!(result(&fleet, &approving(&motd, planned.id)).await.outcome, CommandOutcome::Stable);
         // But the change needed now is not the approved one.
         std::fs::set_permissions(fleet.path("motd"), PermissionsExt::from_mode(0o600)).unwrap();
-        refused(&result(&fleet, &approving(&motd, planned.id)).await, "would now be changed otherwise");
+        refused(&result(&fleet, &approving(&motd, planned.id)).await, "now needs another change");
         let mode = std::fs::metadata(fleet.path("motd")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     });
@@ -86,7 +86,7 @@ fn changed_values_behind_the_same_plan_text_are_noticed() {
         let again = result(&fleet, &dry(&command)).await.plan.unwrap();
         assert_eq!((&first.digest, &first.action), (&again.digest, &again.action));
         assert_ne!(first.resolved_digest, again.resolved_digest);
-        refused(&result(&fleet, &approving(&command, planned.id)).await, "but to something else");
+        refused(&result(&fleet, &approving(&command, planned.id)).await, "need other values");
         assert!(!fleet.path("motd").exists());
         std::fs::write(fleet.path("source"), "one").unwrap();
         assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
@@ -300,7 +300,7 @@ fn a_fleet_does_what_its_plan_said() {
         assert_eq!((approved.code, outcomes(&approved)), (3, three(["changed", "changed", "refused"])), "{}", approved.stderr);
         assert!(approved.stderr.contains("from the server"), "{}", approved.stderr);
         let refused = &approved.json()["nodes"][2]["done"];
-        assert!(refused["message"].as_str().unwrap().contains("would now be changed otherwise"), "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains("now needs another change"), "{refused}");
         // By its file; then with an old plan, and without one.
         let by_file = fleet.run(&["plan", "--approve", fleet.path("plan.json").to_str().unwrap(), "--node", "db1"]);
         assert!(by_file.code == 0 && by_file.stdout.contains("stable"), "{}{}", by_file.stdout, by_file.stderr);

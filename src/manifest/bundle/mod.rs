@@ -1,8 +1,8 @@
 //! Bundles: a manifest with its files in a gzipped tar archive.
 //!
-//! The archive is untrusted input, so this module reads it itself. Only regular files and directories with plain relative names
-//! are taken, each once, within [`Caps`]. Unusual entries are refused, not repaired: two readers that disagree about an entry
-//! are a way to smuggle files.
+//! The archive is untrusted input, so this module reads it itself. Only regular files and directories with plain relative
+//! names are accepted, each once, within [`Caps`]. Unusual entries are refused, not repaired. Two readers that disagree about
+//! an entry are a way to smuggle files.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -23,15 +23,15 @@ pub const MANIFEST: &str = "manifest.yaml";
 /// Maximum sizes of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// All of the archive, unpacked, in bytes.
+    /// The unpacked size of the archive, in bytes.
     pub total: u64,
-    /// Files and directories.
+    /// The number of files and directories.
     pub entries: usize,
     /// The largest file, in bytes.
     pub file: u64,
     /// The longest name, in bytes.
     pub path: usize,
-    /// Unpacked bytes for one packed byte.
+    /// The most unpacked bytes for one packed byte.
     pub ratio: u64,
 }
 
@@ -41,27 +41,28 @@ impl Default for Caps {
     }
 }
 
-/// A small bundle may be this large unpacked, whatever its ratio: a tar archive of few short files is mostly zeros.
+/// The unpacked size, in bytes, that a small bundle may have whatever its ratio. A tar archive of few short files is mostly
+/// zeros.
 const RATIO_FLOOR: u64 = 1 << 20;
 
-/// A bundle that is not unpacked.
+/// The reason for which a bundle was not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// The bytes are no gzipped tar archive, or a cut one.
+    /// The bytes are no gzipped tar archive, or a truncated one.
     #[error("the bundle is not a whole gzipped tar archive")]
     Archive(#[source] io::Error),
-    /// Something follows the archive.
+    /// The archive is followed by other bytes.
     #[error("the bundle has bytes after its end")]
     Trailing,
-    /// An entry that is neither file nor directory, or a header that changes others.
-    #[error("the bundle has an entry \"{name}\" of kind '{kind}': only files and directories are taken")]
+    /// An entry that is neither file nor directory, or a header that changes other entries.
+    #[error("the bundle has an entry \"{name}\" of kind '{kind}': only files and directories are allowed")]
     Kind {
         /// Its name.
         name: String,
         /// The type flag of the tar header.
         kind: char,
     },
-    /// A name that leads elsewhere, or is no plain text.
+    /// A name that leads out of the bundle, or is not plain text.
     #[error("the bundle has an entry with the name \"{name}\": {why}")]
     Name {
         /// The name.
@@ -69,7 +70,7 @@ pub enum BundleError {
         /// The reason.
         why: &'static str,
     },
-    /// Two entries for one place, also on a file system that does not tell upper from lower case.
+    /// Two entries with one path, also on a file system that ignores case.
     #[error("the bundle has two entries for one place: \"{first}\" and \"{second}\"")]
     Collision {
         /// The first.
@@ -77,12 +78,12 @@ pub enum BundleError {
         /// The second.
         second: String,
     },
-    /// A cap was reached.
+    /// A limit was exceeded.
     #[error("the bundle is too large: {what} is more than {limit}")]
     TooLarge {
         /// The limit that was exceeded.
         what: &'static str,
-        /// The cap.
+        /// The limit.
         limit: u64,
     },
     /// Two manifests are equally deep, so the choice is ambiguous.
@@ -109,17 +110,17 @@ pub enum BundleError {
     File(#[from] FsError),
 }
 
-/// True when a file that begins with `head` is a bundle; anything else is a manifest as it is.
+/// True when a file that begins with `head` is a bundle; any other file is a plain manifest.
 pub fn is_bundle(head: &[u8]) -> bool {
     head.starts_with(&[0x1f, 0x8b])
 }
 
-/// Unpacks a bundle of `size` bytes into the directory `into`, which must be empty; gives the path of its manifest.
+/// Unpacks a bundle of `size` bytes into the directory `into`, which must be empty; returns the path of its manifest.
 ///
-/// The manifest is the entry called `manifest.yaml` that lies least deep; there must be one only.
+/// The manifest is the entry `manifest.yaml` with the fewest parent directories; there must be only one.
 ///
 /// # Errors
-/// See [`BundleError`]; what was written so far stays for the caller to remove.
+/// See [`BundleError`]; the caller must remove the files written so far.
 pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &Caps) -> Result<PathBuf, BundleError> {
     let limit = caps.total.min(size.saturating_mul(caps.ratio).max(RATIO_FLOOR));
     let mut archive = tar::Archive::new(Capped::new(GzDecoder::new(packed), limit));
@@ -153,7 +154,7 @@ pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &Caps) -> Resu
     Ok(into.join(tree.manifest()?))
 }
 
-/// Reading and writing fail through one call; what the decoder says is no error of the file.
+/// Converts a copy error: reading and writing fail through one call, and an error of the decoder is no error of the file.
 fn copy_error(error: io::Error, path: &Path, limit: u64) -> BundleError {
     match error.kind() {
         ErrorKind::FileTooLarge => BundleError::TooLarge { what: "its size unpacked", limit },
@@ -197,7 +198,7 @@ struct Tree {
     manifests: (usize, Vec<String>),
 }
 
-/// Checks one entry. `None` for those that say nothing: the root itself, and harmless remarks.
+/// Checks one entry. `None` for entries without content: the root itself, and harmless remarks.
 fn take(entry: &mut tar::Entry<'_, impl Read>, tree: &mut Tree, caps: &Caps) -> Result<Option<Found>, BundleError> {
     tree.entries += 1;
     if tree.entries > caps.entries {
@@ -223,7 +224,7 @@ fn take(entry: &mut tar::Entry<'_, impl Read>, tree: &mut Tree, caps: &Caps) -> 
     Ok(Some(Found { path: path.into(), directory, mode }))
 }
 
-/// True for a PAX header that says nothing about which bytes belong to which name: times, owners, comments.
+/// True for a PAX header that does not affect names or content: times, owners, comments.
 fn is_harmless_remark(entry: &mut tar::Entry<'_, impl Read>) -> Result<bool, BundleError> {
     const HARMLESS: [&[u8]; 8] = [b"mtime", b"atime", b"ctime", b"comment", b"uid", b"gid", b"uname", b"gname"];
     const LONGEST: u64 = 4096;
@@ -235,7 +236,7 @@ fn is_harmless_remark(entry: &mut tar::Entry<'_, impl Read>) -> Result<bool, Bun
     Ok(tar::PaxExtensions::new(&text).all(|remark| remark.is_ok_and(|remark| HARMLESS.contains(&remark.key_bytes()))))
 }
 
-/// The name without `./` before and `/` after; `None` for the root itself.
+/// Returns the name without `./` before and `/` after; `None` for the root itself.
 fn plain_name(shown: &str, bytes: &[u8], directory: bool, caps: &Caps) -> Result<Option<String>, BundleError> {
     let wrong = |why| Err(BundleError::Name { name: shown.to_owned(), why });
     let Ok(text) = std::str::from_utf8(bytes) else { return wrong("it is not UTF-8") };
@@ -261,7 +262,7 @@ fn plain_name(shown: &str, bytes: &[u8], directory: bool, caps: &Caps) -> Result
 }
 
 impl Tree {
-    /// Notes an entry and the directories above it.
+    /// Adds an entry and the directories above it.
     fn add(&mut self, path: &str, directory: bool) -> Result<(), BundleError> {
         for (slash, _) in path.match_indices('/') {
             self.note(path.get(..slash).unwrap_or_default(), true, false)?;
@@ -280,7 +281,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The one manifest.
+    /// Returns the only manifest.
     fn manifest(&self) -> Result<&str, BundleError> {
         match self.manifests.1.as_slice() {
             [] => Err(BundleError::NoManifest),
@@ -300,10 +301,10 @@ impl Tree {
     }
 }
 
-/// Packs a directory that has a manifest. The same files give the same bytes: names sorted, no times, no owners.
+/// Packs a directory that has a manifest. Equal files give equal bytes: sorted names, no times, no owners.
 ///
 /// # Errors
-/// When it has no manifest, holds links or other things than files and directories, or can't be read.
+/// When there is no manifest, an entry is neither file nor directory, or can't be read.
 pub fn pack(directory: &Path) -> Result<Vec<u8>, BundleError> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), flate2::Compression::default()));
     let mut tree = Tree::default();
@@ -345,7 +346,7 @@ fn pack_below(directory: &Path, above: &str, builder: &mut Packing, tree: &mut T
             header.set_entry_type(EntryType::Regular);
             header.set_size(look.size);
             header.set_cksum();
-            // Not more than the header says, should the file grow meanwhile.
+            // At most the size in the header, in case the file grows meanwhile.
             let content = fs::open(&path)?.take(look.size);
             builder.append(&header, content).map_err(|error| BundleError::File(FsError::io("pack", &path, error)))?;
         }

@@ -138,7 +138,7 @@ fn the_end_is_the_end() {
         assert_eq!(result.unwrap_err().to_string(), "the bundle has bytes after its end");
         assert!(!dir.path().join("b/evil").exists());
     }
-    // A cut at any byte is noticed.
+    // A truncation at any byte is an error.
     for length in 0..honest.len() {
         let (_dir, result) = open(&honest[..length], &Caps::default());
         assert!(matches!(result, Err(BundleError::Archive(_))), "{length} of {}", honest.len());

@@ -1,8 +1,8 @@
-//! Fetching: the bytes behind the URL of a manifest or bundle, checked against their digest on the way.
+//! Fetching: the bytes of the URL of a manifest or bundle, verified against their digest during the download.
 //!
 //! The URL is untrusted and only a hint; the digest decides. `https://` and `http://` reach only hosts that the limits allow
-//! (`crate::http`). `obj://bucket/key` asks the object store of the message bus through [`ObjectGet`]. `file://` reads on this
-//! host.
+//! (`crate::http`). `obj://bucket/key` reads the object store of the message bus through [`ObjectGet`]. `file://` reads on
+//! this host.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -15,12 +15,12 @@ use url::Url;
 use crate::host::fs::{self, FsError};
 use crate::http::{self, Ask, HttpError, Policy, shown};
 
-/// Any error of a transport.
+/// Any error of an object store.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The object store, as fetching needs it.
+/// Read access to the object store.
 pub trait ObjectGet: Sync {
-    /// The object `key` of `bucket`, when it has at most `max` bytes.
+    /// Returns the object `key` of `bucket`, when it has at most `max` bytes.
     fn object(&self, bucket: &str, key: &str, max: u64) -> impl Future<Output = Result<Vec<u8>, Cause>> + Send;
 }
 
@@ -39,7 +39,7 @@ impl ObjectGet for NoObjects {
 pub struct Pin {
     /// SHA-256, in lower-case hex.
     pub sha256: String,
-    /// Their number.
+    /// The size in bytes.
     pub size: u64,
 }
 
@@ -54,24 +54,24 @@ pub struct FetchLimits {
     pub timeout: Duration,
 }
 
-/// Bytes that were not fetched. URLs in it have no credentials.
+/// A failed download. URLs in it have no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No URL, or one of another kind.
+    /// The text is not a URL, or has an unknown scheme.
     #[error("\"{0}\" is not a URL that can be fetched: expected https://, http://, obj://bucket/key or file:///path")]
     Url(String),
     /// The bytes are not the pinned ones.
-    #[error("what {url} gives is not what was signed: {why}")]
+    #[error("the content of {url} is not what was signed: {why}")]
     BadArtifact {
-        /// From where.
+        /// The URL.
         url: String,
         /// The difference.
         why: String,
     },
     /// The content is larger than this host accepts.
-    #[error("{url} has {size} bytes, more than the {max} that this host takes")]
+    #[error("{url} has {size} bytes, more than the {max} that this host allows")]
     TooLarge {
-        /// From where.
+        /// The URL.
         url: String,
         /// The pinned size.
         size: u64,
@@ -81,18 +81,18 @@ pub enum FetchError {
     /// The content is larger than any host accepts; its size is unknown.
     #[error("{url} gives more than {max} bytes")]
     TooMuch {
-        /// From where.
+        /// The URL.
         url: String,
         /// The limit.
         max: u64,
     },
-    /// Over HTTP.
+    /// An error of HTTP.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// The object store does not give it.
+    /// An error of the object store.
     #[error("could not fetch {url}")]
     Transport {
-        /// From where.
+        /// The URL.
         url: String,
         /// The cause.
         #[source]
@@ -101,15 +101,15 @@ pub enum FetchError {
     /// The download took too long.
     #[error("could not fetch {url} within {after:?}")]
     TimedOut {
-        /// From where.
+        /// The URL.
         url: String,
-        /// The time that it had.
+        /// The time limit.
         after: Duration,
     },
-    /// The bytes could not be kept.
-    #[error("could not keep what {url} gives")]
+    /// The bytes could not be stored.
+    #[error("could not store the content of {url}")]
     Sink {
-        /// From where.
+        /// The URL.
         url: String,
         /// The cause.
         #[source]
@@ -120,9 +120,9 @@ pub enum FetchError {
     File(#[from] FsError),
 }
 
-/// Writes the bytes behind `url` into `sink`, after which they are known to be those of `pin`.
+/// Writes the bytes of `url` into `sink` and verifies them against `pin`.
 ///
-/// On an error the sink holds a part, or other bytes: it must be thrown away.
+/// After an error the sink may hold a part or other bytes: the caller must discard its content.
 ///
 /// # Errors
 /// See [`FetchError`].
@@ -137,14 +137,14 @@ pub async fn fetch(
         return Err(FetchError::TooLarge { url: shown(url), size: pin.size, max: limits.max });
     }
     let mut checked = Checked::new(url, Some(pin), pin.size, sink);
-    // An address of this machine itself must be named.
+    // Addresses of this machine itself must be listed.
     let policy = Policy { hosts: limits.hosts.clone(), internal: false, loopback: false };
     read(url, &policy, limits.timeout, objects, &mut checked).await?;
     checked.finish().map(drop)
 }
 
-/// Writes the content of `url` into `sink` and returns its digest and size. The caller is about to sign them, and so chose the
-/// URL.
+/// Writes the content of `url` into `sink` and returns its digest and size. The caller is about to sign both, and so chose
+/// the URL.
 ///
 /// # Errors
 /// See [`FetchError`]; never [`FetchError::BadArtifact`].
@@ -160,7 +160,8 @@ pub async fn measure(
     checked.finish()
 }
 
-/// Writes the bytes of an open file, which errors call `path`, into `sink` and says what they are, when they are at most `max`.
+/// Writes the bytes of an open file into `sink` and returns their digest and size. At most `max` bytes are allowed; errors
+/// name the file `path`.
 ///
 /// # Errors
 /// See [`FetchError`].
@@ -170,7 +171,7 @@ pub fn copy(from: impl Read, path: &Path, max: u64, sink: &mut (dyn Write + Send
     checked.finish()
 }
 
-/// Reads what `url` gives into `checked`.
+/// Reads the content of `url` into `checked`.
 async fn read(
     url: &str,
     policy: &Policy,
@@ -232,7 +233,7 @@ fn read_into(mut file: impl Read, path: &Path, checked: &mut Checked<'_>) -> Res
     }
 }
 
-/// Takes bytes as they come and compares them with what was pinned, if anything was.
+/// Receives bytes and compares them with the pin, if any.
 struct Checked<'a> {
     url: String,
     pin: Option<&'a Pin>,
@@ -251,7 +252,7 @@ impl<'a> Checked<'a> {
         FetchError::BadArtifact { url: self.url.clone(), why }
     }
 
-    /// The size that was announced, before anything is read.
+    /// Checks the announced size before any read.
     fn announced(&self, size: u64) -> Result<(), FetchError> {
         match self.pin {
             Some(pin) if size != pin.size => Err(self.bad(format!("{size} bytes instead of {}", pin.size))),

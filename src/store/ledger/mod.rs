@@ -1,7 +1,7 @@
 //! The ledger of accepted commands: a command is on disk before the node answers or runs it.
 //!
-//! The ledger reveals replays, gives a killed agent its work back, and answers a command that is sent twice. Every record is a
-//! line of JSON. A record without its end was never acknowledged, and the next start cuts it off.
+//! The ledger detects replays, returns unfinished work to a killed agent, and answers a repeated command. Every record is a
+//! line of JSON. A record without its end was never acknowledged, and the next start truncates the record.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub const REPLAY_MEMORY: SignedDuration = SignedDuration::from_hours(1);
 const MAX_COMMAND_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 /// The distance of the floor from the end of a forgotten command: more than the allowed clock skew.
 const FLOOR_MARGIN: SignedDuration = SignedDuration::from_mins(1);
-/// More than any ledger that is rewritten in time; a larger file is none of ours.
+/// The largest ledger. Rewriting keeps a ledger smaller, so a larger file is damaged or foreign.
 const MAX_SIZE: u64 = 1 << 30;
 
 /// A command to accept.
@@ -41,22 +41,22 @@ pub struct Acceptance<'a> {
     pub issued: Timestamp,
     /// The time of expiry.
     pub expires: Timestamp,
-    /// The subject it came on; `None` when it was carried here by hand.
+    /// The subject of the command; `None` when a user submitted the command on this host.
     pub subject: Option<&'a str>,
-    /// The envelope as it came.
+    /// The envelope as received.
     pub envelope: &'a [u8],
-    /// The channel that it moves, and to where.
+    /// The channel that the command moves, and its new position.
     pub channel: Option<(&'a str, ChannelPosition)>,
-    /// The keys that signed it.
+    /// The keys that signed the command.
     pub signers: &'a [String],
 }
 
-/// The part of the state of a node that was lost when its ledger was made.
+/// The state of a node that was lost when its ledger was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LostState {
     /// An earlier ledger.
     pub ledger: bool,
-    /// The trust bundle that was in force.
+    /// The active trust bundle.
     pub trust: bool,
 }
 
@@ -70,18 +70,18 @@ pub struct LedgerOrigin {
     pub lost: LostState,
 }
 
-/// A command that was accepted, and whose end is not written down.
+/// An accepted command without a recorded end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfinishedCommand {
     /// Its id.
     pub id: Uuid,
     /// SHA-256 of its signed bytes.
     pub digest: String,
-    /// The envelope as it came.
+    /// The envelope as received.
     pub envelope: Vec<u8>,
-    /// The subject it came on.
+    /// The subject of the command.
     pub subject: Option<String>,
-    /// True when its run had begun: it may have changed the host, and must not be begun again.
+    /// True when the run had begun. The run may have changed the host, and must not begin again.
     pub started: bool,
 }
 
@@ -125,7 +125,7 @@ struct Accepted {
     channel: Option<(String, ChannelPosition)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     signers: Vec<String>,
-    /// True when it was signed later than what is believed to have passed: it does not raise the floor.
+    /// True for a command that was signed later than the believed time: such a command does not raise the floor.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     ahead: bool,
 }
@@ -140,7 +140,7 @@ fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D:
 
 #[derive(Debug)]
 struct Entry {
-    /// Its place in the order of acceptance.
+    /// Its position in the order of acceptance.
     order: u64,
     accepted: Accepted,
     started: bool,
@@ -156,7 +156,7 @@ pub struct Ledger {
     /// The signers of the last step of each channel.
     movers: BTreeMap<String, Vec<String>>,
     floor: Option<Timestamp>,
-    /// The latest time that the floor may be raised to; any, when none.
+    /// The latest time to which the floor may rise; any time when none.
     believed: Option<Timestamp>,
     born: Option<LedgerOrigin>,
     trust: Option<u64>,
@@ -168,15 +168,15 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger in this directory (made if need be), which becomes this process's alone.
+    /// Opens the ledger in this directory, for this process alone. Creates the directory if needed.
     ///
     /// # Errors
-    /// When another process has it, or the file is damaged anywhere but at its end.
+    /// When another process has the ledger, or the file is damaged anywhere but at its end.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         state_dir::create(dir)?;
         let lock = state_dir::lock(dir)?;
         state_dir::sweep(dir)?;
-        // A rewritten one that did not come into its place.
+        // A rewritten ledger that did not replace the old one.
         fs::remove(&dir.join(FILE).with_extension("new"))?;
         let mut ledger = Self {
             log: AppendLog::open(&dir.join(FILE))?,
@@ -209,7 +209,7 @@ impl Ledger {
                 Err(source) if ended && !(last && line.contains(&0)) => {
                     return Err(StoreError::Damaged { path: self.log.path().to_owned(), line: index + 1, source });
                 }
-                // Written in part; or, after a power cut, its end but not its middle, which then has zeros.
+                // A partial record; or, after a power cut, a record whose middle has zeros.
                 _ => {
                     self.torn = true;
                     return self.log.truncate(read);
@@ -243,7 +243,7 @@ impl Ledger {
             Record::Done { id, done } => {
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.done = Some(*done);
-                    // It will not be run again: from here on its digest is enough.
+                    // The command will not run again: from here on its digest is enough.
                     entry.accepted.envelope = Vec::new();
                 }
             }
@@ -257,7 +257,7 @@ impl Ledger {
         }
     }
 
-    /// True when nothing was ever written down in it.
+    /// True when the ledger has no record.
     pub fn is_new(&self) -> bool {
         self.records == 0
     }
@@ -275,21 +275,21 @@ impl Ledger {
         self.born
     }
 
-    /// Writes down the version of a trust bundle that came into force.
+    /// Records the version of a newly active trust bundle.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When the record could not be written.
     pub fn note_trust(&mut self, version: u64) -> Result<(), StoreError> {
         if self.trust >= Some(version) { Ok(()) } else { self.write(Record::Trust { version }) }
     }
 
-    /// The latest version of the trust bundle that was ever in force.
+    /// Returns the latest version of the trust bundle that was ever active.
     pub fn trust(&self) -> Option<u64> {
         self.trust
     }
 
-    /// The latest time that is believed to have passed: a clock that jumped further ahead raises no floor, and makes
-    /// nothing forgotten.
+    /// Sets the latest time that is believed to have passed. A clock that jumped further ahead raises no floor and expires no
+    /// record.
     pub fn advance_clock_floor(&mut self, until: Timestamp) {
         self.believed = Some(until);
     }
@@ -313,10 +313,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes down that a command was accepted. When this returns, it is on disk.
+    /// Records an accepted command. On return the record is on disk.
     ///
     /// # Errors
-    /// When it was accepted before, or could not be written: then it must not be answered as accepted, nor run.
+    /// When the command was accepted before, or could not be written. The caller must then neither acknowledge nor run the
+    /// command.
     pub fn accept(&mut self, command: &Acceptance<'_>) -> Result<(), StoreError> {
         if self.entries.contains_key(&command.id) {
             return Err(StoreError::Known(command.id));
@@ -334,24 +335,24 @@ impl Ledger {
         }))
     }
 
-    /// Writes down that its run begins. When this returns, it is on disk, and it will not be begun again.
+    /// Records the start of a run. On return the record is on disk, and the run will not begin again.
     ///
     /// # Errors
-    /// When it was never accepted, or could not be written: then it must not be run.
+    /// When the command was never accepted, or could not be written. The caller must then not run the command.
     pub fn start(&mut self, id: Uuid) -> Result<(), StoreError> {
         self.known(id)?;
         self.write(Record::Started { id })
     }
 
-    /// Writes down its end. From time to time this also rewrites the ledger without what is long over.
+    /// Records the end of a command. From time to time, also rewrites the ledger without expired records.
     ///
     /// # Errors
-    /// When it was never accepted, or could not be written.
+    /// When the command was never accepted, or could not be written.
     pub fn done(&mut self, id: Uuid, done: &CommandResult) -> Result<(), StoreError> {
         self.known(id)?;
         self.write(Record::Done { id, done: Box::new(done.clone()) })?;
         if self.records > self.compact_at && self.compact(done.at).is_err() {
-            // The end is written down, only the tidying failed: a full disk, perhaps. Later, then.
+            // The end is recorded and only the rewrite failed, perhaps on a full disk. The next end tries again.
             self.compact_at = self.records + COMPACT_AT;
         }
         Ok(())
@@ -361,14 +362,14 @@ impl Ledger {
         if self.entries.contains_key(&id) { Ok(()) } else { Err(StoreError::Unknown(id)) }
     }
 
-    /// Rewrites the ledger without the commands that are done and whose time is long over.
+    /// Rewrites the ledger without commands that have ended and expired long ago.
     ///
     /// # Errors
-    /// When it can't be written; then the old one stays.
+    /// When the ledger can't be written; then the old file stays.
     pub fn compact(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let now = self.believed.map_or(now, |until| until.min(now));
         let over = |entry: &Entry| entry.done.is_some() && now.duration_since(entry.accepted.expires) > REPLAY_MEMORY;
-        // What is forgotten could come again under a clock that was set back; the floor keeps it out.
+        // A forgotten command could come again under a clock that was set back; the floor rejects it.
         let short = |entry: &&Entry| entry.accepted.expires.duration_since(entry.accepted.issued) <= MAX_COMMAND_LIFETIME;
         let forgotten = self.entries.values().filter(|entry| over(entry)).filter(short);
         if let Some(latest) = forgotten.map(|entry| entry.accepted.expires).max() {
@@ -380,7 +381,7 @@ impl Ledger {
         records.extend(self.trust.map(|version| Record::Trust { version }));
         records.extend(self.floor.map(|at| Record::Floor { at }));
         records.extend(kept.into_iter().flat_map(Entry::records));
-        // After the commands, whose own channel states are older or the same.
+        // After the commands, whose own channel positions are older or the same.
         records.extend(self.channels.iter().map(|(name, state)| Record::Channel {
             name: name.clone(),
             state: state.clone(),
@@ -397,7 +398,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The digest of the command of this id, when one was accepted and is remembered.
+    /// Returns the digest of a remembered command.
     pub fn accepted_digest(&self, id: Uuid) -> Option<&str> {
         self.entries.get(&id).map(|entry| entry.accepted.digest.as_str())
     }
@@ -422,7 +423,7 @@ impl Ledger {
         self.floor
     }
 
-    /// The signers of each command that is remembered.
+    /// Returns the signers of each remembered command.
     pub fn signers(&self) -> impl Iterator<Item = &[String]> {
         self.entries.values().map(|entry| entry.accepted.signers.as_slice())
     }
@@ -437,7 +438,7 @@ impl Ledger {
         (self.entries.len(), self.entries.values().filter(|entry| entry.done.is_some()).count())
     }
 
-    /// The commands whose end is not written down, in the order in which they were accepted.
+    /// Returns the commands without a recorded end, in the order of acceptance.
     pub fn unfinished(&self) -> Vec<UnfinishedCommand> {
         let mut open: Vec<&Entry> = self.entries.values().filter(|entry| entry.done.is_none()).collect();
         open.sort_by_key(|entry| entry.order);

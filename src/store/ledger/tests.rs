@@ -135,7 +135,7 @@ fn what_is_long_over_is_forgotten_and_still_kept_out() {
     ledger.done(id(1), &done(1, 10)).unwrap();
     ledger.done(id(2), &done(2, 10)).unwrap();
     ledger.start(id(3)).unwrap();
-    // Just before the hour nothing is forgotten.
+    // Just before the hour, the ledger forgets no command.
     ledger.compact(at(301 + 3600)).unwrap();
     assert!(ledger.accepted_digest(id(1)).is_some());
     ledger.compact(at(302 + 3600)).unwrap();
@@ -193,7 +193,7 @@ fn a_clock_that_jumps_ahead_lifts_no_floor_and_forgets_nothing() {
     ledger.advance_clock_floor(at(200));
     accept(&mut ledger, 1, None);
     ledger.done(id(1), &done(1, 10)).unwrap();
-    // Signed and taken while the clocks of operator and node were a month ahead.
+    // Signed and accepted while the clocks of operator and node were a month ahead.
     let ahead = Acceptance {
         id: id(2),
         digest: "d2",
@@ -211,7 +211,7 @@ fn a_clock_that_jumps_ahead_lifts_no_floor_and_forgets_nothing() {
     let mut ledger = Ledger::open(dir.path()).unwrap();
     assert_eq!(ledger.floor(), Some(at(1)));
     assert!(ledger.accepted_digest(id(1)).is_some() && ledger.accepted_digest(id(2)).is_some());
-    // What stands for months and is over by such a clock is kept out by its channel, not by the floor.
+    // An assignment that expires by such a clock is rejected by its channel, not by the floor.
     let standing = Acceptance { id: id(3), expires: at(3 * month), issued: at(2), channel: Some(("base", state(1))), ..ahead };
     ledger.accept(&standing).unwrap();
     ledger.done(id(3), &done(3, 10)).unwrap();

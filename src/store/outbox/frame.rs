@@ -28,17 +28,17 @@ struct Header {
     receipt: Option<String>,
 }
 
-/// A message as it lies in the log.
+/// A message in the log.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub(super) message: Message,
     /// The time of the push.
     pub(super) at: Option<Timestamp>,
-    /// The text of its receipt.
+    /// The text of the receipt.
     pub(super) receipt: Option<String>,
 }
 
-/// The place in the chain that a receipt has.
+/// Returns the position of a receipt in the chain.
 pub(super) fn link(receipt: &str) -> Option<ChainHead> {
     let receipt = Receipt::parse(receipt).ok()?;
     Some(ChainHead { seq: receipt.read().ok()?.seq?, digest: Some(receipt.digest()) })
@@ -64,12 +64,12 @@ pub(super) fn encode(message: &Message, at: Timestamp, receipt: Option<String>) 
     Ok(bytes)
 }
 
-/// Against torn writes, not against people.
+/// Returns a checksum against torn writes, not against attackers.
 fn sum(payload: &[u8]) -> String {
     digest(payload).chars().take(16).collect()
 }
 
-/// The next message and its length in the log; `None` at the end, or where it is torn.
+/// Reads the next message and its length in the log; `None` at the end, or at a torn message.
 pub(super) fn read(reader: &mut impl BufRead) -> std::io::Result<Option<(Frame, usize)>> {
     let mut line = Vec::new();
     reader.by_ref().take(MAX_HEADER).read_until(b'\n', &mut line)?;

@@ -4,11 +4,11 @@
 //! server drops the second by its id. A message is lost only when the outbox is full or the message too old. Then the oldest
 //! events go first, results last, and drops are counted.
 //!
-//! The messages of each stream form a [`StreamQueue`]: in order, and never behind messages that another stream does not accept.
+//! The messages of each stream form a [`StreamQueue`], in order. No queue waits for a stream that does not accept messages.
 //!
-//! Every message is a link of one chain: its receipt names the message before. The receipt is made on push and lies beside the
-//! message in the log, so that a message sent again has the same bytes. The end of the chain is found in the log, and in the
-//! position where the log has been left behind.
+//! Every message is a link of one chain: its receipt names the message before. The receipt is made on push and stored beside
+//! the message, so that a repeated message has the same bytes. The end of the chain is in the log, and in the position file
+//! after a new log begins.
 
 mod frame;
 mod queue;
@@ -32,18 +32,19 @@ use queue::DeliveryQueue;
 pub use queue::StreamQueue;
 
 const POSITION: &str = "outbox.json";
-/// A log that was delivered whole is left behind once it is this long; a shorter one is not worth the fsync.
+/// A delivered log of this size, in bytes, is replaced by a new one. For a shorter log, the fsync costs more than the space.
 const RENEW_AT: u64 = 1 << 20;
-/// The longest position file.
+/// The longest position file, in bytes.
 const MAX_POSITION: u64 = 4096;
-/// The program is younger than this (2026-01-01): what was pushed before was pushed by a wrong clock, and has no age.
+/// The earliest believable time of a push (2026-01-01), before the first release. Messages with earlier times come from a
+/// wrong clock, and have no age.
 const NO_EARLIER: i64 = 1_767_225_600;
 
-/// The order in which messages are dropped when there is no room.
+/// The order in which messages are dropped for lack of room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// Something that happened: the first to go, and the one that grows old.
+    /// An event: dropped first, and dropped when too old.
     Event,
     /// A result for a waiting client, or a summary: dropped last.
     Result,
@@ -58,20 +59,20 @@ pub struct Message {
     pub msg_id: String,
     /// Its bytes.
     pub payload: Vec<u8>,
-    /// Its class.
+    /// The class of the message.
     pub class: Priority,
-    /// SHA-256 of the command that it answers: goes into its receipt, and is not kept beside it.
+    /// SHA-256 of the command that the message answers: part of the receipt, and not stored beside it.
     pub command: Option<String>,
 }
 
 /// A message in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// Its number, for [`Outbox::ack`].
+    /// The number for [`Outbox::ack`].
     pub seq: u64,
     /// The message.
     pub message: Message,
-    /// The text of its receipt, as it was made.
+    /// The text of the receipt, made on push.
     pub receipt: Option<String>,
 }
 
@@ -84,7 +85,7 @@ pub struct ChainHead {
     pub digest: Option<String>,
 }
 
-/// Makes the receipt of a message, the next after this end of the chain.
+/// Makes the receipt of a message as the next link after this end of the chain.
 pub type MakeReceipt<'a> = &'a dyn Fn(&Message, &ChainHead) -> Receipt;
 
 /// The delivered or dropped position in the log. Each queue is delivered in order, so one number each is enough.
@@ -92,22 +93,22 @@ pub type MakeReceipt<'a> = &'a dyn Fn(&Message, &ChainHead) -> Receipt;
 struct Position {
     /// The generation of the log.
     generation: u64,
-    /// Events before this byte are gone.
+    /// Events before this byte are delivered or dropped.
     events: u64,
-    /// The position of all other queues: used where `gone` has no number, as in files from before there were several queues.
+    /// The position of queues without a number in `gone`, as in files from before there were several queues.
     results: u64,
     /// The position of each queue. Earlier messages are gone.
     #[serde(default)]
     gone: BTreeMap<DeliveryQueue, u64>,
-    /// Messages that were dropped, ever.
+    /// The number of messages that were ever dropped.
     dropped: u64,
     /// The part of them that were results.
     #[serde(default)]
     dropped_results: u64,
-    /// Drops that were not reported yet.
+    /// Drops without a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unsaid: Option<DroppedMessages>,
-    /// The end of the chain when this was written; what is in the log after it counts more.
+    /// The end of the chain at the time of writing; later links in the log count more.
     #[serde(default)]
     head: ChainHead,
 }
@@ -120,11 +121,11 @@ struct Slot {
     len: usize,
     /// The time of the push, in seconds; before [`NO_EARLIER`] when unknown.
     at: i64,
-    /// Its place in the chain; 0 when it has none.
+    /// The position in the chain; 0 when there is none.
     link: u64,
 }
 
-/// The outbox of one directory, which the caller has to itself (as the ledger's lock gives it).
+/// The outbox of one directory. The caller holds the lock of the directory, as of the ledger.
 #[derive(Debug)]
 pub struct Outbox {
     dir: PathBuf,
@@ -137,7 +138,7 @@ pub struct Outbox {
 }
 
 impl Position {
-    /// Before this byte a queue is gone.
+    /// Returns the byte before which a queue is delivered or dropped.
     fn gone(&self, queue: DeliveryQueue) -> u64 {
         let older = if queue == DeliveryQueue::Events { self.events } else { self.results };
         self.gone.get(&queue).copied().unwrap_or(older)
@@ -154,7 +155,7 @@ impl Outbox {
         state_dir::sweep(dir)?;
         let logs = logs(dir)?;
         let position = position(dir).unwrap_or_else(|| {
-            // Of two logs the older one holds everything that the newer one does.
+            // Of two logs the older one holds everything that the newer one holds.
             let generation = logs.first().map_or(0, |(generation, _)| *generation);
             Position { generation, ..Position::default() }
         });
@@ -186,7 +187,7 @@ impl Outbox {
         while let Some((frame, len)) = frame::read(&mut reader).map_err(|error| FsError::io("read", &path, error))? {
             let queue = DeliveryQueue::of(&frame.message.subject, frame.message.class);
             let gone = self.position.gone(queue);
-            // After a power cut the position may be ahead of the log: the end of the chain is the later of both.
+            // After a power cut the position file may be ahead of the log: the later end of the chain counts.
             let link = frame.receipt.as_deref().and_then(frame::link);
             let place = link.as_ref().map_or(0, |link| link.seq);
             if let Some(link) = link.filter(|link| link.seq > self.position.head.seq) {
@@ -202,7 +203,7 @@ impl Outbox {
             self.log.truncate(end)?;
         }
         if end < last {
-            // After a power cut the log may be behind. What comes next must not count as delivered.
+            // After a power cut the log may be behind. New messages must not count as delivered.
             self.write_position(true)?;
         }
         Ok(())
@@ -214,8 +215,8 @@ impl Outbox {
         self.queues.entry(queue).or_default().push_back(slot);
     }
 
-    /// Adds a message, with the receipt that `seal` makes as the next link of the chain. The message survives the process from
-    /// here on, and a power cut from the next [`Self::sync`] on.
+    /// Adds a message, with the receipt that `seal` makes as the next link of the chain. The message survives the process
+    /// from here on, and a power cut after the next [`Self::sync`].
     ///
     /// # Errors
     /// When the message can't be written, or is larger than the outbox.
@@ -244,7 +245,7 @@ impl Outbox {
         self.make_room(0)
     }
 
-    /// Returns when everything that was pushed is on disk.
+    /// Waits until all pushed messages are on disk.
     ///
     /// # Errors
     /// When the system refuses.
@@ -252,8 +253,8 @@ impl Outbox {
         self.log.sync()
     }
 
-    /// Returns the oldest messages of a queue in the order of their pushes: at most `count`, and at most `bytes` of them. A
-    /// single larger message is returned alone.
+    /// Returns the oldest messages of a queue, in the order of their pushes. At most `count` messages with at most `bytes`
+    /// together; a single larger message is returned alone.
     ///
     /// # Errors
     /// When the messages can't be read.
@@ -277,10 +278,10 @@ impl Outbox {
         Ok(Queued { seq: slot.seq, message: frame.message, receipt: frame.receipt })
     }
 
-    /// The server has every message of a lane up to the one of this number.
+    /// Records that the server has every message of a queue up to this number.
     ///
     /// # Errors
-    /// When that can't be written down; then they are delivered again after a restart.
+    /// When the record can't be written; then the messages are delivered again after a restart.
     pub fn ack(&mut self, lane: StreamQueue, through: u64) -> Result<(), StoreError> {
         for (_, slots) in self.queues.iter_mut().filter(|(queue, _)| queue.lane() == lane) {
             let count = slots.iter().take_while(|slot| slot.seq <= through).count();
@@ -316,23 +317,23 @@ impl Outbox {
         self.queues.values().map(VecDeque::len).sum()
     }
 
-    /// True when nothing waits.
+    /// True when no message waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of messages ever dropped for their size, their age or lack of room, and the number of results among
-    /// them.
+    /// Returns the number of messages ever dropped (for size, age or lack of room), and the number of results among them.
     pub fn dropped(&self) -> (u64, u64) {
         (self.position.dropped, self.position.dropped_results)
     }
 
-    /// The end of the chain of receipts.
+    /// Returns the end of the chain of receipts.
     pub fn head(&self) -> &ChainHead {
         &self.position.head
     }
 
-    /// Returns the open part of the chain: waiting messages, and drops without a report. None when there is nothing.
+    /// Returns the open part of the chain: waiting messages, and drops without a report. None when the chain has no open
+    /// part.
     pub fn open_links(&self) -> Option<OpenLinks> {
         let waiting = self.queues.values().flatten().map(|slot| slot.link).filter(|link| *link > 0);
         let untold = self.position.unsaid.as_ref();
@@ -365,7 +366,8 @@ impl Outbox {
         self.count(slot, class);
     }
 
-    /// Makes room for as many bytes, and when there is none, for a tenth of the whole more, so that it lasts.
+    /// Makes room for `wanted` bytes. When there is none, drops a tenth of the outbox more, so that the next pushes find
+    /// room.
     fn make_room(&mut self, wanted: u64) -> Result<(), StoreError> {
         if self.live + wanted > self.max_bytes {
             let keep = (self.max_bytes - self.max_bytes / 10).saturating_sub(wanted);
@@ -375,11 +377,11 @@ impl Outbox {
             }
             self.write_position(false)?;
         }
-        // What was delivered or dropped still takes room in the file.
+        // Delivered and dropped messages still take up space in the file.
         if self.log.len() + wanted > 2 * self.max_bytes.max(RENEW_AT) { self.renew() } else { Ok(()) }
     }
 
-    /// Takes out what goes first: the oldest event, else the oldest of all.
+    /// Takes the message to drop next: the oldest event, else the oldest message.
     fn pop(&mut self) -> Option<(Slot, Priority)> {
         if let Some(slot) = self.queues.get_mut(&DeliveryQueue::Events).and_then(VecDeque::pop_front) {
             return Some((slot, Priority::Event));
@@ -402,7 +404,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Begins a new log with what still waits. Until the position names the new log, the old one counts.
+    /// Begins a new log with the waiting messages. Until the position names the new log, the old one counts.
     fn renew(&mut self) -> Result<(), StoreError> {
         let generation = self.position.generation + 1;
         let path = log_path(&self.dir, generation);
@@ -433,7 +435,7 @@ fn log_path(dir: &Path, generation: u64) -> PathBuf {
     dir.join(format!("outbox.{generation}.log"))
 }
 
-/// The logs in the directory, the oldest first.
+/// Returns the logs in the directory, the oldest first.
 fn logs(dir: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let generation = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("outbox.")?.strip_suffix(".log")?.parse().ok();
     let mut logs: Vec<(u64, PathBuf)> =
@@ -442,7 +444,7 @@ fn logs(dir: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     Ok(logs)
 }
 
-/// The position file; one that is not there or damaged only means that messages are delivered again.
+/// Reads the position file. A missing or damaged file only means that messages are delivered again.
 fn position(dir: &Path) -> Option<Position> {
     serde_json::from_slice(&fs::read(&dir.join(POSITION), MAX_POSITION).ok()?).ok()
 }

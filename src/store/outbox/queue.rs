@@ -1,4 +1,4 @@
-//! In which queue of the outbox a message waits: what goes into one stream keeps its order, and waits for no other stream.
+//! Queues of the outbox: messages to one stream keep their order, and wait for no other stream.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use crate::wire::Subjects;
 
 use super::Priority;
 
-/// The messages of one stream. A queue is delivered in order, and none waits for another.
+/// The messages of one stream. A queue is delivered in order, and no queue waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StreamQueue {
     /// Reports that stop rollouts: `ROLLOUTS`.
     Rollouts,
     /// Results for waiting clients: `JOBS`.
     Jobs,
-    /// All that happened: `EVENTS`.
+    /// All events: `EVENTS`.
     Events,
 }
 
@@ -27,7 +27,7 @@ impl StreamQueue {
         found.unwrap_or(Self::Events)
     }
 
-    /// Its stream, as [`Subjects::stream`] takes it.
+    /// Returns the name of its stream, for [`Subjects::stream`].
     pub fn stream(self) -> &'static str {
         match self {
             Self::Rollouts => "ROLLOUTS",
@@ -46,15 +46,15 @@ pub(super) enum DeliveryQueue {
     Rollouts,
     /// To `JOBS`.
     Jobs,
-    /// To `EVENTS`: summaries of runs, life.
+    /// To `EVENTS`: summaries of runs, lifecycle events.
     Summaries,
-    /// To `EVENTS`: what may be dropped, and grows old.
+    /// To `EVENTS`: events that may be dropped, also for their age.
     Events,
 }
 
 impl DeliveryQueue {
     pub(super) const ALL: [Self; 4] = [Self::Rollouts, Self::Jobs, Self::Summaries, Self::Events];
-    /// Those that are dropped last.
+    /// The queues whose messages are dropped last.
     pub(super) const RESULTS: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Summaries];
 
     pub(super) fn of(subject: &str, class: Priority) -> Self {

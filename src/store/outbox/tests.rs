@@ -87,7 +87,7 @@ fn a_stream_that_takes_nothing_holds_up_only_what_is_for_it() {
     assert_eq!(outbox.open_links(), Some(OpenLinks { first: 1, count: 9 }));
     ack(&mut outbox, 2);
     assert_eq!(outbox.open_links(), Some(OpenLinks { first: 4, count: 7 }));
-    // What was dropped and not told of is open too.
+    // Drops without a report are open too.
     let first = peek(&outbox, 1).remove(0);
     outbox.refused(first.seq);
     ack(&mut outbox, usize::MAX);
@@ -228,7 +228,7 @@ fn a_lost_position_only_delivers_again() {
     push(&mut outbox, &message("b", Priority::Event, 1)).unwrap();
     ack(&mut outbox, 1);
     drop(outbox);
-    // A newer log that was not yet named by the position when the process died.
+    // A newer log that the position did not name yet when the process died.
     std::fs::write(log_path(dir.path(), 1), "{").unwrap();
     std::fs::write(dir.path().join(POSITION), "{\"gen").unwrap();
     assert_eq!(ids(&Outbox::open(dir.path(), 1 << 20).unwrap()), ["a", "b"]);
@@ -285,7 +285,7 @@ fn what_was_dropped_is_told_with_its_place_in_the_chain() {
     let left = frame::link(&first.receipt.unwrap()).unwrap().seq;
     let told = outbox.take_unsaid().unwrap();
     assert_eq!((told.events, told.results, told.first, told.last), (left - 1, 0, 1, left - 1));
-    // What could not be said is said with what came after it.
+    // A drop whose report failed is reported with the later drops.
     outbox.refused(first.seq);
     outbox.put_back(&told);
     assert_eq!(outbox.take_unsaid().map(|told| (told.events, told.last)), Some((left, left)));
@@ -377,7 +377,7 @@ proptest! {
                     prop_assert_eq!(receipts(peek(&outbox, usize::MAX)), receipts(before));
                 }
                 _ => {
-                    // A power cut: what was not synced may be gone. A new log was synced when it was begun.
+                    // A power cut: unsynced bytes may be gone. A new log was synced when it began.
                     let path = outbox.log.path().to_owned();
                     drop(outbox);
                     let bytes = std::fs::read(&path).unwrap();

@@ -17,16 +17,16 @@ const SHORTEST: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts: ten thousand nodes are then some seven hundred connections a second. All are back
 /// within this time, however long the server was away.
 const LONGEST: Duration = Duration::from_secs(15);
-/// The longest attempt when there is another server to try next. (The client's own default.)
+/// The longest attempt when there is another server to try next. The client has the same default.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// The longest attempt when there is no other server. A server to which a whole fleet comes back answers late. A client that
 /// gives up then makes the server do the same work again. With a timeout below its queue, the server never reaches the end of
 /// the queue.
 const ONLY_ATTEMPT: Duration = Duration::from_secs(20);
-/// The shortest pause after the server did not accept who we are: that is a person's to repair.
+/// The shortest pause after rejected credentials, which need an operator.
 const REFUSED: Duration = Duration::from_secs(15);
 
-/// Hears of everything that happens to a connection. Clones share what they heard.
+/// Records the events of a connection. Clones share the record.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionMonitor(Arc<Heard>);
 
@@ -34,18 +34,18 @@ pub(super) struct ConnectionMonitor(Arc<Heard>);
 struct Heard {
     servers: usize,
     link: watch::Sender<Link>,
-    /// Since when there is no connection, while there is none.
+    /// The time of the loss, while there is no connection.
     lost: Mutex<Instant>,
     refused: AtomicBool,
     disconnects: AtomicU64,
     slow_consumers: AtomicU64,
     auth_errors: AtomicU64,
     denied: AtomicU64,
-    /// The subjects that the server did not let us subscribe to, on this connection.
+    /// The subjects that the server denied on this connection.
     unheard: Mutex<BTreeSet<String>>,
 }
 
-/// The number of remembered entries.
+/// The most remembered subjects.
 const UNHEARD: usize = 256;
 
 impl ConnectionMonitor {
@@ -77,7 +77,7 @@ impl ConnectionMonitor {
         }
     }
 
-    /// The subjects that the server did not let us subscribe to, on this connection.
+    /// Returns the subjects that the server denied on this connection.
     pub(super) fn unheard(&self) -> BTreeSet<String> {
         self.0.unheard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -88,7 +88,7 @@ impl ConnectionMonitor {
         match event {
             Event::Connected => {
                 heard.refused.store(false, Ordering::Relaxed);
-                // What is refused still is refused anew: the client subscribes again.
+                // The client subscribes again, so the server denies the same subjects again.
                 heard.unheard.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 heard.link.send_modify(|link| {
                     link.connected = true;
@@ -103,7 +103,7 @@ impl ConnectionMonitor {
             }
             Event::SlowConsumer(_) | Event::ServerError(ServerError::SlowConsumer(_)) => {
                 count(&heard.slow_consumers);
-                tracing::warn!("messages were dropped: they came faster than they were taken");
+                tracing::warn!("dropped messages: they arrived faster than the program read them");
             }
             Event::LameDuckMode => tracing::info!("the NATS server is about to stop"),
             Event::Draining => tracing::debug!("closing the connection to NATS"),
@@ -122,17 +122,17 @@ impl ConnectionMonitor {
                 }
                 tracing::warn!(%error, "NATS permissions");
             }
-            // The client has no other form for it while it connects.
+            // The client has no other form for this error while it connects.
             Event::ClientError(ClientError::Other(error)) if error.contains("authorization violation") => self.refused(error),
             Event::ServerError(error) => tracing::warn!(%error, "NATS server"),
-            // Not why: that is told by [`ConnectionMonitor::failed`].
+            // The reason is logged by [`ConnectionMonitor::failed`].
             Event::ClientError(error) => tracing::debug!(%error, "NATS client"),
         }
     }
 
-    /// Tells of the servers that could not be connected to, and why.
+    /// Logs the servers that could not be connected to, with the reasons.
     pub(super) fn failed<'a>(&self, attempts: impl Iterator<Item = (String, &'a str)>) {
-        // That credentials are not accepted is told already.
+        // Rejected credentials are logged already.
         for (server, error) in attempts.filter(|(_, error)| !error.contains("authorization violation")) {
             tracing::warn!(server = hide_password(&server), error = reason(error), "could not connect to NATS");
         }
@@ -144,16 +144,16 @@ impl ConnectionMonitor {
         tracing::error!(%error, "the NATS server does not accept the credentials");
     }
 
-    /// Returns the pause before attempt number `attempts` (from 1): none at first, then a random part of the time that the
-    /// server has been away. So a fleet comes back as spread out as the outage was long, and each pause is longer than those
-    /// before, in the mean.
+    /// Returns the pause before attempt number `attempts` (from 1). The first has none, the others have a random part of the
+    /// outage so far. So a fleet reconnects over a time as long as the outage. On average each pause is longer than the one
+    /// before.
     pub(super) fn delay(&self, attempts: usize) -> Duration {
         let first = self.0.link.borrow().connects == 0 && attempts <= self.0.servers;
         if first {
             return Duration::ZERO;
         }
         let mut lost = self.0.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        // Counted from 1 at every loss; the event that tells of it may be heard later than this is asked.
+        // Counted from 1 at every loss; the event of the loss may arrive later than this call.
         if attempts <= 1 {
             *lost = Instant::now();
         }
@@ -167,20 +167,20 @@ pub(super) fn connect_timeout(servers: usize) -> Duration {
     if servers > 1 { ATTEMPT } else { ONLY_ATTEMPT }
 }
 
-/// The subject of `Permissions Violation for Subscription to "SUBJECT"`.
+/// Returns the subject of `Permissions Violation for Subscription to "SUBJECT"`.
 fn unheard(error: &str) -> Option<&str> {
     let at = error.to_ascii_lowercase().find("for subscription to \"")?;
     error.get(at..)?.split('"').nth(1)
 }
 
-/// The upper bound of a pause, when the server has been away for so long.
+/// Returns the upper bound of a pause after an outage of this length.
 fn bound(away: Duration) -> Duration {
     away.clamp(SHORTEST, LONGEST)
 }
 
-/// Anything from 0 up to 1.
+/// Returns a random number from 0 up to 1.
 fn random_share() -> f64 {
-    // Without randomness the middle is as good as anything.
+    // Without randomness the middle is as good as any value.
     let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
     f64::from(bits) / (f64::from(u32::MAX) + 1.0)
 }
@@ -258,7 +258,7 @@ mod tests {
     fn a_slow_server_is_not_asked_again_before_it_has_answered() {
         let (last, given_up) = simulate_reconnect(connect_timeout(1), 1000.0);
         assert!(last < 12.0 && given_up == 0, "{last} {given_up}");
-        // What it would be otherwise: work that is done for nobody.
+        // Otherwise the server does work for clients that have given up.
         let (last, given_up) = simulate_reconnect(ATTEMPT, 1000.0);
         assert!(last > 12.0 && given_up > 1000, "{last} {given_up}");
     }

@@ -29,10 +29,10 @@ use reason::reason;
 pub use quota::{StorageQuota, StreamLimits};
 pub use streams::StreamReader;
 
-/// The longest wait for the server's answer to one request.
+/// The longest wait for the response to a request.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A connection to the bus. Clones share it.
+/// A connection to the bus. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Bus {
     client: Client,
@@ -41,11 +41,10 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Connects. With `retry_initial` this returns at once, and the connection is made in the
-    /// background, for ever; see [`Bus::watch`].
+    /// Connects. With `retry_initial`, returns at once and connects in the background, for ever; see [`Bus::watch`].
     ///
     /// # Errors
-    /// When the settings can't be used; without `retry_initial` also when no server lets us in or is new enough.
+    /// When the settings can't be used. Without `retry_initial`, also when no server accepts the connection or is new enough.
     pub async fn connect(settings: &BusSettings) -> Result<Self, TransportError> {
         let servers = settings
             .servers
@@ -65,20 +64,20 @@ impl Bus {
         Ok(bus)
     }
 
-    /// True while there is a connection.
+    /// True while connected.
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    /// The version of the server; none before the first connection.
+    /// Returns the version of the server; none before the first connection.
     pub fn server_version(&self) -> Option<String> {
         self.client.try_server_info().map(|info| info.version).filter(|version| !version.is_empty())
     }
 
-    /// Holds the server to [`super::OLDEST_SERVER`].
+    /// Checks that the server is at least [`super::OLDEST_SERVER`].
     ///
     /// # Errors
-    /// When it is older, or there was no connection yet.
+    /// When the server is older, or before the first connection.
     pub fn check_version(&self) -> Result<(), TransportError> {
         match self.server_version() {
             Some(version) if is_supported(&version) => Ok(()),
@@ -87,12 +86,12 @@ impl Bus {
         }
     }
 
-    /// The state of the connection as it changes.
+    /// Returns the state of the connection as it changes.
     pub fn watch(&self) -> watch::Receiver<Link> {
         self.watcher.link()
     }
 
-    /// The subjects that the server did not let us subscribe to, on this connection.
+    /// Returns the subjects that the server denied on this connection.
     pub fn unheard(&self) -> BTreeSet<String> {
         self.watcher.unheard()
     }
@@ -102,18 +101,18 @@ impl Bus {
         self.watcher.counters()
     }
 
-    /// Hands a message to the connection; it may never arrive. See [`Bus::publish_stored`].
+    /// Hands a message to the connection, without a guarantee of delivery. See [`Bus::publish_stored`].
     ///
     /// # Errors
-    /// When it is too large, or the connection was closed.
+    /// When the message is too large, or the connection was closed.
     pub async fn publish(&self, subject: &str, headers: &[(&str, &str)], payload: Vec<u8>) -> Result<(), TransportError> {
         self.send(subject, None, headers, payload).await
     }
 
-    /// The same, with a subject for answers.
+    /// Publishes a message with a subject for replies.
     ///
     /// # Errors
-    /// When it is too large, or the connection was closed.
+    /// When the message is too large, or the connection was closed.
     pub async fn publish_with_reply(
         &self,
         subject: &str,
@@ -142,7 +141,7 @@ impl Bus {
 
     fn check_size(&self, subject: &str, size: usize) -> Result<(), TransportError> {
         let max = self.client.max_payload();
-        // Before the first connection the limit is not known; the client checks again.
+        // Before the first connection the limit is unknown; the client checks again.
         if max > 0 && size > max {
             return Err(TransportError::TooLarge {
                 what: format!("the message on {subject}"),
@@ -153,8 +152,8 @@ impl Bus {
         Ok(())
     }
 
-    /// A new subject for answers with everything that comes on it and one token below it:
-    /// `<subject>.<n>` tells apart what several messages were answered.
+    /// Creates a subject for replies, and subscribes to the subject and one token below. `<subject>.<n>` separates the
+    /// replies to several messages.
     ///
     /// # Errors
     /// When the connection was closed.
@@ -167,7 +166,7 @@ impl Bus {
     /// Subscribes, also across reconnects.
     ///
     /// # Errors
-    /// When the subject is none, or the connection was closed.
+    /// When the subject is invalid, or the connection was closed.
     pub async fn subscribe(&self, subject: &str) -> Result<Inbox, TransportError> {
         let subscriber = self
             .client
@@ -177,15 +176,15 @@ impl Bus {
         Ok(Inbox { subscriber })
     }
 
-    /// Waits until the server has seen everything that was sent before, subscriptions among it.
+    /// Waits until the server has processed everything that was sent before, including subscriptions.
     ///
     /// # Errors
-    /// When there is no connection, or no answer within five seconds.
+    /// When there is no connection, or no response within five seconds.
     pub async fn flush_roundtrip(&self) -> Result<(), TransportError> {
         if !self.is_connected() {
             return Err(TransportError::Disconnected);
         }
-        // The client's own flush ends at the socket. A message to ourselves has been through the server.
+        // The client's own flush ends at the socket. A message to ourselves passes through the server.
         let subject = self.client.new_inbox();
         let mut echo = self.subscribe(&subject).await?;
         self.publish(&subject, &[], Vec::new()).await?;
@@ -196,12 +195,12 @@ impl Bus {
         }
     }
 
-    /// Unsubscribes, sends what is left, and closes; gives up at `deadline`.
+    /// Unsubscribes, sends all pending messages, and closes; gives up at `deadline`.
     pub async fn drain(&self, deadline: Instant) {
         let mut link = self.watch();
         let closed = async {
             if self.client.drain().await.is_ok() {
-                // The sender lives as long as `self`: an error is impossible, and would mean closed.
+                // The sender lives as long as `self`, so an error is impossible; an error would mean closed.
                 let _closed = link.wait_for(|link| link.closed).await.is_ok();
             }
         };
@@ -211,21 +210,21 @@ impl Bus {
     }
 }
 
-/// The messages of a subscription; ends it when dropped.
+/// The messages of a subscription, which ends on drop.
 #[derive(Debug)]
 pub struct Inbox {
     subscriber: Subscriber,
 }
 
 impl Inbox {
-    /// The next message; none when the connection was closed. Safe to cancel: no message is lost.
+    /// Returns the next message; none when the connection was closed. Safe to cancel: no message is lost.
     pub async fn next(&mut self) -> Option<Message> {
         self.subscriber.next().await.map(message)
     }
 }
 
 async fn options(settings: &BusSettings, watcher: &ConnectionMonitor) -> Result<ConnectOptions, TransportError> {
-    // The one cryptographic library that is compiled in. When somebody installed it before, that is as well.
+    // Installs the only cryptographic library of this build. An error means that one is installed already.
     let _installed = rustls::crypto::ring::default_provider().install_default().is_ok();
     let (events, delays, attempts) = (watcher.clone(), watcher.clone(), watcher.clone());
     let mut options = ConnectOptions::new()
@@ -269,7 +268,7 @@ async fn options(settings: &BusSettings, watcher: &ConnectionMonitor) -> Result<
             options.credentials_file(&path).await.map_err(|error| TransportError::Credentials(path, error.into()))?
         }
         Some(Credentials::NkeySeed(seed)) => {
-            // The client would only say that it can't sign, and only once a server asks.
+            // The client would report only that it can't sign, and only after the server asks.
             UserKey::from_seed(&seed)?;
             options.nkey(seed.reveal().trim().to_owned())
         }
@@ -284,7 +283,7 @@ async fn options(settings: &BusSettings, watcher: &ConnectionMonitor) -> Result<
     })
 }
 
-/// JWT and seed in the form of a credentials file.
+/// Returns JWT and seed in the form of a credentials file.
 fn creds(jwt: &Secret, seed: &Secret) -> Secret {
     let (jwt, seed) = (jwt.reveal().trim(), seed.reveal().trim());
     Secret::new(format!(
@@ -293,13 +292,13 @@ fn creds(jwt: &Secret, seed: &Secret) -> Secret {
     ))
 }
 
-/// Returns the size of one read from the socket. A client that collects from a fleet reads much. A node has a command now and
-/// then, and would keep 64 KiB for it.
+/// Returns the size of a read from the socket. A client that collects from a fleet reads much. A node reads a command now and
+/// then, and would waste 64 KiB.
 fn read_buffer(settings: &BusSettings) -> u16 {
     if settings.backlog >= BusSettings::GATHER_BACKLOG { u16::MAX } else { 8 * 1024 }
 }
 
-/// A server URL without its password, for messages.
+/// Returns a server URL without its password, for messages.
 fn hide_password(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
         (Some(scheme), Some(at)) if scheme < at => {

@@ -1,5 +1,5 @@
-//! Bundles in the object store. Reading takes no consumer: every chunk is a direct get. So a whole fleet may fetch at once, and
-//! a node needs only the right to read one stream.
+//! Bundles in the object store. Every chunk is a direct get without a consumer. So a whole fleet can fetch at once, and a
+//! node needs only the right to read one stream.
 
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::object_store::{Config, ObjectInfo, ObjectMetadata};
@@ -10,11 +10,11 @@ use base64::engine::general_purpose::URL_SAFE;
 use super::super::{Ensured, TransportError};
 use super::{Bus, quota};
 
-/// The size of the pieces an object is stored in: well below every server's limit for a message.
+/// The size of the chunks of an object, in bytes: well below every server's limit for a message.
 const CHUNK: usize = 128 * 1024;
 
 impl Bus {
-    /// Makes a bucket exist.
+    /// Ensures that a bucket exists.
     ///
     /// # Errors
     /// When JetStream is not available or refuses.
@@ -32,13 +32,13 @@ impl Bus {
         Ok(Ensured::Created)
     }
 
-    /// Stores an object under `key`; what was there under it is replaced.
+    /// Stores an object under `key`, in place of an earlier one.
     ///
     /// # Errors
-    /// When the bucket is not there, or a piece is not acknowledged.
+    /// When the bucket does not exist, or the server does not acknowledge a chunk.
     pub async fn object_put(&self, bucket: &str, key: &str, content: &[u8]) -> Result<(), TransportError> {
         let store = self.jetstream.get_object_store(bucket).await.map_err(|error| {
-            // The kind is one for all causes; the stream behind the bucket is what can be missing.
+            // The client has one kind of error for all causes; only the stream behind the bucket can be missing.
             self.no_jetstream_or(format!("could not open the bucket {bucket}"), error)
         })?;
         let metadata = ObjectMetadata { name: key.to_owned(), chunk_size: Some(CHUNK), ..ObjectMetadata::default() };
@@ -50,7 +50,7 @@ impl Bus {
         Ok(())
     }
 
-    /// The size of the object under `key`; none when there is none.
+    /// Returns the size of the object under `key`; none when there is none.
     ///
     /// # Errors
     /// When the bucket can't be read.
@@ -68,11 +68,11 @@ impl Bus {
         let meta = self.bundles(bucket).await?.direct_get_last_for_subject(subject).await;
         let meta = meta.map_err(|error| self.unread(&url, error))?;
         let info: ObjectInfo = serde_json::from_slice(&meta.payload)
-            .map_err(|error| TransportError::failed(format!("could not read what {url} is"), error))?;
+            .map_err(|error| TransportError::failed(format!("could not read the metadata of {url}"), error))?;
         if info.deleted { Err(TransportError::NotFound(url)) } else { Ok(info) }
     }
 
-    /// The stream behind a bucket; whether it is there shows when it is read.
+    /// Returns the stream behind a bucket; the first read shows whether the stream exists.
     async fn bundles(&self, bucket: &str) -> Result<Stream<()>, TransportError> {
         let stream = self.jetstream.get_stream_no_info(format!("OBJ_{bucket}")).await;
         stream.map_err(|error| TransportError::failed(format!("could not read the bucket {bucket}"), error))
@@ -82,7 +82,7 @@ impl Bus {
         match error.kind() {
             DirectGetErrorKind::NotFound => TransportError::NotFound(url.to_owned()),
             DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading {url}")),
-            // Nobody answers a read of a stream that is not there.
+            // No server answers a read of a missing stream.
             _ if self.is_connected() && self.has_jetstream() && error.to_string().contains("503") => {
                 TransportError::NoStream(url.to_owned())
             }
@@ -93,7 +93,7 @@ impl Bus {
     /// Reads the object under `key`, when it has at most `max` bytes.
     ///
     /// # Errors
-    /// When it is not there, too large, or changes while it is read.
+    /// When the object is missing, too large, or changes during the read.
     pub async fn object_get(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, TransportError> {
         let url = format!("obj://{bucket}/{key}");
         let info = self.object_info(bucket, key).await?;
@@ -109,9 +109,9 @@ impl Bus {
             let chunk = chunk.map_err(|error| self.unread(&url, error))?;
             next = chunk.sequence + 1;
             content.extend_from_slice(&chunk.payload);
-            // What the metadata says may be a lie.
+            // The metadata may be forged.
             if chunk.payload.is_empty() || content.len() > info.size {
-                return Err(TransportError::failed(format!("could not read {url}"), "its pieces are not of the size it says"));
+                return Err(TransportError::failed(format!("could not read {url}"), "its chunks do not have the announced size"));
             }
         }
         Ok(content)

@@ -1,5 +1,5 @@
-//! Storage quota of an account, and the part of it that a stream may use. The server reserves the whole bound of a stream when
-//! the stream is created.
+//! Storage quota of an account, and the share of a stream. The server reserves the whole size limit of a stream when the
+//! stream is created.
 
 use std::error::Error;
 use std::time::Duration;
@@ -17,18 +17,18 @@ pub struct StorageQuota {
     pub stored: u64,
     /// The bytes reserved for streams with a bound, stored or not.
     pub reserved: u64,
-    /// The most that the account may have; none when only the server has a limit (`max_file_store`), which it does not tell.
+    /// The limit of the account. None when only the server has a limit (`max_file_store`), which the server does not report.
     pub limit: Option<u64>,
 }
 
 /// The limits of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// For how long; for ever when none.
+    /// The longest age of a message; none keeps messages for ever.
     pub max_age: Option<Duration>,
-    /// The largest size in bytes; none is no bound.
+    /// The largest size in bytes; no limit when none.
     pub max_bytes: Option<u64>,
-    /// On how many servers.
+    /// The number of servers with a copy.
     pub replicas: usize,
 }
 
@@ -39,8 +39,9 @@ impl Bus {
     /// When JetStream does not report it.
     pub async fn storage_quota(&self) -> Result<StorageQuota, TransportError> {
         let account = self.jetstream.query_account().await;
-        let account = account.map_err(|error| TransportError::failed("could not ask what the account may store", error))?;
-        // An account with tiers has its limits there, one for each number of replicas.
+        let account =
+            account.map_err(|error| TransportError::failed("could not read the storage quota of the account", error))?;
+        // An account with tiers has its limits there, one tier for each number of replicas.
         let tier = account.tiers.get("R1").or_else(|| account.tiers.values().next());
         let limits = tier.map_or(account.limits, |tier| tier.limits);
         Ok(StorageQuota {
@@ -70,7 +71,7 @@ impl Bus {
     }
 }
 
-/// A stream that was not made or changed; whether for want of room is in what it was refused with, or behind that.
+/// Returns the error of a refused stream. Lack of room is in the refusal itself, or in its cause.
 pub(super) fn refused(doing: String, error: impl Error + Send + Sync + 'static) -> TransportError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(one) = cause {

@@ -1,4 +1,4 @@
-//! Reasons of a failed connection, in words. The client and its TLS report symptoms; this module names the cause.
+//! Reasons of a failed connection, for people. The client and its TLS report symptoms; this module names the cause.
 
 /// The meaning of a part of the client's text.
 const MEANINGS: &[(&str, &str)] = &[
@@ -11,7 +11,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("alert: BadCertificate", "the server does not accept our certificate"),
 ];
 
-/// The text of the client, behind what it means when that is known.
+/// Returns the meaning of the client's text where known, followed by the text.
 pub(super) fn reason(text: &str) -> String {
     let plain = text.strip_prefix("IO error: ").unwrap_or(text);
     match MEANINGS.iter().find(|(part, _)| plain.contains(part)) {

@@ -1,4 +1,4 @@
-//! JetStream: stored publishes, streams, and reading them.
+//! JetStream: stored publishes, and reading of streams.
 
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
@@ -18,20 +18,20 @@ use tokio::time::timeout;
 use super::super::{Cause, Ensured, Message, StartAt, StreamSpec, TransportError, is_at_least};
 use super::{ANSWER, Bus, header_map, message, quota};
 
-/// Most bytes of one reading of the latest messages: a hundred thousand states of nodes take half of it. A publisher must not
+/// The most bytes of one reading of the latest messages: twice the states of a hundred thousand nodes. A publisher must not
 /// decide about the memory of a reader.
 const MOST_LATEST: usize = 512 << 20;
-/// The silence after which a subject that was there at the beginning of a reading counts as removed.
+/// The silence after which a subject that existed at the beginning of a reading counts as removed.
 const QUIET: Duration = Duration::from_millis(500);
-/// The bytes that a message takes beside its payload, about.
+/// The approximate bytes of a message beside its payload.
 const MESSAGE_COST: usize = 512;
 
 impl Bus {
-    /// Publishes, and waits until a stream has stored it; gives its place there.
+    /// Publishes and waits until a stream has stored the message; returns the sequence number.
     ///
     /// # Errors
-    /// When there is no connection, no stream takes the subject, the server has no JetStream, or
-    /// there is no answer within five seconds. After a time-out it may have been stored.
+    /// When there is no connection, no stream has the subject, the server has no JetStream, or no response arrives within
+    /// five seconds. After a time-out the message may have been stored.
     pub async fn publish_stored(&self, subject: &str, headers: &[(&str, &str)], payload: Vec<u8>) -> Result<u64, TransportError> {
         if !self.is_connected() {
             return Err(TransportError::Disconnected);
@@ -47,7 +47,7 @@ impl Bus {
             }
             PublishErrorKind::TimedOut => TransportError::TimedOut(format!("storing a message on {subject}")),
             PublishErrorKind::WrongLastSequence => TransportError::Conflict(subject.to_owned()),
-            // Newer servers have a second code for it, which the client does not know as such.
+            // Newer servers have a second code for this error, which the client does not know.
             PublishErrorKind::Other if refused_last(&error) => TransportError::Conflict(subject.to_owned()),
             _ => TransportError::failed(format!("could not store a message on {subject}"), error),
         };
@@ -75,7 +75,7 @@ impl Bus {
         }
     }
 
-    /// Passes when the error says that the stream does not exist.
+    /// Returns without an error when the stream does not exist.
     pub(super) fn unless_no_stream(&self, error: GetStreamError) -> Result<(), TransportError> {
         match error.kind() {
             GetStreamErrorKind::JetStream(cause) if cause.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(()),
@@ -89,12 +89,12 @@ impl Bus {
         }
     }
 
-    /// Makes a stream exist with these settings; other settings of an existing one stay.
+    /// Ensures that a stream exists with these settings; other settings of an existing stream stay.
     ///
     /// # Errors
     /// When JetStream is not available or refuses.
     pub async fn ensure_stream(&self, spec: &StreamSpec) -> Result<Ensured, TransportError> {
-        // Older servers take what they do not know, and forget it.
+        // Older servers accept unknown settings, and forget them.
         let spec = &StreamSpec { markers: spec.markers.filter(|_| self.has_message_ttl()), ..spec.clone() };
         let existing = match self.jetstream.get_stream(&spec.name).await {
             Ok(stream) => Some(stream.cached_info().config.clone()),
@@ -118,10 +118,10 @@ impl Bus {
         Ok(Ensured::Updated(changes))
     }
 
-    /// The time of the server, as it says it with what it tells of a stream.
+    /// Returns the time of the server, from its information about a stream.
     ///
     /// # Errors
-    /// When the stream is not there, or the server says no time.
+    /// When the stream does not exist, or the server reports no time.
     pub async fn server_time(&self, stream: &str) -> Result<Timestamp, TransportError> {
         let doing = || format!("could not ask for the stream {stream}");
         let told: Response<serde_json::Value> = self
@@ -176,7 +176,7 @@ impl Bus {
         let mut messages = consumer.messages().await.map_err(|error| TransportError::failed(doing(), error))?;
         let mut heard = Instant::now();
         while !missing.is_empty() {
-            // Others may go on being replaced: silence is that of the missing ones.
+            // Others may be replaced all the time: only silence of the missing subjects counts.
             let patience = if pending == 0 { QUIET.saturating_sub(heard.elapsed()) } else { ANSWER };
             let next = match timeout(patience, messages.next()).await {
                 Ok(next) => next.ok_or(TransportError::Disconnected)?,
@@ -194,27 +194,27 @@ impl Bus {
             if missing.remove(&message.subject) {
                 heard = Instant::now();
             }
-            // After a loss the client goes on with all messages, not only the last ones: later ones win.
+            // After a loss the client continues with all messages, not only the last ones: later ones win.
             latest.insert(message.subject.clone(), message);
         }
         Ok(latest.into_values().collect())
     }
 
-    /// The numbers of the first and the last message of a stream, and when the first one was stored. An empty stream
-    /// has none before its last.
+    /// Returns the numbers of the first and the last message of a stream, and the time of the first. In an empty stream the
+    /// last number is below the first.
     ///
     /// # Errors
-    /// When the stream is not there.
+    /// When the stream does not exist.
     pub async fn extent(&self, stream: &str) -> Result<(u64, u64, Option<Timestamp>), TransportError> {
         let state = self.stream(stream).await?.cached_info().state.clone();
         let from = Timestamp::from_nanosecond(state.first_timestamp.unix_timestamp_nanos()).ok();
         Ok((state.first_sequence, state.last_sequence, from.filter(|_| state.messages > 0)))
     }
 
-    /// Reads a stream from a point on, and goes on with what is stored later, also across reconnects.
+    /// Reads a stream from a point on, and continues with new messages, also across reconnects.
     ///
     /// # Errors
-    /// When the stream is not there, or may not be read.
+    /// When the stream does not exist, or may not be read.
     pub async fn follow(&self, stream: &str, filter: &str, from: StartAt) -> Result<StreamReader, TransportError> {
         let (policy, first) = match from {
             StartAt::Beginning => (DeliverPolicy::All, 0),
@@ -258,7 +258,7 @@ impl Bus {
 
 /// The messages of a stream, in order, without gaps.
 pub struct StreamReader {
-    // Large, and moved around.
+    // Large, and moved often.
     messages: Box<Ordered>,
     stream: String,
     backlog: u64,
@@ -278,14 +278,14 @@ impl StreamReader {
         self.backlog
     }
 
-    /// The next message; none when the connection was closed. Safe to cancel: no message is lost.
+    /// Returns the next message; none when the connection was closed. Safe to cancel: no message is lost.
     ///
     /// # Errors
     /// When the stream is gone, or can't be read any more.
     pub async fn next(&mut self) -> Option<Result<Message, TransportError>> {
         loop {
             let next = self.messages.next().await?;
-            // Only says that the server was away: the client then makes itself a new consumer.
+            // This only means that the server was away: the client then creates a new consumer.
             if next.as_ref().is_err_and(|error| error.kind() == OrderedErrorKind::MissingHeartbeat) {
                 continue;
             }
@@ -304,7 +304,7 @@ impl StreamReader {
     }
 }
 
-/// True when the server says that another message is the last one of a subject.
+/// True when the server reports another message as the last one of a subject.
 fn refused_last(error: &PublishError) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
     cause.is_some_and(|cause| cause.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
@@ -323,9 +323,9 @@ fn stored(stored: jetstream::Message) -> Result<Message, TransportError> {
     })
 }
 
-/// Changes `config` to what `spec` says; gives each change in words.
+/// Changes `config` to match `spec`; returns each change, for people.
 fn bring_to(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
-    // -1 is how the server writes "no bound".
+    // The server writes -1 for "no limit".
     let bound = |value: Option<u64>| value.map_or(-1, |value| i64::try_from(value).unwrap_or(i64::MAX));
     let mut changes = Vec::new();
     let mut set = |name: &str, old: String, new: String| {

@@ -1,4 +1,4 @@
-//! Single messages of streams by their subject: values of key-value buckets, removal of what is no longer so.
+//! Single messages of streams by their subject: values of key-value buckets, and removal of outdated messages.
 
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, Stream};
@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use super::super::{Message, TransportError};
 use super::{Bus, headers_of};
 
-/// Headers of the messages that stand for a removed value.
+/// Headers of the messages that mark a removed value.
 const REMOVED: [&str; 2] = ["KV-Operation", "Nats-Marker-Reason"];
 
-/// The URL of a key of a bucket; else that, and why there can be no such key.
+/// Returns the URL of a key of a bucket. An error has the URL and the reason why no such key can exist.
 fn check_name(bucket: &str, key: &str) -> Result<String, (String, &'static str)> {
     let url = format!("kv://{bucket}/{key}");
     let is_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -25,10 +25,10 @@ fn check_name(bucket: &str, key: &str) -> Result<String, (String, &'static str)>
 }
 
 impl Bus {
-    /// The value under a key of a key-value bucket (NATS ADR-8). Read without a consumer.
+    /// Returns the value under a key of a key-value bucket (NATS ADR-8). Reads without a consumer.
     ///
     /// # Errors
-    /// When the bucket or the key is not there, or the key was deleted.
+    /// When the bucket or the key does not exist, or the key was deleted.
     pub async fn value(&self, bucket: &str, key: &str) -> Result<Vec<u8>, TransportError> {
         let url = check_name(bucket, key).map_err(|(url, why)| TransportError::failed(format!("could not read {url}"), why))?;
         let stream = self.jetstream.get_stream_no_info(format!("KV_{bucket}")).await;
@@ -39,10 +39,10 @@ impl Bus {
         if is_gone { Err(TransportError::NotFound(url)) } else { Ok(last.payload.to_vec()) }
     }
 
-    /// Stores a value under a key of a bucket, which must be there.
+    /// Stores a value under a key of an existing bucket.
     ///
     /// # Errors
-    /// When the bucket is not there, or the server does not take it.
+    /// When the bucket does not exist, or the server refuses.
     pub async fn put_value(&self, bucket: &str, key: &str, value: Vec<u8>) -> Result<(), TransportError> {
         check_name(bucket, key).map_err(|(url, why)| TransportError::failed(format!("could not store {url}"), why))?;
         match self.publish_stored(&format!("$KV.{bucket}.{key}"), &[], value).await {
@@ -51,10 +51,10 @@ impl Bus {
         }
     }
 
-    /// The values of a bucket, by key.
+    /// Returns the values of a bucket, by key.
     ///
     /// # Errors
-    /// When the bucket is not there.
+    /// When the bucket does not exist.
     pub async fn values(&self, bucket: &str) -> Result<Vec<(String, Vec<u8>)>, TransportError> {
         check_name(bucket, "x").map_err(|(_, why)| TransportError::failed(format!("could not read the bucket {bucket}"), why))?;
         let prefix = format!("$KV.{bucket}.");
@@ -67,10 +67,10 @@ impl Bus {
         Ok(values.filter_map(|message| Some((message.subject.strip_prefix(&prefix)?.to_owned(), message.payload))).collect())
     }
 
-    /// The last message that a stream has of a subject, with the time at which it was stored. Read without a consumer.
+    /// Returns the last message of a subject in a stream, with its storage time. Reads without a consumer.
     ///
     /// # Errors
-    /// When the stream or the message is not there, or we may not read it.
+    /// When the stream or the message does not exist, or the account may not read it.
     pub async fn last_on(&self, stream: &str, subject: &str) -> Result<Message, TransportError> {
         let doing = || format!("could not read the last message on {subject}");
         let handle = self.jetstream.get_stream_no_info(stream).await;
@@ -96,7 +96,7 @@ impl Bus {
         match error.kind() {
             DirectGetErrorKind::NotFound => TransportError::NotFound(url.to_owned()),
             DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading {url}")),
-            // Nobody answers a read of a stream that is not there.
+            // No server answers a read of a missing stream.
             _ if self.is_connected() && self.has_jetstream() => {
                 TransportError::NotFound(format!("the bucket {bucket} (asked for {url})"))
             }
@@ -104,27 +104,27 @@ impl Bus {
         }
     }
 
-    /// The last message of a subject of a stream; none when there is none. Read without a consumer (NATS ADR-31), which
-    /// the stream must allow.
+    /// Returns the last message of a subject of a stream, if any. Reads without a consumer (NATS ADR-31), which the stream
+    /// must allow.
     ///
     /// # Errors
-    /// When the stream is not there, or does not answer.
+    /// When the stream does not exist, or does not answer.
     pub async fn last(&self, stream: &str, subject: &str) -> Result<Option<Message>, TransportError> {
         let handle = self.unseen(stream).await?;
         self.read_directly(stream, handle.direct_get_last_for_subject(subject).await)
     }
 
-    /// The first message of a stream that comes after this place and whose subject `filter` matches; none when there is
-    /// none. Read without a consumer, which the stream must allow.
+    /// Returns the first message after this position whose subject matches `filter`, if any. Reads without a consumer, which
+    /// the stream must allow.
     ///
     /// # Errors
-    /// When the stream is not there, or does not answer.
+    /// When the stream does not exist, or does not answer.
     pub async fn stored_after(&self, stream: &str, filter: &str, after: u64) -> Result<Option<Message>, TransportError> {
         let handle = self.unseen(stream).await?;
         self.read_directly(stream, handle.direct_get_next_for_subject(filter, Some(after.saturating_add(1))).await)
     }
 
-    /// A stream that nothing is asked about: nodes may not.
+    /// Returns a stream without a request for its information, which nodes may not send.
     async fn unseen(&self, stream: &str) -> Result<Stream<()>, TransportError> {
         if !self.is_connected() {
             return Err(TransportError::Disconnected);
@@ -150,17 +150,17 @@ impl Bus {
             Err(error) => match error.kind() {
                 DirectGetErrorKind::NotFound => Ok(None),
                 DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut(format!("reading the stream {stream}"))),
-                // Nobody answers a read of a stream that is not there.
+                // No server answers a read of a missing stream.
                 _ if self.is_connected() && self.has_jetstream() => Err(TransportError::NoStream(stream.to_owned())),
                 _ => Err(self.no_jetstream_or(format!("could not read the stream {stream}"), error)),
             },
         }
     }
 
-    /// Removes all messages of a subject from a stream; gives how many there were.
+    /// Removes all messages of a subject from a stream; returns their number.
     ///
     /// # Errors
-    /// When the stream is not there or refuses.
+    /// When the stream does not exist, or the server refuses.
     pub async fn purge(&self, stream: &str, subject: &str) -> Result<u64, TransportError> {
         let purged = self.stream(stream).await?.purge().filter(subject).await;
         purged

@@ -150,7 +150,7 @@ fn figures_and_health_are_served_on_loopback() {
         let agent = fleet.agent().await;
         // A port in use raises an alarm and has no other effect.
         let state = fleet.state("an alarm", |state| !state.alarms.is_empty()).await;
-        assert!(state.alarms[0].starts_with(&format!("no monitoring: could not listen on {address}")), "{:?}", state.alarms);
+        assert!(state.alarms[0].starts_with(&format!("could not listen on {address} for monitoring")), "{:?}", state.alarms);
         drop(busy);
         fleet.state("no alarm", |state| state.alarms.is_empty()).await;
         let command = fleet.slow("done", 0);
