@@ -1,4 +1,4 @@
-//! Users and groups: names to numbers and back, each looked up once in a run.
+//! Users and groups: translates names to numbers and back. A run looks each name up only once.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ where
     found
 }
 
-/// The same for what may fail. Failures are not remembered: a later step of the run may make the account.
+/// Returns the cached name, else looks it up. Failures are not cached: a later step of the run may make the account.
 fn cached_name(
     cache: &Cache<String, u32>,
     name: &str,
@@ -77,24 +77,24 @@ fn cached_name(
     }
 }
 
-/// A text of digits only is the number itself: no account needs to have it.
+/// Returns the number that a text of digits is. No account needs to have the number.
 fn as_number(name: &str) -> Option<u32> {
     (!name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())).then(|| name.parse().ok()).flatten()
 }
 
 impl Accounts {
-    /// An account database whose files are in this directory.
+    /// Creates an account database over the files in this directory.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         let files = AccountFiles::in_directory(directory);
         Self { uids: Cache::default(), gids: Cache::default(), users: Cache::default(), groups: Cache::default(), files }
     }
 
-    /// The accounts that are this host's own.
+    /// The account files of this host.
     pub fn files(&self) -> &AccountFiles {
         &self.files
     }
 
-    /// Forgets everything, after a change of an account.
+    /// Drops the cache, after a change of an account.
     pub fn forget(&self) {
         fn clear<K, V>(cache: &Cache<K, V>) {
             cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -109,7 +109,7 @@ impl Accounts {
     /// The number of a user given by name or number.
     ///
     /// # Errors
-    /// When no user has that name.
+    /// When no user has this name.
     pub fn uid(&self, name: &str) -> Result<u32, AccountError> {
         if let Some(number) = as_number(name) {
             return Ok(number);
@@ -124,7 +124,7 @@ impl Accounts {
     /// The number of a group given by name or number.
     ///
     /// # Errors
-    /// When no group has that name.
+    /// When no group has this name.
     pub fn gid(&self, name: &str) -> Result<u32, AccountError> {
         if let Some(number) = as_number(name) {
             return Ok(number);
@@ -151,12 +151,12 @@ impl Accounts {
     }
 }
 
-/// The user this process runs as, in effect.
+/// The effective user of this process.
 pub fn effective_uid() -> u32 {
     Uid::effective().as_raw()
 }
 
-/// The group this process runs as, in effect.
+/// The effective group of this process.
 pub fn effective_gid() -> u32 {
     Gid::effective().as_raw()
 }

@@ -1,9 +1,9 @@
 //! Checkpoints: places in the program where a crash matters. The tests kill the program at each and check the next start. Other
 //! builds contain no checkpoint.
 //!
-//! With the feature `checkpoints`, `ENSIGN_CHECKPOINT=name[:count]` lets the process kill itself, as the kernel would, when it
-//! reaches that place for the `count`th time. A new step that must survive adds a line to the table below: `tests/it/crash.rs`
-//! takes its list from there.
+//! With the feature `checkpoints`, `ENSIGN_CHECKPOINT=name[:count]` selects a place. The process kills itself, as the kernel
+//! would, when it reaches the place for the `count`th time. A new step that must survive a crash adds a line to the table below:
+//! `tests/it/crash.rs` takes its list from there.
 
 macro_rules! table {
     ($($(#[$about:meta])* $place:ident = $name:literal,)*) => {
@@ -14,10 +14,10 @@ macro_rules! table {
         }
 
         impl Checkpoint {
-            /// All of them.
+            /// All checkpoints.
             pub const ALL: &'static [Self] = &[$(Self::$place,)*];
 
-            /// The name, as the environment has it.
+            /// The name in `ENSIGN_CHECKPOINT`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$place => $name,)*
@@ -28,21 +28,21 @@ macro_rules! table {
 }
 
 table! {
-    /// The trust bundle is kept for the next start.
+    /// The trust bundle is stored for the next start.
     TrustKept = "trust.kept",
     /// The next trust bundle is active, and not reported.
     TrustObeyed = "trust.obeyed",
-    /// A command may be taken, and nothing of it is on disk.
+    /// The command is verified, and nothing is on disk.
     IntakeVerified = "intake.verified",
     /// The command is in the ledger.
     IntakeRecorded = "intake.recorded",
     /// The command is queued.
     IntakeQueued = "intake.queued",
-    /// The file of its channel is written, and it is not in force.
+    /// The file of the channel is written, and the assignment is not active.
     StandingKept = "standing.kept",
     /// The command is acknowledged.
     IntakeAnswered = "intake.answered",
-    /// The ledger says that its run begins.
+    /// The ledger records the start of the run.
     RunStarted = "run.started",
     /// The run of an assignment is about to begin.
     StandingBegun = "standing.begun",
@@ -50,11 +50,11 @@ table! {
     RunFetched = "run.fetched",
     /// The artifact is cached, for times when it can't be fetched.
     ObjectKept = "object.kept",
-    /// The data of the host is kept, for when it can't be read.
+    /// The data of the host is cached, for times when it can't be read.
     DataKept = "data.kept",
     /// The artifact is unpacked.
     RunUnpacked = "run.unpacked",
-    /// The run is planned, and nothing is done.
+    /// The run is planned, and nothing is changed.
     RunPlanned = "run.planned",
     /// The run is complete, and not reported.
     RunEnded = "run.ended",
@@ -62,15 +62,15 @@ table! {
     StandingProved = "standing.proved",
     /// The health gate is scheduled, and the end of the run is not reported.
     LookOwed = "look.owed",
-    /// Its health was looked at, and is still to be looked at.
+    /// The health gate has run its checks once, and has more to do.
     LookTaken = "look.taken",
     /// The override of an operator is on disk.
     WordKept = "word.kept",
-    /// Its result is in the outbox.
+    /// The result of the override is in the outbox.
     ResultPosted = "result.posted",
-    /// Its result is in the ledger.
+    /// The result of the override is in the ledger.
     ResultRecorded = "result.recorded",
-    /// The ledger without what is over is written, not in place.
+    /// The compacted ledger is written, not in place.
     LedgerRewritten = "ledger.rewritten",
     /// A message is in the outbox.
     OutboxWritten = "outbox.written",
@@ -78,9 +78,9 @@ table! {
     OutboxSent = "outbox.sent",
     /// The delivered position is on disk.
     OutboxPosition = "outbox.position",
-    /// The waiting messages are in a new log, and the old log counts.
+    /// The unsent messages are in a new log, and the old log is still valid.
     OutboxCopied = "outbox.copied",
-    /// The new log counts, and the old one is still there.
+    /// The new log is valid, and the old log still exists.
     OutboxRenewed = "outbox.renewed",
     /// A file of the program's own state is written, not in place.
     StateWritten = "state.written",
@@ -94,18 +94,18 @@ table! {
     LinkMade = "link.made",
     /// Part of a download is written.
     PartWritten = "part.written",
-    /// The whole of it is in its place.
+    /// The complete download is in its place.
     PartPlaced = "part.placed",
     /// A file of an archive is written, beside its place.
     EntryWritten = "entry.written",
 }
 
-/// Nothing, unless the environment wants the process to die here.
+/// Does nothing: this build has no checkpoints.
 #[cfg(not(feature = "checkpoints"))]
 #[inline(always)]
 pub fn checkpoint(_: Checkpoint) {}
 
-/// Ends the process here, as the kernel would, when the environment wants that.
+/// Kills the process, as the kernel would, when the environment selects this place.
 #[cfg(feature = "checkpoints")]
 pub fn checkpoint(here: Checkpoint) {
     use std::sync::OnceLock;

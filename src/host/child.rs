@@ -1,4 +1,4 @@
-//! Programs that run beside this one: started, watched, and ended with the value that holds them.
+//! Programs that run beside this one: started, watched, and ended when their handle is dropped.
 
 use std::fs::File;
 use std::io;
@@ -21,11 +21,11 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a program with only these variables in its environment; both its outputs go to the file `log`. The interrupt of
-    /// the terminal does not reach the program: the owner of the handle ends it.
+    /// Starts a program with only these variables in its environment. Standard output and standard error go to the file `log`.
+    /// The interrupt of the terminal does not reach the program: the owner of the handle ends the program.
     ///
     /// # Errors
-    /// When the log can't be written or the program not be started.
+    /// When the log can't be written or the program can't be started.
     pub fn start(program: &Path, args: &[&str], environment: &[(&str, &str)], log: &Path) -> io::Result<Self> {
         let log = File::create(log)?;
         let inner = std::process::Command::new(program)
@@ -45,20 +45,20 @@ impl Child {
         &self.program
     }
 
-    /// True until it has ended.
+    /// True until the program has ended.
     pub fn is_running(&mut self) -> bool {
         matches!(self.inner.try_wait(), Ok(None))
     }
 
-    /// Asks it to end, without waiting.
+    /// Sends SIGTERM to the program, without waiting.
     pub fn terminate(&self) {
         if let Ok(pid) = i32::try_from(self.inner.id()) {
-            // It may have ended by itself: it is not reaped yet, so the number is still its own.
+            // The program may have ended already. It is not reaped yet, so no other process has its number.
             let _gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
     }
 
-    /// Asks it to end, and kills it when it has not within `patience`. True when it ended by itself, in order.
+    /// Terminates the program, and kills it after `patience`. True when the program ended by itself with success.
     pub fn stop(mut self, patience: Duration) -> bool {
         self.terminate();
         let until = Instant::now() + patience;
@@ -75,7 +75,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // When it has ended already there is nothing to kill, and waiting reaps it.
+        // For a program that has ended, the kill fails and the wait reaps it.
         let _ended = self.inner.kill().and_then(|()| self.inner.wait());
     }
 }

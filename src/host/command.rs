@@ -1,4 +1,4 @@
-//! Running commands: a clean environment, a process group of their own, a deadline that kills it.
+//! Runs commands: with a clean environment, in a process group of their own, killed at a deadline.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -20,13 +20,13 @@ use crate::model::{Secret, Secrets};
 use super::journal::Journal;
 use super::{CANCEL_POLL, Cancel};
 
-/// `PATH` of every command that is run, and where bare names are looked for when nothing else says.
+/// `PATH` of every command, and the default search path of bare names.
 const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
 
-/// The kept part of each output stream: the last mebibyte.
+/// The kept part of each output stream, in bytes: the last mebibyte.
 const OUTPUT_CAP: usize = 1 << 20;
 
-/// Most bytes of input for a command: the size that a pipe takes at once, however slowly the command reads.
+/// The longest input of a command, in bytes: the size that a pipe takes at once, however slowly the command reads.
 const INPUT_CAP: usize = 4096;
 
 /// A command to run.
@@ -44,12 +44,12 @@ pub struct Command {
     pub search: Vec<PathBuf>,
     /// The time after which the command is killed.
     pub timeout: Option<Duration>,
-    /// Standard input, at most 4096 bytes, which a pipe takes at once; none when left out.
+    /// Standard input, at most 4096 bytes, which a pipe takes at once; empty for `None`.
     pub input: Option<Secret>,
 }
 
 impl Command {
-    /// Creates a command from its words alone.
+    /// Creates a command from its program and arguments.
     pub fn new<S: Into<String>>(program: impl Into<String>, args: impl IntoIterator<Item = S>) -> Self {
         Self { program: program.into(), args: args.into_iter().map(Into::into).collect(), ..Self::default() }
     }
@@ -67,8 +67,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// The last characters, at most `limit`, of what the command said: its standard error, or its output where that is empty.
-    /// Secrets are taken out of the whole of it: of one that is cut in two, the rest would not be known.
+    /// The last characters, at most `limit`, of standard error, or of standard output where standard error is empty.
+    /// Secrets are redacted before the cut: the rest of a secret that is cut in two would not be recognised.
     pub(super) fn said(&self, limit: usize, secrets: Option<&Secrets>) -> String {
         let said = [&self.stderr, &self.stdout].into_iter().map(|bytes| String::from_utf8_lossy(bytes));
         let said = said.into_iter().find(|text| !text.trim().is_empty()).unwrap_or_default();
@@ -82,10 +82,10 @@ impl Output {
 /// A command that did not run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The command has no words.
+    /// The command has no program.
     #[error("no command specified")]
     Empty,
-    /// The program is nowhere.
+    /// The program is in no directory of the search path.
     #[error("command \"{program}\" was not found in {searched}")]
     NotFound {
         /// The name that was searched for.
@@ -98,13 +98,13 @@ pub enum CommandError {
     Start {
         /// The program.
         program: String,
-        /// The working directory, when one was asked for.
+        /// The working directory, when the command has one.
         cwd: Option<PathBuf>,
         /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Waiting for it failed.
+    /// Waiting for the program failed.
     #[error("could not wait for \"{program}\"")]
     Wait {
         /// The program.
@@ -113,7 +113,7 @@ pub enum CommandError {
         #[source]
         source: std::io::Error,
     },
-    /// A signal ended it.
+    /// A signal ended the program.
     #[error("\"{program}\" was ended by signal {signal}")]
     Signal {
         /// The program.
@@ -126,7 +126,7 @@ pub enum CommandError {
     TimedOut {
         /// The program.
         program: String,
-        /// The time that it had: its timeout, or what was left of the run, to the millisecond.
+        /// The timeout of the command, or the rest of the run's time, to the millisecond.
         limit: Duration,
     },
     /// The run was cancelled, and the process group killed.
@@ -137,7 +137,7 @@ pub enum CommandError {
     },
 }
 
-/// A way of running commands.
+/// Runs commands.
 pub trait Runner: Send + Sync {
     /// Runs `command` until it ends, `cancel` is set or `deadline` has passed.
     ///
@@ -154,13 +154,13 @@ pub struct SystemRunner {
 }
 
 impl SystemRunner {
-    /// A runner that looks for bare names in `search_path`, which is written as `PATH` is.
+    /// Creates a runner that searches bare names in `search_path`, which is written as `PATH` is.
     pub fn new(search_path: Option<&str>) -> Self {
         let path = search_path.filter(|path| !path.is_empty()).unwrap_or(DEFAULT_PATH);
         Self { search: std::env::split_paths(path).filter(|dir| dir.is_absolute()).collect(), journal: None }
     }
 
-    /// The same, with every command in this journal while it runs.
+    /// Returns the same runner, which records every running command in this journal.
     #[must_use]
     pub fn recorded(self, journal: Arc<Journal>) -> Self {
         Self { journal: Some(journal), ..self }
@@ -190,7 +190,7 @@ pub fn is_executable(path: &Path) -> bool {
 fn input_pipe(input: &Secret) -> std::io::Result<PipeReader> {
     let bytes = input.reveal().as_bytes();
     if bytes.len() > INPUT_CAP {
-        return Err(std::io::Error::new(ErrorKind::InvalidInput, "its input is too long"));
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, "the input is longer than 4096 bytes"));
     }
     let (reader, mut writer) = std::io::pipe()?;
     writer.write_all(bytes)?;
@@ -204,7 +204,7 @@ impl Runner for SystemRunner {
         let start = |source| CommandError::Start { program: command.program.clone(), cwd: command.cwd.clone(), source };
         let input = command.input.as_ref().map(input_pipe).transpose().map_err(start)?;
         let ((out, to_out), (err, to_err)) = (std::io::pipe().map_err(start)?, std::io::pipe().map_err(start)?);
-        // Before it starts: a process that is killed in between leaves a command that is known by its pipes.
+        // Before the start: when this process is killed in between, the journal still knows the command by its pipes.
         let running = self.journal.as_ref().map(|journal| journal.begin(&[&out, &err])).transpose().map_err(start)?;
         let mut process = std::process::Command::new(&program);
         process
@@ -218,7 +218,7 @@ impl Runner for SystemRunner {
             .stderr(Stdio::from(to_err))
             .process_group(0);
         let child = process.spawn().map_err(start)?;
-        // The ends of the pipes that it writes to are its own now.
+        // The child has its own copies of the pipe ends by now.
         drop(process);
         if let Some(running) = &running {
             running.started(child.id());
@@ -248,7 +248,7 @@ impl Wait<'_> {
         let program = || self.name.to_owned();
         let status = self.child.wait().map_err(|source| CommandError::Wait { program: self.name.to_owned(), source })?;
         waited?;
-        // What the child itself wrote is in the pipes now; a grandchild may hold them open for ever.
+        // Everything that the child itself wrote is in the pipes now. A grandchild may hold the pipes open for ever.
         out.drain();
         err.drain();
         match (status.code(), status.signal()) {
@@ -293,7 +293,7 @@ impl Wait<'_> {
 
     fn kill_group(&mut self) {
         if let Ok(pid) = i32::try_from(self.child.id()) {
-            // The group may be gone already: then there is nothing left to kill.
+            // The group may have ended already: then there is nothing to kill.
             let _gone = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
@@ -308,7 +308,7 @@ struct Tail<R> {
 impl<R: Read + AsFd> Tail<R> {
     fn new(stream: Option<R>) -> Self {
         if let Some(stream) = &stream {
-            // A pipe of our own: if this fails, reading still works, it may only wait.
+            // The pipe is our own. If this fails, reads still work, but may block.
             let _kept_blocking = rustix::io::ioctl_fionbio(stream, true);
         }
         Self { stream, kept: VecDeque::new() }
@@ -318,7 +318,7 @@ impl<R: Read + AsFd> Tail<R> {
         self.stream.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes what is there; at the end of the stream, forgets it.
+    /// Reads the available bytes; drops the stream at its end.
     fn drain(&mut self) {
         let mut buffer = [0; 16 * 1024];
         while let Some(stream) = &mut self.stream {
@@ -384,7 +384,7 @@ mod tests {
         let error = run(&command).unwrap_err();
         assert_eq!(error.to_string(), "\"/bin/sh\" was killed: it took longer than 2s, its limit");
         assert!(started.elapsed() < Duration::from_secs(50));
-        // Gone, or dead and not yet buried, which leaves no command line.
+        // Ended, or a zombie, which has no command line.
         let lives = |pid: &str| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
         for pid in std::fs::read_to_string(&pids).unwrap().split_whitespace() {
             while lives(pid) {

@@ -1,7 +1,7 @@
 //! The database of dpkg, read directly: `/var/lib/dpkg/status` and the journal beside it, in the format of deb822(5).
 //!
-//! `dpkg-query` gives the same, at the price of a process for each query. Users: the `package` resources of a run by way of
-//! apt, and its health checks.
+//! `dpkg-query` gives the same, at the price of a process for each query. Users: the apt provider of `package`, and the health
+//! checks of a run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{FsError, fs};
 
-/// More than this is no package database: that of a full desktop is some megabytes.
+/// The largest file that is read, in bytes: the database of a full desktop has some megabytes.
 const MAX: u64 = 256 << 20;
 
-/// A package as dpkg has it; see dpkg(1), "INFORMATION ABOUT PACKAGES".
+/// A package in the database of dpkg; see dpkg(1), "INFORMATION ABOUT PACKAGES".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DpkgRecord {
-    /// In full, as `1:1.0-1`.
+    /// The full version, as `1:1.0-1`.
     pub version: String,
     /// The architecture, as `amd64` or `all`.
     pub architecture: String,
-    /// Selected to stay as it is.
+    /// The package is on hold.
     pub held: bool,
-    /// Must be installed again before anything else can be done.
+    /// The package must be reinstalled before any other operation.
     pub reinstall: bool,
-    /// `installed`, `half-configured`, ...
+    /// The state: `installed`, `half-configured`, ...
     pub status: String,
 }
 
-/// All packages that dpkg knows of.
+/// All packages that dpkg knows.
 #[derive(Debug, Default)]
 pub struct Database {
     packages: HashMap<String, Vec<DpkgRecord>>,
@@ -39,12 +39,12 @@ impl Database {
         self.packages.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// The architecture of this host: dpkg is always of it.
+    /// The architecture of this host: always the one of the package dpkg.
     pub fn native(&self) -> &str {
         self.records("dpkg").first().map_or("", |record| &record.architecture)
     }
 
-    /// Takes over the paragraphs of a file; later ones replace earlier ones of the same name and architecture.
+    /// Adds the paragraphs of a file; later paragraphs replace earlier ones of the same name and architecture.
     fn read(&mut self, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         for paragraph in text.split("\n\n") {
@@ -90,7 +90,7 @@ fn needs(paragraph: &str) -> Option<(String, Vec<String>)> {
     Some((field("Package")?.to_owned(), names.filter_map(first).collect()))
 }
 
-/// Time and size of the files of the database, by which a change is seen.
+/// Time and size of the files of the database. A change of the stamp shows a change of the database.
 pub type Stamp = Vec<fs::Stamp>;
 
 /// The database, read again only when it has changed.
@@ -101,12 +101,12 @@ pub struct Dpkg {
 }
 
 impl Dpkg {
-    /// The database in this directory, which is `/var/lib/dpkg` on a host.
+    /// Creates the database of this directory, which is `/var/lib/dpkg` on a host.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), read: Mutex::default() }
     }
 
-    /// The database as it is now, and by what to tell whether it is still so.
+    /// The current database with its stamp, which changes with the database.
     ///
     /// # Errors
     /// When its files can't be read.
@@ -130,7 +130,7 @@ impl Dpkg {
         Ok((stamp, database))
     }
 
-    /// Returns the dependencies of every installed package, by name: of alternatives the first, which apt takes.
+    /// Returns the dependencies of every installed package, by name. Of alternatives the first counts, as for apt.
     ///
     /// # Errors
     /// When its files can't be read.
@@ -139,7 +139,7 @@ impl Dpkg {
         Ok(String::from_utf8_lossy(&bytes).split("\n\n").filter_map(needs).collect())
     }
 
-    /// True when dpkg was interrupted, so that it refuses all work until it has been told to go on.
+    /// True when dpkg was interrupted, and refuses all work until `dpkg --configure -a` has run.
     ///
     /// # Errors
     /// When its directory can't be read.
@@ -147,7 +147,7 @@ impl Dpkg {
         Ok(!self.journal()?.is_empty())
     }
 
-    /// Returns the journal of dpkg, not yet merged into its status file: files whose names are numbers, in order.
+    /// Returns the journal of dpkg, not yet merged into its status file: files with numbers as names, in order.
     fn journal(&self) -> Result<Vec<PathBuf>, FsError> {
         let is_entry = |path: &Path| {
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();

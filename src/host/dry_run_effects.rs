@@ -1,4 +1,4 @@
-//! Effects that a dry run has predicted so far. None is real, and later resources may need them.
+//! The predicted effects of a dry run so far. No effect is real, and later resources may depend on them.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +16,14 @@ pub(super) struct DryRunEffects {
 }
 
 impl Host {
-    /// The same machine, for a dry run.
+    /// Returns the same host, for a dry run.
     #[must_use]
     pub fn for_dry_run(mut self) -> Self {
         self.foreseen = Some(DryRunEffects::default());
         self
     }
 
-    /// Takes note of what a resource would have done; or undone, where it would be `absent`. Outside of dry runs it was done.
+    /// Records the effects that a resource would have; with `absent`, the removals. Does nothing outside of dry runs.
     pub fn note_effects(&self, effects: Effects, absent: bool) {
         if let Some(DryRunEffects { done, undone }) = &self.foreseen {
             let known = if absent { undone } else { done };
@@ -31,7 +31,7 @@ impl Host {
         }
     }
 
-    /// True where something below a directory may be gone once the run is no dry one.
+    /// True where a real run might have removed an object below a directory by now.
     pub fn expects_removal(&self, directory: &Path) -> bool {
         let Some(DryRunEffects { undone, .. }) = &self.foreseen else { return false };
         let undone = undone.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,12 +39,12 @@ impl Host {
             || self.foresees(|effect| matches!(effect, Effect::Run { command, dry: false } if names(command, directory)))
     }
 
-    /// True where something may be at a path once the run is no dry one.
+    /// True where a real run might have created an object at a path by now.
     pub fn expects_path(&self, path: &Path) -> bool {
         self.foresees(|effect| match effect {
             Effect::Write { place, .. } => {
                 let written = Path::new(&place.path);
-                // Directories are made with those above them.
+                // A directory is made with its parents.
                 written.starts_with(path) || (place.below && path.starts_with(written))
             }
             Effect::Mount(mounting) => path.starts_with(&mounting.point),
@@ -52,16 +52,16 @@ impl Host {
         })
     }
 
-    /// The same for a user or group.
+    /// True where a real run might have created this user or group by now.
     pub fn expects_account(&self, kind: AccountKind, account: &str) -> bool {
         self.foresees(|effect| match effect {
-            // A user comes with a group of the same name.
+            // Creating a user creates a group of the same name.
             Effect::Account { kind: made, name } => name == account && (*made == kind || *made == AccountKind::User),
             other => brings(other, account),
         })
     }
 
-    /// The same for a unit of systemd, which can come from any of these files.
+    /// True where a real run might have created a unit of systemd by now, which can come from any of these files.
     pub fn expects_unit(&self, files: &[String]) -> bool {
         self.foresees(|effect| match effect {
             Effect::Write { place, .. } => {
@@ -72,7 +72,7 @@ impl Host {
         })
     }
 
-    /// True in a dry run.
+    /// True for a dry run.
     pub fn is_dry(&self) -> bool {
         self.foreseen.is_some()
     }
@@ -83,12 +83,12 @@ impl Host {
     }
 }
 
-/// True when a command names a path, by its last part.
+/// True when a command line has the last part of a path.
 fn names(command: &str, path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| command.contains(name))
 }
 
-/// True for effects that bring many things: a package any, a command those that it names.
+/// True for effects that create unknown objects: a package any object, a command the objects in its command line.
 fn brings(effect: &Effect, name: &str) -> bool {
     match effect {
         Effect::Package(_) => true,

@@ -1,4 +1,4 @@
-//! A machine for unit tests: scripted commands, a clock that is set.
+//! A host for unit tests: with scripted commands and a fixed clock.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::{Cancel, Clock, Command, CommandError, Host, Output, Runner};
 
-/// Answers commands from a list and remembers what was run.
+/// Answers commands from a list and records the commands.
 #[derive(Default)]
 pub struct FakeRunner {
     answers: Mutex<VecDeque<Output>>,
@@ -16,17 +16,17 @@ pub struct FakeRunner {
 }
 
 impl FakeRunner {
-    /// A runner whose commands end with these codes, in this order.
+    /// Creates a runner whose commands end with these exit codes, in this order.
     pub fn exiting(codes: &[i32]) -> Arc<Self> {
         Self::answering(codes.iter().map(|code| Output { code: *code, ..Output::default() }))
     }
 
-    /// A runner whose commands end like this, in this order.
+    /// Creates a runner whose commands have these outputs, in this order.
     pub fn answering(outputs: impl IntoIterator<Item = Output>) -> Arc<Self> {
         Arc::new(Self { answers: Mutex::new(outputs.into_iter().collect()), ran: Mutex::default() })
     }
 
-    /// The commands that were run, as words.
+    /// The commands so far, as words.
     pub fn ran(&self) -> Vec<Vec<String>> {
         let ran = self.ran.lock().unwrap();
         ran.iter().map(|command| [vec![command.program.clone()], command.args.clone()].concat()).collect()
@@ -50,7 +50,7 @@ impl Clock for FakeClock {
     }
 }
 
-/// A machine with these parts.
+/// Creates a host with this runner.
 pub fn host(runner: Arc<dyn Runner>) -> Host {
     Host::new(runner, Arc::new(FakeClock("2026-11-20T10:00:00Z".parse().unwrap())))
 }

@@ -1,7 +1,7 @@
-//! The journal of running commands: what this process runs at this moment, in a file that outlives it.
+//! The journal of running commands: a file that outlives this process.
 //!
-//! A command is noted before it starts, so that a killed process leaves none that is unknown. `orphans.rs` reads the file.
-//! Nothing is synced: a power cut ends the commands as well.
+//! A command is recorded before it starts, so that a killed process leaves no unknown command. `orphans` reads the file. Nothing
+//! is synced: a power cut ends the commands as well.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::unistd::{SysconfVar, getsid, sysconf};
 use serde::{Deserialize, Serialize};
 
-/// Ticks of `/proc/PID/stat` in a second, where the system does not tell: the value of every architecture but one.
+/// Ticks of `/proc/PID/stat` in a second, if the system does not report them: the value of every architecture but one.
 const TICKS: u64 = 100;
-/// Attempts to open a file that another process may sweep away between its creation and its lock.
+/// Attempts to create a file that another process may remove between its creation and its lock.
 const TRIES: u32 = 5;
 
 /// The content of the file.
@@ -24,13 +24,13 @@ const TRIES: u32 = 5;
 pub(super) struct JournalFile {
     /// The namespaces in which the numbers below are valid.
     pub(super) realm: BootNamespace,
-    /// The session of the process that runs the commands, which they share.
+    /// The session of the runner, which all commands share.
     pub(super) session: i32,
-    /// The commands that run.
+    /// The running commands.
     pub(super) commands: Vec<JournalEntry>,
 }
 
-/// A start of the machine, and the namespace of processes that numbers belong to.
+/// A boot of the machine and a PID namespace: the numbers of processes are valid within both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BootNamespace {
     boot: String,
@@ -38,7 +38,7 @@ pub(super) struct BootNamespace {
 }
 
 impl BootNamespace {
-    /// The realm of this process.
+    /// The boot and namespace of this process.
     pub(super) fn here() -> io::Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
         let namespace = std::fs::read_link("/proc/self/ns/pid")?.display().to_string();
@@ -46,22 +46,22 @@ impl BootNamespace {
     }
 }
 
-/// A command.
+/// A running command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalEntry {
-    /// The inode numbers of its standard output and error. No other pipe has them while a process holds these.
+    /// The inode numbers of its standard output and error. The kernel does not reuse them while a process holds the pipes.
     pub(super) pipes: Vec<u64>,
-    /// No process of it started before this, in ticks since the boot.
+    /// The earliest start of its processes, in ticks since the boot.
     pub(super) since: u64,
-    /// The number of the process and of its group, once it has one.
+    /// The number of the process and of its group, once the process has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pid: Option<i32>,
-    /// The process started no later than this, in ticks since the boot.
+    /// The latest start of the process, in ticks since the boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<u64>,
 }
 
-/// The journal, shared by everything in this process that runs commands.
+/// The journal, shared by all runners of this process.
 #[derive(Debug, Default)]
 pub struct Journal {
     /// The directory in which the first command creates the file; none when the file is open already.
@@ -81,12 +81,12 @@ struct Open {
     file: File,
     realm: BootNamespace,
     session: i32,
-    /// A file that goes away with the journal.
+    /// The path of a file that is removed with the journal.
     own: Option<PathBuf>,
 }
 
 impl Journal {
-    /// The journal in this file, opened at once: a confined thread can't open it, and writes it nevertheless.
+    /// Opens the journal in this file at once: a confined thread can't open the file, but can write to it.
     ///
     /// # Errors
     /// When the file can't be written.
@@ -97,19 +97,19 @@ impl Journal {
         Ok(Self { directory: None, inner: Mutex::new(inner) })
     }
 
-    /// A journal in a file of its own below this directory, made when the first command runs and locked while it lives.
-    /// Where that can't be, commands run without it.
+    /// Creates a journal with a file of its own below this directory. The first command creates the file, which is locked while
+    /// the journal lives. Where that fails, commands run without a journal.
     pub fn below(directory: impl Into<PathBuf>) -> Self {
         Self { directory: Some(directory.into()), inner: Mutex::default() }
     }
 
     fn lock_inner(&self) -> MutexGuard<'_, Inner> {
-        // Each change is one step: a panic elsewhere broke none.
+        // Each change is a single step, so a panic elsewhere leaves no half-made change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a command that is about to start, whose output goes to these pipes. A command that can't be recorded must not
-    /// start when the owner of the journal relies on it.
+    /// Records a command that is about to start, with the pipes of its output. When the owner of the journal relies on it, a
+    /// command must not start after an error.
     pub(super) fn begin(self: &Arc<Self>, pipes: &[&io::PipeReader]) -> io::Result<Running> {
         let pipes = pipes.iter().map(|pipe| inode(pipe)).collect::<io::Result<_>>()?;
         let mut inner = self.lock_inner();
@@ -120,7 +120,7 @@ impl Journal {
         inner.next += 1;
         inner.notes.insert(key, JournalEntry { pipes, since: ticks_now(), pid: None, until: None });
         drop(inner);
-        // Forgotten again when it can't be written.
+        // Dropping `running` removes the entry when the write fails.
         let running = Running { journal: Arc::clone(self), key };
         let written = self.lock_inner().write();
         if self.directory.is_none() { written.map(|()| running) } else { Ok(running) }
@@ -131,15 +131,15 @@ impl Drop for Journal {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = inner.open.as_ref().and_then(|open| open.own.as_ref()) {
-            // The next sweep of the directory takes what is left.
+            // The next sweep of the directory removes the file otherwise.
             let _removed = std::fs::remove_file(own);
         }
     }
 }
 
 impl Inner {
-    /// Rewrites the file in one call: a reader finds the content before or after it. Bytes beyond the new content are behind
-    /// the end of its line, and readers ignore them.
+    /// Rewrites the file in one call: a reader finds the content before or after it. Bytes beyond the new content are behind the
+    /// end of its line, and readers ignore them.
     fn write(&mut self) -> io::Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         let commands = self.notes.values().cloned().collect();
@@ -166,11 +166,11 @@ impl Open {
                 return Self::new(file, Some(path));
             }
         }
-        Err(io::Error::other("the journal of running commands is swept away again and again"))
+        Err(io::Error::other("other processes keep removing the journal of running commands"))
     }
 }
 
-/// A command in the journal; forgotten when dropped.
+/// A command in the journal. Dropping it removes the command.
 #[derive(Debug)]
 pub(super) struct Running {
     journal: Arc<Journal>,
@@ -178,14 +178,14 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Notes the process that the command has become.
+    /// Records the number of the process that runs the command.
     pub(super) fn started(&self, pid: u32) {
         let mut inner = self.journal.lock_inner();
         if let Some(note) = inner.notes.get_mut(&self.key) {
-            // One tick more: the clock is read in whole ticks.
+            // One more tick: the clock is read in whole ticks.
             (note.pid, note.until) = (i32::try_from(pid).ok(), Some(ticks_now() + 1));
         }
-        // Without it the command is still known by its pipes.
+        // Without the number, the command is still known by its pipes.
         let _written = inner.write();
     }
 }
@@ -194,7 +194,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let mut inner = self.journal.lock_inner();
         inner.notes.remove(&self.key);
-        // What is noted for too long names processes that are gone, and no others: see `since` and `until`.
+        // A stale entry names only processes that have ended: see `since` and `until`.
         let _written = inner.write();
     }
 }
@@ -203,7 +203,7 @@ fn inode(pipe: &io::PipeReader) -> io::Result<u64> {
     Ok(nix::sys::stat::fstat(pipe)?.st_ino)
 }
 
-/// The time since the boot in the unit of `/proc/PID/stat`.
+/// The time since the boot, in the unit of `/proc/PID/stat`.
 fn ticks_now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let known = sysconf(SysconfVar::CLK_TCK).ok().flatten();

@@ -1,4 +1,4 @@
-//! Properties of the machine that only calls of the kernel give: its names, interfaces, file systems.
+//! Properties of the machine from system calls: its names, interfaces, file systems.
 
 use std::ffi::OsStr;
 use std::io;
@@ -27,7 +27,7 @@ pub struct Names {
 /// The names of the machine and its kernel.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the system call fails.
 pub fn names() -> io::Result<Names> {
     let names = uname()?;
     let text = |name: &OsStr| name.to_string_lossy().into_owned();
@@ -41,9 +41,9 @@ pub struct Interface {
     pub name: String,
     /// The flags: `up`, `broadcast`, `loopback`, `pointtopoint`, `multicast`, `running`.
     pub flags: Vec<&'static str>,
-    /// Its hardware address, empty when it has none.
+    /// The hardware address; empty when the interface has none.
     pub hardware: String,
-    /// Its addresses, each with the length of its prefix.
+    /// The addresses, each with the length of its prefix.
     pub addresses: Vec<(IpAddr, u32)>,
 }
 
@@ -59,7 +59,7 @@ const FLAGS: &[(InterfaceFlags, &str)] = &[
 /// The network interfaces, in the order of the kernel.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the system call fails.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut interfaces: Vec<Interface> = Vec::new();
     for entry in getifaddrs()? {
@@ -80,7 +80,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
             interface.addresses.push((ip, mask.map_or(0, bits)));
         } else if let Some(link) = address.as_link_addr()
             && let Some(bytes) = link.addr()
-            // Tunnels have the address of their end here, which is shorter.
+            // For tunnels this is the address of the remote end, which is shorter.
             && link.halen() == bytes.len()
             && bytes != [0; 6]
         {
@@ -91,7 +91,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(interfaces)
 }
 
-/// An address with a label comes as `eth0:1`; no interface has a colon in its name.
+/// The name of the interface: an address with a label has `eth0:1`, and no name of an interface has a colon.
 fn without_label(name: &str) -> &str {
     name.split_once(':').map_or(name, |(interface, _)| interface)
 }
@@ -101,10 +101,10 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
 }
 
-/// The room in a file system, in bytes and inodes.
+/// The capacity of a file system, in bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// All there is.
+    /// All bytes.
     pub total: u64,
     /// Bytes that any user may still write.
     pub free: u64,
@@ -112,16 +112,16 @@ pub struct Space {
     pub used: u64,
     /// All inodes.
     pub inodes_total: u64,
-    /// Inodes not taken.
+    /// Free inodes.
     pub inodes_free: u64,
 }
 
-/// The room in the file system that holds `path`.
+/// The capacity of the file system that holds `path`.
 ///
 /// # Errors
 /// When the path can't be reached.
 pub fn space(path: &Path) -> Result<Space, FsError> {
-    let room = statvfs(path).map_err(|errno| FsError::io("look at the file system of", path, errno.into()))?;
+    let room = statvfs(path).map_err(|errno| FsError::io("examine the file system of", path, errno.into()))?;
     let unit = room.fragment_size();
     let bytes = |blocks: u64| blocks.saturating_mul(unit);
     Ok(Space {

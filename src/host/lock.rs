@@ -1,6 +1,6 @@
-//! Locks of other programs on files: their owners, and waiting for their release.
+//! Locks of other programs on files: finds their owners, and waits for their release.
 //!
-//! No lock is taken here: the programs that run afterwards take their own.
+//! This module takes no locks: the programs that run afterwards take their own.
 
 use std::fmt;
 use std::io;
@@ -16,15 +16,15 @@ use super::fs::{self, FsError};
 /// Interval between two checks of a held lock.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Most bytes that are read of a file with the number of a process.
+/// The most bytes that are read of a file with the number of a process.
 const PID_FILE: u64 = 64;
 
-/// A process that holds a lock.
+/// A process that owns a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockOwner {
-    /// Its number; `None` when it is outside of what this process can see, as on the host of a container.
+    /// The number of the process; `None` for a process in another PID namespace, as on the host of a container.
     pub pid: Option<i32>,
-    /// The name of its program, where that can be read.
+    /// The name of the program, where it can be read.
     pub name: Option<String>,
 }
 
@@ -41,15 +41,15 @@ impl fmt::Display for LockOwner {
         match (&self.name, self.pid) {
             (Some(name), Some(pid)) => write!(f, "{name} (process {pid})"),
             (None, Some(pid)) => write!(f, "process {pid}"),
-            (_, None) => f.write_str("a process that can't be seen from here"),
+            (_, None) => f.write_str("a process outside of this container"),
         }
     }
 }
 
-/// A lock that did not become free.
+/// A lock that was not released in time.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// The file can't be looked at.
+    /// The lock file can't be examined.
     #[error(transparent)]
     Fs(#[from] FsError),
     /// Another process held the lock for too long.
@@ -60,8 +60,8 @@ pub enum LockError {
         /// The owner.
         holder: LockOwner,
     },
-    /// The run ended while waiting.
-    #[error("the run was over before {holder} let go of {}", path.display())]
+    /// The run ended during the wait.
+    #[error("the run ended before {holder} released {}", path.display())]
     Over {
         /// The lock.
         path: PathBuf,
@@ -70,7 +70,7 @@ pub enum LockError {
     },
 }
 
-/// Returns the owner of a lock of fcntl(2) on a whole file; none when there is no such file.
+/// Returns the process that holds a lock of fcntl(2) on a whole file; none when there is no lock or file.
 ///
 /// # Errors
 /// When the file can't be opened or examined.
@@ -84,11 +84,11 @@ pub fn lock_owner(path: &Path) -> Result<Option<LockOwner>, FsError> {
     let (kind, whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
     let mut question = libc::flock { l_type: kind, l_whence: whence, l_start: 0, l_len: 0, l_pid: 0 };
     fcntl(&file, FcntlArg::F_GETLK(&mut question))
-        .map_err(|errno| FsError::io("ask who has locked", path, io::Error::from(errno)))?;
+        .map_err(|errno| FsError::io("find the owner of the lock on", path, io::Error::from(errno)))?;
     Ok((i32::from(question.l_type) != libc::F_UNLCK).then(|| LockOwner::of(question.l_pid)))
 }
 
-/// Returns the process whose number is in a file, while that process is alive.
+/// Returns the process whose number is in a file, while this process is alive.
 ///
 /// # Errors
 /// When the file exists and can't be read.
@@ -103,13 +103,13 @@ pub fn named(path: &Path) -> Result<Option<LockOwner>, FsError> {
     }
 }
 
-/// A way to find out who holds a lock.
+/// Finds the owner of a lock.
 pub type Who = fn(&Path) -> Result<Option<LockOwner>, FsError>;
 
-/// Waits until `who` finds no owner at `path`. `waiting` is called once for every owner.
+/// Waits until `who` finds no owner at `path`. Calls `waiting` once for every owner.
 ///
 /// # Errors
-/// When an owner is left after `deadline`, the run is over, or the file can't be examined.
+/// When the lock still has an owner after `deadline`, the run is over, or the file can't be examined.
 pub fn wait(path: &Path, deadline: Instant, host: &Host, who: Who, waiting: &dyn Fn(&LockOwner)) -> Result<(), LockError> {
     let mut told = None;
     while let Some(holder) = who(path)? {
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that holds the lock until its input ends.
+    /// Starts a process that holds the lock until its input ends.
     fn locker(path: &Path) -> std::process::Child {
         let script = "import fcntl,sys\nf=open(sys.argv[1],'w')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint('locked',flush=True)\nsys.stdin.read()";
         let mut child =

@@ -1,4 +1,4 @@
-//! Properties of a path itself, a symbolic link at its end not followed.
+//! Properties of a path itself: a symbolic link at its end is not followed.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::fs::FsError;
 
-/// The kinds of things that a path can name.
+/// The kind of object at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InodeKind {
     /// A regular file.
@@ -19,14 +19,14 @@ pub enum InodeKind {
     Socket,
     /// A named pipe.
     Pipe,
-    /// A device of blocks.
+    /// A block device.
     BlockDevice,
-    /// A device of characters.
+    /// A character device.
     CharacterDevice,
 }
 
 impl InodeKind {
-    /// Its name, in one word.
+    /// The name of the kind, in one word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -40,7 +40,7 @@ impl InodeKind {
     }
 }
 
-/// The object that a path names.
+/// The properties of an object, links not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
     /// The kind.
@@ -53,11 +53,11 @@ pub struct Inode {
     pub mode: u32,
     /// Size in bytes.
     pub size: u64,
-    /// The target of a symbolic link, as written in it.
+    /// The target of a symbolic link, as written in the link.
     pub target: Option<String>,
 }
 
-/// Returns the properties of a path, without following a link at its end; none when nothing is there.
+/// Returns the properties of a path, without following a link at its end; none when nothing exists.
 ///
 /// # Errors
 /// When the path can't be examined.
@@ -67,7 +67,7 @@ pub fn lstat(path: &Path) -> Result<Option<Inode>, FsError> {
         Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
-        Err(error) => return Err(FsError::io("look at", path, error)),
+        Err(error) => return Err(FsError::io("examine", path, error)),
     };
     let kind = match meta.file_type() {
         kind if kind.is_dir() => InodeKind::Directory,

@@ -1,8 +1,7 @@
-//! The only door to the operating system: commands, files, accounts, the clock.
+//! The only access to the operating system: commands, files, accounts, the clock.
 //!
-//! [`Host`] is what every provider gets. Commands and the clock sit behind traits, so that unit
-//! tests can script them (`fake.rs`); files are real, tests use temporary directories.
-//! `store` is the one other module that writes files: the program's own state.
+//! Every provider gets a [`Host`]. Commands and the clock are behind traits, so that unit tests can script them (`fake.rs`).
+//! Files are real, and tests use temporary directories. Only `store` writes files beside this module: the program's own state.
 
 pub mod account;
 pub mod checkpoint;
@@ -55,16 +54,16 @@ pub use progress::{Meter, Progress, ProgressEvent, ProgressListener};
 pub use run_lock::{RunLock, RunLockError, Share};
 pub use systemd::{Systemd, SystemdError, Unit};
 
-/// Interval between two checks of the cancel flag by code that waits.
+/// Interval between two checks of the cancel flag in a wait.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);
 
-/// The source of the time.
+/// A source of the time.
 pub trait Clock: Send + Sync {
     /// The wall clock.
     fn now(&self) -> Timestamp;
 }
 
-/// The clock of the machine.
+/// The system clock.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock;
 
@@ -74,28 +73,28 @@ impl Clock for SystemClock {
     }
 }
 
-/// A flag that ends work early; clones share it.
+/// A flag that ends work early. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Asks everything that holds a clone to stop.
+    /// Sets the flag for all clones.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The flag itself, for a handler of signals to set.
+    /// The flag itself, for a signal handler.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
 
-    /// True after a request to cancel.
+    /// True after a call of [`Self::cancel`].
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A file that may be read, opened.
+/// An open file that may be read.
 #[derive(Debug)]
 pub struct Readable {
     file: std::fs::File,
@@ -103,20 +102,20 @@ pub struct Readable {
 }
 
 impl Readable {
-    /// Its path.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path that the open file has, whatever links led to it.
+    /// The path of the open file, with links resolved.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system call fails.
     pub fn real(&self) -> Result<PathBuf, FsError> {
         std::fs::read_link(fs::path_of(&self.file)).map_err(|error| FsError::io("find the path of", &self.path, error))
     }
 
-    /// The whole of it, text of at most `limit` bytes.
+    /// Reads the file as text of at most `limit` bytes.
     ///
     /// # Errors
     /// When it can't be read, is larger, or is not UTF-8.
@@ -125,10 +124,9 @@ impl Readable {
     }
 }
 
-/// The machine as providers see it, for the length of one run.
+/// The machine as providers see it, during one run.
 ///
-/// A run has its own `Host`. The host caches accounts and software.
-/// The cancel flag and the deadline travel with it into every command.
+/// A run has its own `Host`, which caches accounts and package databases. Its cancel flag and deadline apply to every command.
 #[derive(Clone)]
 pub struct Host {
     runner: Arc<dyn Runner>,
@@ -147,12 +145,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// The real machine. `search_path` is where bare command names are looked for, as in `PATH`.
+    /// Creates the real host. `search_path` is the search path of bare command names, written as `PATH` is.
     pub fn system(search_path: Option<&str>) -> Self {
         Self::running(SystemRunner::new(search_path))
     }
 
-    /// The real machine, with every command in this journal while it runs.
+    /// Creates the real host, which records every running command in this journal.
     pub fn recorded(search_path: Option<&str>, journal: Arc<Journal>) -> Self {
         Self::running(SystemRunner::new(search_path).recorded(journal))
     }
@@ -162,7 +160,7 @@ impl Host {
         Self { software: Arc::new(Software::system()), ..host }
     }
 
-    /// A machine with the given way of running commands and telling the time.
+    /// Creates a host with this runner of commands and this clock.
     pub fn new(runner: Arc<dyn Runner>, clock: Arc<dyn Clock>) -> Self {
         Self {
             runner,
@@ -181,7 +179,7 @@ impl Host {
         }
     }
 
-    /// The same machine, with the system's own files below `root`.
+    /// Returns the same host, with the system's own files below `root`.
     #[cfg(test)]
     #[must_use]
     pub fn rooted(mut self, root: &Path) -> Self {
@@ -191,48 +189,48 @@ impl Host {
         self
     }
 
-    /// The same machine, with relative sources looked for in `directory`.
+    /// Returns the same host, which resolves relative sources in `directory`.
     #[must_use]
     pub fn in_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }
 
-    /// Returns the same machine with a listener for progress.
+    /// Returns the same host with a listener for progress.
     #[must_use]
     pub fn with_listener(mut self, audience: ProgressListener) -> Self {
         self.audience = Some(audience);
         self
     }
 
-    /// The same machine, for work whose programs may print these secrets.
+    /// Returns the same host, which redacts these secrets in the outputs of programs.
     #[must_use]
     pub fn hiding(mut self, secrets: Arc<Secrets>) -> Self {
         self.secrets = Some(secrets);
         self
     }
 
-    /// The last characters, at most `limit`, of what a command said, for people: without the secrets of this run.
+    /// The last characters, at most `limit`, of the output of a command, with the secrets of this run redacted.
     pub fn said(&self, output: &Output, limit: usize) -> String {
         output.said(limit, self.secrets.as_deref())
     }
 
-    /// Says what a person should know while it lasts, as that something is waited for.
+    /// Shows a sentence to the user, as about a wait.
     pub fn notify(&self, what: &str) {
         self.notify_listener(ProgressEvent::Said(what));
     }
 
-    /// Says that resources have their turn.
+    /// Reports that the run begins to handle resources.
     pub fn begins(&self, kind: &str, name: &str, others: usize) {
         self.notify_listener(ProgressEvent::Begins { kind, name, others });
     }
 
-    /// Says that what began has ended.
+    /// Reports the end of the current resources.
     pub fn ends(&self) {
         self.notify_listener(ProgressEvent::Ends);
     }
 
-    /// The same machine, for work that ends when `cancel` says so or `deadline` has passed.
+    /// Returns the same host, for work that ends when `cancel` is set or `deadline` has passed.
     #[must_use]
     pub fn bounded(mut self, cancel: Cancel, deadline: Option<Instant>) -> Self {
         self.cancel = cancel;
@@ -240,7 +238,7 @@ impl Host {
         self
     }
 
-    /// The same machine, for work that fetches and unpacks no more than this.
+    /// Returns the same host, with limits for fetching and unpacking.
     #[must_use]
     pub fn within(mut self, bounds: ResourceLimits) -> Self {
         self.bounds = Arc::new(bounds);
@@ -252,14 +250,14 @@ impl Host {
         &self.bounds
     }
 
-    /// Notifies the listener.
+    /// Sends an event to the listener.
     fn notify_listener(&self, news: ProgressEvent<'_>) {
         if let Some(audience) = &self.audience {
             audience(news);
         }
     }
 
-    /// The same machine, for work that ends after `time` at the latest.
+    /// Returns the same host, for work that ends after `time` at the latest.
     #[must_use]
     pub fn for_at_most(mut self, time: Duration) -> Self {
         let until = Instant::now() + time;
@@ -267,12 +265,12 @@ impl Host {
         self
     }
 
-    /// The time.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// A new UUIDv7; later ones sort after earlier ones, also within a millisecond.
+    /// Creates a UUIDv7. Later ones sort after earlier ones, also within a millisecond.
     pub fn new_id(&self) -> Uuid {
         let now = self.clock.now();
         let seconds = u64::try_from(now.as_second()).unwrap_or(0);
@@ -296,12 +294,12 @@ impl Host {
         Arc::clone(&self.software.rpm)
     }
 
-    /// systemd over D-Bus; none where there is no bus.
+    /// systemd over D-Bus; none without a bus.
     pub fn systemd(&self) -> Option<Arc<Systemd>> {
         self.software.systemd()
     }
 
-    /// Returns a file of the system by its fixed path, as `/etc/cron.d`.
+    /// Returns a file of the system by its fixed path, as `/etc/cron.d`. Tests place it below another root.
     pub fn system_path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
@@ -312,7 +310,7 @@ impl Host {
         self.directory.as_deref()
     }
 
-    /// `path` as it is when absolute, else in the directory of the manifest.
+    /// Returns an absolute `path` unchanged, and a relative one in the directory of the manifest.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         match &self.directory {
             Some(directory) if path.is_relative() => directory.join(path),
@@ -320,13 +318,13 @@ impl Host {
         }
     }
 
-    /// Returns the rules for opening paths that resources manage. With `follow`, links of any owner are followed.
+    /// Returns the resolver of paths that resources manage. With `follow`, links of any owner are followed.
     pub fn managed(&self, follow: bool) -> PathResolver<'_> {
         PathResolver::new(follow).within(self.bounds.write_paths.as_ref().map(|paths| paths.iter().map(Path::new).collect()))
     }
 
-    /// Returns the rules for files that resources and templates read: in the directory of the manifest,
-    /// and where the bounds of the run allow it. The owner of that directory decides about the run, and may make links.
+    /// Returns the resolver of files that resources and templates read. Allowed are the directory of the manifest and the
+    /// readable paths of the limits. The owner of that directory decides about the run, and may make links.
     pub fn sources(&self, follow: bool) -> PathResolver<'_> {
         let within = self
             .bounds
@@ -336,11 +334,10 @@ impl Host {
         PathResolver::new(follow).trusting(self.directory.as_deref().and_then(paths::owner_of)).within(within)
     }
 
-    /// A regular file that a template may read, opened: in the directory of the manifest, or where the bounds of the run
-    /// allow it.
+    /// Opens a regular file that a template may read: in the directory of the manifest, or in the readable paths of the limits.
     ///
     /// # Errors
-    /// When it may not, or can't be opened, in words.
+    /// A message, when the file is not allowed or can't be opened.
     pub fn readable(&self, path: &Path) -> Result<Readable, String> {
         let path = self.resolve(path);
         match self.sources(false).open(&path) {
@@ -350,22 +347,22 @@ impl Host {
         }
     }
 
-    /// True for a path, without links, in the directory of the manifest.
+    /// True for a path, with links resolved, in the directory of the manifest.
     pub fn is_own(&self, real: &Path) -> bool {
         self.directory.as_deref().is_some_and(|directory| is_plain(real) && real.starts_with(fs::real(directory)))
     }
 
-    /// The flag that ends this run.
+    /// The cancel flag of this run.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// True when this run should do no more.
+    /// True when this run is cancelled or its deadline has passed.
     pub fn is_over(&self) -> bool {
         self.cancel.is_cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Waits, at most until this run is over.
+    /// Sleeps for `time`, at most until this run is over.
     pub fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.is_over() {
@@ -377,10 +374,10 @@ impl Host {
         }
     }
 
-    /// Runs a command to its end, within its own timeout and this run's deadline.
+    /// Runs a command to its end, within its own timeout and the deadline of this run.
     ///
     /// # Errors
-    /// When it can't be started, is killed by a signal, or is ended because its time is over.
+    /// When the command can't be started, is killed by a signal, or exceeds its time.
     pub fn run(&self, command: &Command) -> Result<Output, CommandError> {
         self.runner.run(command, &self.cancel, self.deadline)
     }

@@ -1,5 +1,5 @@
-//! Cache of the software of a host, for the length of a run. The cache is read on first use. The resources and the health checks of
-//! the run share it.
+//! Cache of the package databases of a host, during one run. A database is read on first use. The resources and the health checks
+//! of the run share the cache.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,14 +7,14 @@ use super::dpkg::Dpkg;
 use super::rpm::Rpm;
 use super::systemd::Systemd;
 
-/// The directory of the database of dpkg.
+/// The directory of the dpkg database.
 pub const DPKG_DIRECTORY: &str = "/var/lib/dpkg";
 
-/// The databases of packages, and the way to systemd.
+/// The package databases, and the connection to systemd.
 pub(super) struct Software {
     pub(super) dpkg: Arc<Dpkg>,
     pub(super) rpm: Arc<Rpm>,
-    /// The connection; none inside where there is no bus.
+    /// The connection; `None` inside when there is no bus.
     systemd: OnceLock<Option<Arc<Systemd>>>,
 }
 
@@ -24,19 +24,19 @@ impl Software {
         Self { dpkg: Arc::new(Dpkg::new(DPKG_DIRECTORY)), rpm: Arc::default(), systemd: OnceLock::new() }
     }
 
-    /// The same with the database of dpkg below `root`, and without a bus.
+    /// Returns a cache with the dpkg database below `root`, and without a bus.
     #[cfg(test)]
     pub(super) fn below(root: &std::path::Path) -> Self {
         let directory = root.join(DPKG_DIRECTORY.trim_start_matches('/'));
         Self { dpkg: Arc::new(Dpkg::new(directory)), ..Self::without_bus() }
     }
 
-    /// The same with commands that are scripted: they can't script a bus, so there is none.
+    /// Returns a cache for scripted commands, without a bus, as tests can't script a bus.
     pub(super) fn without_bus() -> Self {
         Self { systemd: OnceLock::from(None), ..Self::system() }
     }
 
-    /// Returns systemd over D-Bus, connected on first use; none where there is no bus, or it denies access.
+    /// Returns systemd over D-Bus, connected on first use; none when there is no bus, or the bus denies access.
     pub(super) fn systemd(&self) -> Option<Arc<Systemd>> {
         self.systemd.get_or_init(|| Systemd::connect().ok().map(Arc::new)).clone()
     }

@@ -1,5 +1,5 @@
-//! The account files of this host: passwd(5), group(5) and shadow(5), read without a process and again only when they
-//! have changed. Names from elsewhere (LDAP and the like) are looked up in `account.rs`.
+//! The account files of this host: passwd(5), group(5) and shadow(5), read without a process and again only after a change.
+//! `account.rs` looks up names from elsewhere (LDAP and the like).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::model::Secret;
 
 use super::fs::{self, FsError};
 
-/// The largest account file that is read.
+/// The largest account file that is read, in bytes.
 const LIMIT: u64 = 64 << 20;
 
 /// A line of passwd(5).
@@ -39,20 +39,20 @@ pub struct Group {
     pub name: String,
     /// The number.
     pub gid: u32,
-    /// The users that are listed; those whose primary group it is need not be.
+    /// The listed users. Users whose primary group it is may be missing.
     pub members: Vec<String>,
 }
 
 /// A line of shadow(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shadow {
-    /// The hashed password, with what locks it before it.
+    /// The hashed password, after the prefix that locks it.
     pub password: Secret,
-    /// The day on which the account ends, in days since 1970-01-01; none without an end.
+    /// The day on which the account expires, in days since 1970-01-01; none without expiry.
     pub expires: Option<i64>,
 }
 
-/// The account files, remembered until they change.
+/// The account files, cached until they change.
 #[derive(Debug)]
 pub struct AccountFiles {
     directory: PathBuf,
@@ -62,7 +62,7 @@ pub struct AccountFiles {
 }
 
 impl AccountFiles {
-    /// The files of this directory.
+    /// Creates the account files of this directory.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), users: Kept::default(), groups: Kept::default(), shadow: Kept::default() }
     }
@@ -91,7 +91,7 @@ impl AccountFiles {
         self.shadow.get(&self.directory.join("shadow"), |text| fields(text).filter_map(|line| shadow(&line)).collect())
     }
 
-    /// Forgets everything that was read.
+    /// Drops the cache.
     pub fn forget(&self) {
         self.users.forget();
         self.groups.forget();
@@ -99,10 +99,10 @@ impl AccountFiles {
     }
 }
 
-/// Time of the last change, and size: what tells one version of a file from another.
+/// Time of the last change, and size: they differ between versions of a file.
 type Version = (Timestamp, u64);
 
-/// A parsed file, with the version that it was of.
+/// A parsed file with its version.
 #[derive(Debug)]
 struct Kept<T>(Mutex<Option<(Version, Arc<T>)>>);
 
@@ -114,7 +114,7 @@ impl<T> Default for Kept<T> {
 
 impl<T> Kept<T> {
     fn get(&self, path: &Path, parse: impl FnOnce(&str) -> T) -> Result<Arc<T>, FsError> {
-        // Looked at before it is read: what changes in between is seen the next time.
+        // Examined before the read: the next call sees a change in between.
         let now = fs::stat(path, false)?.map(|look| (look.mtime, look.size));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some((then, known)), Some(now)) = (kept.as_ref(), now.as_ref())
@@ -134,7 +134,7 @@ impl<T> Kept<T> {
     }
 }
 
-/// The fields of each line, without comments and references to NIS.
+/// The fields of each line, without comments and NIS references.
 fn fields(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let own = text.lines().filter(|line| !line.is_empty() && !line.starts_with(['#', '+', '-']));
     own.map(|line| line.split(':').collect())

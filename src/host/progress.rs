@@ -1,11 +1,11 @@
-//! Progress of a run, for a listener: sentences, and the state of slow steps.
+//! Progress of a run, for a listener: messages, and the state of slow steps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Host;
 
-/// Between two looks at it.
+/// Interval between two reports of the progress.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The progress of a slow step.
@@ -13,39 +13,38 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Progress<'a> {
     /// The step, as "downloading app.tar.gz".
     pub what: &'a str,
-    /// Bytes that are done.
+    /// Finished bytes.
     pub done: u64,
-    /// Bytes in all, where they are known.
+    /// Bytes in all, when known.
     pub total: Option<u64>,
 }
 
 /// An event for the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressEvent<'a> {
-    /// A sentence for a person while it lasts, as a wait.
+    /// A message for the user, as about a wait.
     Said(&'a str),
     /// The progress of a slow step.
     At(Progress<'a>),
     /// The step of [`ProgressEvent::At`] has ended.
     Over,
-    /// A resource has its turn.
+    /// The run begins to handle a resource.
     Begins {
-        /// Its type.
+        /// The type of the resource.
         kind: &'a str,
-        /// Its name.
+        /// The name of the resource.
         name: &'a str,
         /// The number of other resources in the same transaction.
         others: usize,
     },
-    /// The step has ended.
+    /// The handling of the resource has ended.
     Ends,
 }
 
-/// The listener.
+/// Receives the events.
 pub type ProgressListener = Arc<dyn Fn(ProgressEvent<'_>) + Send + Sync>;
 
-/// Counts what is done of one thing and tells the audience of a host, a few times a second. Dropped, it says that it is
-/// over.
+/// Counts the progress of a step and reports it to the listener, a few times a second. Dropping it reports the end.
 pub struct Meter<'a> {
     host: &'a Host,
     what: String,
@@ -55,7 +54,7 @@ pub struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Nothing is done yet.
+    /// Creates a meter with no progress yet.
     pub fn new(host: &'a Host, what: String, total: Option<u64>) -> Self {
         Self { host, what, done: 0, total, told: None }
     }
@@ -65,12 +64,12 @@ impl<'a> Meter<'a> {
         self.total = total;
     }
 
-    /// Sets the part that is done.
+    /// Sets the finished part.
     pub fn set_done(&mut self, done: u64) {
         self.done = done;
     }
 
-    /// Adds to the part that is done.
+    /// Adds to the finished part.
     pub fn add(&mut self, count: u64) {
         self.done += count;
         if self.told.is_none_or(|told| told.elapsed() >= PAUSE) {
@@ -105,7 +104,7 @@ mod tests {
         let mut meter = Meter::new(&host, "x".to_owned(), Some(9));
         meter.add(4);
         drop(meter);
-        // What never began never ends.
+        // A step without progress sends no event.
         drop(Meter::new(&host, "y".to_owned(), None));
         let at = "At(Progress { what: \"x\", done: 4, total: Some(9) })";
         assert_eq!(*heard.lock().unwrap(), ["Said(\"z\")", at, "Over"]);

@@ -1,5 +1,5 @@
-//! A file in progress that survives its maker: bytes beside their final place, with a note about their source. A later maker of
-//! the same file continues where the first ended.
+//! An unfinished file that survives its maker: bytes beside their final place, with a note about their source. A later maker of
+//! the same file continues at the end of the bytes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -15,15 +15,15 @@ use super::paths::DirEntryHandle;
 
 /// The longest note, in bytes.
 const NOTE: u64 = 4096;
-/// Attempts when another process swaps the file.
+/// Attempts, when another process replaces the file.
 const TRIES: usize = 10;
 
-/// The name of a hidden file that belongs to a file of this name and lies beside it.
+/// The name of a hidden file beside a file of this name, with the purpose `what`.
 pub fn beside(name: &OsStr, what: &str) -> OsString {
     format!(".{}.ensign-{what}", name.to_string_lossy()).into()
 }
 
-/// The bytes so far. No other process writes while this value lives.
+/// The bytes so far, locked against other processes while this value lives.
 #[derive(Debug)]
 pub struct ResumableFile {
     file: File,
@@ -33,7 +33,7 @@ pub struct ResumableFile {
 }
 
 impl ResumableFile {
-    /// Opens the bytes of `target` so far: none where no maker has begun.
+    /// Opens the bytes of `target` so far: empty without an earlier maker.
     ///
     /// # Errors
     /// When another process is making it, or the system refuses.
@@ -46,7 +46,7 @@ impl ResumableFile {
                 Err(TryLockError::WouldBlock) => return Err(FsError::Busy(target.path().to_owned())),
                 Err(TryLockError::Error(error)) => return Err(FsError::io("lock", part.path(), error)),
             }
-            // Until it was locked, another maker may have put it in place: then this is no part any more.
+            // Before the lock, another maker may have put the file in place: then it is no partial file any more.
             if is_named(&part, &file)? {
                 let note = target.sibling(beside(target.name(), "from"))?;
                 return Ok(Self { file, part, note, target });
@@ -55,10 +55,10 @@ impl ResumableFile {
         Err(FsError::Busy(target.path().to_owned()))
     }
 
-    /// True when there is a part of `target`, or a note of one.
+    /// True when there are bytes of `target`, or a note about them.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the entries can't be examined.
     pub fn is_there(target: &DirEntryHandle) -> Result<bool, FsError> {
         for what in ["part", "from"] {
             if !target.sibling(beside(target.name(), what))?.is_free()? {
@@ -68,7 +68,7 @@ impl ResumableFile {
         Ok(false)
     }
 
-    /// Removes what there is of `target`.
+    /// Removes the bytes and the note of `target`.
     ///
     /// # Errors
     /// When the system refuses.
@@ -79,23 +79,23 @@ impl ResumableFile {
     /// Returns the number of bytes so far.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system call fails.
     pub fn length(&self) -> Result<u64, FsError> {
-        self.file.metadata().map(|meta| meta.len()).map_err(|error| FsError::io("look at", self.part.path(), error))
+        self.file.metadata().map(|meta| meta.len()).map_err(|error| FsError::io("examine", self.part.path(), error))
     }
 
-    /// The note of what the bytes are a part of.
+    /// The note about the source of the bytes.
     pub fn note(&self) -> Option<String> {
         let (file, _) = self.note.open_regular().ok()?;
         String::from_utf8(read_open(file, self.note.path(), NOTE).ok()?).ok()
     }
 
-    /// Begins anew, with a note; without a note no later maker will continue.
+    /// Discards the bytes and begins again, with a note. Without a note no later maker will continue.
     ///
     /// # Errors
     /// When the file can't be written.
     pub fn begin(&mut self, note: Option<&str>) -> Result<(), FsError> {
-        // In this order: bytes never lie beside the note of others.
+        // In this order: bytes never lie beside the note about other bytes.
         self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(|error| FsError::io("write", self.part.path(), error))?;
         match note {
             Some(note) => self.note.stage(&mut note.as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 })?.put(),
@@ -103,7 +103,7 @@ impl ResumableFile {
         }
     }
 
-    /// The digest of the bytes so far, to go on with; what is written next comes after them.
+    /// Computes the digest of the bytes so far, and moves to their end for the next write.
     ///
     /// # Errors
     /// When they can't be read.
@@ -123,7 +123,7 @@ impl ResumableFile {
         Ok(hasher)
     }
 
-    /// More bytes.
+    /// Appends bytes.
     ///
     /// # Errors
     /// When they can't be written.
@@ -133,13 +133,13 @@ impl ResumableFile {
         Ok(())
     }
 
-    /// Puts the bytes in their place in one step, with owner and mode.
+    /// Moves the file to its place in one step, with owner and mode.
     ///
     /// # Errors
-    /// When the system refuses; what was in the place is untouched.
+    /// When the system refuses; then the old file is unchanged.
     pub fn put_in_place(self, spec: WriteSpec) -> Result<(), FsError> {
         set_open(&self.file, self.target.path(), spec)?;
-        // The note first: after a crash in between, nobody would come to remove it.
+        // The note first: after a crash in between, no process would remove it.
         self.note.remove()?;
         if !is_named(&self.part, &self.file)? {
             return Err(FsError::Changed(self.part.path().to_owned()));
@@ -149,7 +149,7 @@ impl ResumableFile {
         Ok(())
     }
 
-    /// Throws the bytes away.
+    /// Discards the bytes.
     ///
     /// # Errors
     /// When the system refuses.
@@ -158,13 +158,13 @@ impl ResumableFile {
     }
 }
 
-/// True while a place is that of an open file.
+/// True while a place belongs to an open file.
 fn is_named(place: &DirEntryHandle, file: &File) -> Result<bool, FsError> {
-    let opened = file.metadata().map_err(|error| FsError::io("look at", place.path(), error))?;
+    let opened = file.metadata().map_err(|error| FsError::io("examine", place.path(), error))?;
     Ok(place.stat()?.is_some_and(|named| (named.st_dev, named.st_ino) == (opened.dev(), opened.ino())))
 }
 
-/// Opens a part that only this user could have written. Any other object in its place is removed, for another try.
+/// Opens a partial file that only this user could have written. Another object in its place is removed, for another attempt.
 fn open_own(place: &DirEntryHandle) -> Result<Option<File>, FsError> {
     let file = match place.open_or_create(0o600) {
         Ok(file) => file,
@@ -172,7 +172,7 @@ fn open_own(place: &DirEntryHandle) -> Result<Option<File>, FsError> {
         Err(_) if !place.is_free()? => return place.remove().map(|()| None),
         Err(error) => return Err(error),
     };
-    let meta = file.metadata().map_err(|error| FsError::io("look at", place.path(), error))?;
+    let meta = file.metadata().map_err(|error| FsError::io("examine", place.path(), error))?;
     let own = meta.is_file() && meta.uid() == effective_uid() && meta.nlink() == 1 && meta.permissions().mode() & 0o077 == 0;
     if own { Ok(Some(file)) } else { place.remove().map(|()| None) }
 }

@@ -1,7 +1,7 @@
-//! The database of rpm, read by one `rpm -qa`, and again only when its files have changed.
+//! The database of rpm, read with a single `rpm -qa`, and again only after a change of its files.
 //!
-//! In: the output of `rpm`. Out: the installed packages by name. Users: the `package` resources of a run by way of dnf, and its
-//! health checks.
+//! Input: the output of `rpm`. Output: the installed packages by name. Users: the dnf provider of `package`, and the health
+//! checks of a run.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Command, CommandError, FsError, Host, Output, fs};
 
-/// The program.
+/// The path of the program.
 pub const RPM: &str = "/usr/bin/rpm";
 
-/// The files of an rpm database, of all its formats.
+/// The files of an rpm database, in all its formats.
 const FILES: [&str; 4] = ["rpmdb.sqlite", "rpmdb.sqlite-wal", "Packages.db", "Packages"];
 
 /// The architectures of rpm, which may follow the last dot of a name.
@@ -37,24 +37,24 @@ const ARCHITECTURES: &[&str] = &[
 const FIELDS: usize = 5;
 const FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}\\t%{RELEASE}\\t%{ARCH}\\n";
 
-/// The database could not be asked.
+/// The database could not be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum RpmError {
     /// rpm could not be run.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The files of the database can't be looked at.
+    /// The files of the database can't be examined.
     #[error(transparent)]
     Fs(#[from] FsError),
-    /// rpm said no.
+    /// rpm reported an error.
     #[error("rpm -qa exited {}: {}", .0.code, String::from_utf8_lossy(&.0.stderr).trim())]
     Failed(Output),
 }
 
-/// A package, for one architecture.
+/// An installed package, for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// `E:V-R`, without an epoch of 0.
+    /// The version as `E:V-R`, without an epoch of 0.
     pub version: String,
     /// The architecture, as `x86_64` or `noarch`.
     pub architecture: String,
@@ -65,7 +65,7 @@ pub struct Package {
 pub struct Packages(HashMap<String, Vec<Package>>);
 
 impl Packages {
-    /// Reads lines of name, epoch, version, release and architecture, with tabs between them; others are left out.
+    /// Parses lines of name, epoch, version, release and architecture, separated by tabs. Other lines are skipped.
     pub fn read(text: &str) -> Self {
         let mut packages = Self::default();
         for line in text.lines() {
@@ -77,7 +77,7 @@ impl Packages {
         packages
     }
 
-    /// The same without those for which this does not hold.
+    /// Returns only the packages for which `holds` is true.
     #[must_use]
     pub fn retain(mut self, holds: impl Fn(&Package) -> bool) -> Self {
         self.0.values_mut().for_each(|packages| packages.retain(&holds));
@@ -96,7 +96,7 @@ impl Packages {
     }
 }
 
-/// A name without the architecture that follows its last dot, and that.
+/// Splits a name into the name and the architecture after its last dot.
 pub fn split(name: &str) -> (&str, Option<&str>) {
     match name.rsplit_once('.') {
         Some((plain, architecture)) if ARCHITECTURES.contains(&architecture) => (plain, Some(architecture)),
@@ -108,10 +108,10 @@ fn evr(epoch: &str, version: &str, release: &str) -> String {
     if matches!(epoch, "" | "0" | "(none)") { format!("{version}-{release}") } else { format!("{epoch}:{version}-{release}") }
 }
 
-/// Time and size of the files of the database, by which a change is seen.
+/// Time and size of the files of the database. A change of the stamp shows a change of the database.
 pub type Stamp = Vec<fs::Stamp>;
 
-/// The database of this host, for the length of a run.
+/// The database of this host, during one run.
 #[derive(Debug, Default)]
 pub struct Rpm {
     directory: Mutex<Option<PathBuf>>,
@@ -133,21 +133,21 @@ impl Rpm {
         Ok(known.insert(directory).clone())
     }
 
-    /// The database as it is now, to be compared with itself later.
+    /// The stamp of the database, for a later comparison.
     ///
     /// # Errors
-    /// When it can't be found or looked at.
+    /// When the files can't be found or examined.
     pub fn stamp(&self, host: &Host) -> Result<Stamp, RpmError> {
         let directory = self.directory(host)?;
         let of = |name: &&str| fs::stamp(&directory.join(name));
-        // An empty journal is as good as none, and comes and goes as the database is read.
+        // An empty journal counts as missing: rpm creates and removes it when it reads the database.
         Ok(FILES.iter().map(of).collect::<Result<Vec<_>, FsError>>()?.into_iter().map(fs::Stamp::or_empty).collect())
     }
 
     /// Returns the installed packages.
     ///
     /// # Errors
-    /// When rpm can't be run, or its output not be parsed.
+    /// When rpm can't be run, or its output can't be parsed.
     pub fn packages(&self, host: &Host) -> Result<Arc<Packages>, RpmError> {
         let stamp = self.stamp(host)?;
         let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);

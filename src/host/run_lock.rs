@@ -1,8 +1,8 @@
-//! The run lock: only one run changes a host at a time. A run that changes something holds a lock on a file for its whole life,
-//! and the kernel releases it. Another run waits, and can name the holder.
+//! The run lock: only one run changes a host at a time. Such a run holds a lock on a file until its end, and the kernel releases
+//! the lock. Another run waits, and can name the holder.
 //!
-//! Local runs hold the lock alone. An agent shares the lock with other agents. Several agents on one host exist only for
-//! trials: each has a state directory, and so resources, of its own.
+//! Local runs hold the lock exclusively. An agent shares the lock with other agents. Several agents on one host exist only for
+//! trials: each has a state directory and resources of its own.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -20,17 +20,17 @@ use super::{Host, account};
 
 /// Interval between two checks of a held lock.
 const POLL: Duration = Duration::from_millis(100);
-/// Most bytes that are read of the file.
+/// The longest note of the holder, in bytes.
 const NOTE: u64 = 4096;
 /// The kernel's list of locks.
 const LOCKS: &str = "/proc/locks";
-/// The most bytes of it.
+/// The most bytes of the list.
 const MAX_LOCKS: u64 = 16 << 20;
-/// Most processes that are examined on the way to the first.
+/// Most ancestors of this process that are examined.
 const ANCESTORS: usize = 100;
 
-/// Returns the directory for files that a reboot removes: of this host for root, of this user for others. `variable` gives
-/// variables of the environment. None where there is none, or it is disabled.
+/// Returns the directory for files that a reboot removes: of this host for root, of this user for others. `variable` returns
+/// variables of the environment. None when the directory is missing, or disabled.
 pub fn runtime_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(directory) = variable("ENSIGN_RUNTIME").filter(|value| !value.is_empty()) {
         return Some(PathBuf::from(directory)).filter(|directory| directory.as_os_str() != "off");
@@ -42,7 +42,7 @@ pub fn runtime_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<
     runtime.filter(|path| path.is_absolute() && path.is_dir()).map(|path| path.join("ensign"))
 }
 
-/// Returns the path of the run lock of this host, or of this user; none where there is no directory for it.
+/// Returns the path of the run lock of this host, or of this user; none without a directory for it.
 pub fn path(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     runtime_directory(variable).map(|directory| directory.join("run.lock"))
 }
@@ -54,7 +54,7 @@ pub struct Holder {
     note: Option<Note>,
 }
 
-/// The note of a run about itself.
+/// The note of a run about itself, in the lock file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     pid: i32,
@@ -67,29 +67,29 @@ impl fmt::Display for Holder {
         match (&self.note, self.pid) {
             (Some(note), _) => write!(f, "{} (process {}, since {:.0})", note.what, note.pid, note.since),
             (None, Some(pid)) => write!(f, "process {pid}"),
-            (None, None) => f.write_str("a process that can't be seen from here"),
+            (None, None) => f.write_str("a process outside of this container"),
         }
     }
 }
 
-/// The run lock is not free.
+/// The run lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum RunLockError {
-    /// The file can't be used.
+    /// The lock file can't be used.
     #[error(transparent)]
     File(#[from] FsError),
-    /// Another run took too long.
+    /// Another run holds the lock for too long.
     #[error("another run is under way: {0}")]
     Busy(Holder),
     /// This run was ended while it waited.
-    #[error("it was ended while it waited for another run: {0}")]
+    #[error("the run was ended while it waited for another run: {0}")]
     Over(Holder),
 }
 
-/// A turn; the next one may go on when it is dropped.
+/// The held lock. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct RunLock {
-    /// None within a run that holds it already.
+    /// None for a run within the run that holds the lock.
     _held: Option<File>,
 }
 
@@ -98,12 +98,12 @@ pub struct RunLock {
 pub enum Share {
     /// Exclusive.
     Alone,
-    /// Others that share it too.
+    /// Shared with other shared holders.
     Others,
 }
 
 impl RunLock {
-    /// Waits for the lock until then. `waiting` is called once for every holder. A run that a command of another run starts is
+    /// Waits for the lock until then. Calls `waiting` once for every holder. A run that is started by a command of another run is
     /// part of that run.
     ///
     /// # Errors
@@ -122,8 +122,8 @@ impl RunLock {
             let mut file = open(path).map_err(failed("open"))?;
             let tried = if share == Share::Alone { file.try_lock() } else { file.try_lock_shared() };
             match tried {
-                // Somebody may have cleared up the directory meanwhile: then others use another file.
-                Ok(()) if file.metadata().map_err(failed("look at"))?.nlink() == 0 => continue,
+                // Another process may have removed the file meanwhile: later runs use a new file.
+                Ok(()) if file.metadata().map_err(failed("examine"))?.nlink() == 0 => continue,
                 Ok(()) => {
                     let pid = i32::try_from(std::process::id()).unwrap_or_default();
                     write(&mut file, &Note { pid, what: what.to_owned(), since: host.now() }).map_err(failed("write"))?;
@@ -179,8 +179,8 @@ fn holders(file: &mut File) -> (Vec<i32>, Holder) {
     (pids, Holder { pid, note })
 }
 
-/// The process in a line of `/proc/locks` about this file: `1: FLOCK  ADVISORY  WRITE 812 00:19:4711 0 EOF`. Those that wait
-/// have an arrow.
+/// The process in a line of `/proc/locks` about this file: `1: FLOCK  ADVISORY  WRITE 812 00:19:4711 0 EOF`. Waiting processes
+/// have an arrow, and are skipped.
 fn holder(line: &str, inode: u64) -> Option<i32> {
     let mut words = line.split_whitespace().skip(1);
     words.next().filter(|kind| *kind == "FLOCK")?;
@@ -189,12 +189,12 @@ fn holder(line: &str, inode: u64) -> Option<i32> {
     pid.parse().ok()
 }
 
-/// True where this process was started, however far from here, by that one.
+/// True when a process is an ancestor of this process.
 fn is_ancestor(pid: i32) -> bool {
     let mut at = i32::try_from(std::process::id()).unwrap_or_default();
     for _ in 0..ANCESTORS {
         let stat = fs::read_text(Path::new(&format!("/proc/{at}/stat")), NOTE).unwrap_or_default();
-        // The name of the program, in brackets, may hold blanks and brackets.
+        // The name of the program, in brackets, may contain blanks and brackets.
         let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)).and_then(|pid| pid.parse().ok());
         match parent {
             Some(parent) if parent == pid && pid > 0 => return true,
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that holds the lock until its input ends.
+    /// Starts a process that holds the lock until its input ends.
     fn locker(path: &Path) -> Child {
         let script = "exec 9<>\"$0\"; flock -x 9; echo locked; read -r x";
         let mut command = Command::new("/bin/sh");
@@ -247,7 +247,7 @@ mod tests {
     fn who_waits_hears_for_whom_and_goes_on_when_that_one_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.lock");
-        // The shell has flock(1) hold the lock.
+        // flock(1) holds the lock for the shell.
         if !crate::skip::has_program("flock", "util-linux") {
             return;
         }

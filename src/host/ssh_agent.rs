@@ -1,7 +1,7 @@
-//! A client of the SSH agent: its list of keys, and signatures by one of them.
+//! A client of the SSH agent: lists its keys, and requests signatures.
 //!
-//! The protocol is draft-miller-ssh-agent: messages of a length (4 bytes, big endian), a type and its content, over a socket of
-//! the same user. Signing needs only two of its requests. Here keys and signatures are bytes; `trust` parses and verifies them.
+//! The protocol is draft-miller-ssh-agent. A message has a length (4 bytes, big endian), a type and its content, over a socket of
+//! the same user. Signing needs only two of the requests. Here keys and signatures are bytes; `trust` parses and verifies them.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,61 +14,61 @@ const IDENTITIES_ANSWER: u8 = 12;
 const SIGN_REQUEST: u8 = 13;
 const SIGN_RESPONSE: u8 = 14;
 
-/// The longest message of OpenSSH's agent.
+/// The longest message of OpenSSH's agent, in bytes.
 const LONGEST: usize = 256 * 1024;
-/// The longest wait for an answer: the agent may be asking a person (`ssh-add -c`).
+/// The longest wait for an answer: the agent may be asking its user (`ssh-add -c`).
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// An agent that does not do what it is asked for.
+/// A failed request to an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum SshAgentError {
     /// The socket has no listener, or the listener went away.
-    #[error("could not talk to the ssh-agent at {}", path.display())]
+    #[error("could not reach the ssh-agent at {}", path.display())]
     Io {
-        /// Its socket.
+        /// The path of the socket.
         path: PathBuf,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The agent refused, or does not have the key any more.
+    /// The agent refused, or has no such key any more.
     #[error("the ssh-agent refused: the key is not there any more, the agent is locked, or a user denied it")]
     Refused,
-    /// The answer breaks the protocol.
-    #[error("the ssh-agent answered something that is not its protocol: {0}")]
+    /// The answer violates the protocol.
+    #[error("the ssh-agent violated its protocol: {0}")]
     Protocol(&'static str),
 }
 
 /// A key that an agent holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The public key in the form of RFC 4253: its algorithm, then what that has.
+    /// The public key in the form of RFC 4253: its algorithm, then the fields of the algorithm.
     pub blob: Vec<u8>,
-    /// The comment, for people.
+    /// The comment, for the user.
     pub comment: String,
 }
 
-/// The agent behind a socket. Every request is a connection of its own: nothing is kept between them.
+/// The agent behind a socket. Every request opens a connection of its own.
 #[derive(Debug, Clone)]
 pub struct SshAgent {
     socket: PathBuf,
 }
 
 impl SshAgent {
-    /// The agent at this socket (`SSH_AUTH_SOCK`).
+    /// Creates a client for this socket (`SSH_AUTH_SOCK`).
     pub fn at(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
     }
 
-    /// The keys that it holds.
+    /// The keys in the agent.
     ///
     /// # Errors
-    /// When it can't be asked.
+    /// When the agent can't be reached, or violates the protocol.
     pub fn identities(&self) -> Result<Vec<Identity>, SshAgentError> {
         let answer = self.ask(&[REQUEST_IDENTITIES])?;
         let mut rest = expect(&answer, IDENTITIES_ANSWER)?;
         let count = number(&mut rest)?;
-        // Not `with_capacity`: the number is the agent's word.
+        // Not `with_capacity`: the number comes from the agent and is not trusted.
         let mut found = Vec::new();
         for _ in 0..count {
             let blob = string(&mut rest)?.to_vec();
@@ -77,15 +77,15 @@ impl SshAgent {
         Ok(found)
     }
 
-    /// The signature over `data` by the key of this blob: the name of its form, and its bytes.
+    /// Requests a signature over `data` with the key of this blob. Returns the name of the signature format, and the signature.
     ///
     /// # Errors
-    /// When it can't be asked, or refuses.
+    /// When the agent can't be reached, or refuses.
     pub fn sign(&self, blob: &[u8], data: &[u8]) -> Result<(String, Vec<u8>), SshAgentError> {
         let mut request = vec![SIGN_REQUEST];
         put(&mut request, blob);
         put(&mut request, data);
-        // No flags: they choose among the digests of RSA.
+        // No flags: they select digests of RSA.
         request.extend_from_slice(&[0; 4]);
         let answer = self.ask(&request)?;
         let mut rest = expect(&answer, SIGN_RESPONSE)?;
@@ -122,28 +122,28 @@ fn expect(answer: &[u8], wanted: u8) -> Result<&[u8], SshAgentError> {
     match answer.split_first() {
         Some((kind, rest)) if *kind == wanted => Ok(rest),
         Some((&FAILURE, _)) => Err(SshAgentError::Refused),
-        _ => Err(SshAgentError::Protocol("another kind of answer")),
+        _ => Err(SshAgentError::Protocol("unexpected message type")),
     }
 }
 
 /// Takes a number of 4 bytes from the front.
 fn number(rest: &mut &[u8]) -> Result<u32, SshAgentError> {
-    let (number, tail) = rest.split_first_chunk::<4>().ok_or(SshAgentError::Protocol("it ends too early"))?;
+    let (number, tail) = rest.split_first_chunk::<4>().ok_or(SshAgentError::Protocol("message too short"))?;
     *rest = tail;
     Ok(u32::from_be_bytes(*number))
 }
 
-/// Takes bytes after their length from the front.
+/// Takes bytes with a length prefix from the front.
 fn string<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], SshAgentError> {
     let length = usize::try_from(number(rest)?).unwrap_or(usize::MAX);
-    let (bytes, tail) = rest.split_at_checked(length).ok_or(SshAgentError::Protocol("it ends too early"))?;
+    let (bytes, tail) = rest.split_at_checked(length).ok_or(SshAgentError::Protocol("message too short"))?;
     *rest = tail;
     Ok(bytes)
 }
 
-/// Appends bytes after their length.
+/// Appends bytes with a length prefix.
 fn put(message: &mut Vec<u8>, bytes: &[u8]) {
-    // Envelopes and keys: some 64 KiB at most.
+    // The longest are envelopes and keys: some 64 KiB at most.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     message.extend_from_slice(&length.to_be_bytes());
     message.extend_from_slice(bytes);
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the result of a request to an agent that answers these bytes.
+    /// Starts an agent that answers with these bytes.
     fn answered(answer: Vec<u8>) -> (SshAgent, std::thread::JoinHandle<Vec<u8>>, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");

@@ -1,7 +1,7 @@
 //! systemd over D-Bus: its manager on the system bus, as `org.freedesktop.systemd1(5)` describes it.
 //!
-//! The connection is made anew after a restart of the bus. Calls block. Code that waits for a job checks the cancel flag of the
-//! run meanwhile. Units are named with their suffix here.
+//! The connection is opened again after a restart of the bus. Calls block. Code that waits for a job checks the cancel flag of
+//! the run meanwhile. Unit names have their suffix here.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,25 +20,25 @@ const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
-/// Jobs that have ended. Only systemd's own word counts.
+/// The match rule for ended jobs. Only signals from systemd itself count.
 const ENDED_JOBS: &str = "type='signal',sender='org.freedesktop.systemd1',interface='org.freedesktop.systemd1.Manager',\
                           path='/org/freedesktop/systemd1',member='JobRemoved'";
 
 /// The longest wait for an answer of systemd.
 const ANSWER: Duration = Duration::from_secs(30);
-/// The longest wait while systemd reads its configuration again, the same as in its own tools.
+/// The longest wait while systemd reloads its configuration, the same as in systemd's own tools.
 const RELOAD: Duration = Duration::from_secs(180);
 
-/// systemd could not be asked, or said no.
+/// A failed request to systemd.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemdError {
     /// systemd refused.
     #[error("{0}")]
     Refused(String),
     /// The bus can't be reached, or the connection broke.
-    #[error("could not speak to systemd over D-Bus")]
+    #[error("could not reach systemd over D-Bus")]
     Bus(#[source] zbus::Error),
-    /// No answer came in time.
+    /// No answer arrived in time.
     #[error("systemd did not answer on D-Bus within {0:?}")]
     Silent(Duration),
     /// A job did not end in time.
@@ -62,33 +62,33 @@ impl From<zbus::Error> for SystemdError {
     }
 }
 
-/// A unit as systemd has it in memory. The words are those of `systemctl show`.
+/// A unit in the memory of systemd. The values are those of `systemctl show`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Unit {
-    /// Its name; another than was asked for where that is an alias.
+    /// The name of the unit; differs from the requested name for an alias.
     pub id: String,
     /// `loaded`, `not-found`, `masked`, `bad-setting`, `error`, ...
     pub load: String,
     /// `active`, `reloading`, `inactive`, `failed`, `activating`, `deactivating`, ...
     pub active: String,
-    /// The same in the words of its kind: `running`, `exited`, `auto-restart`, ...
+    /// The state in the terms of the unit's kind: `running`, `exited`, `auto-restart`, ...
     pub sub: String,
-    /// The file that it was read from; empty when there is none.
+    /// The path of the unit file; empty when there is none.
     pub fragment: String,
-    /// Its other names, and its own, with blanks.
+    /// The names of the unit, separated by blanks.
     pub names: String,
-    /// The drop-ins that were read, with blanks.
+    /// The loaded drop-ins, separated by blanks.
     pub drop_ins: String,
-    /// The enablement at the last check of systemd, in the words of `systemctl is-enabled`.
+    /// The enablement at the last check of systemd, in the terms of `systemctl is-enabled`.
     pub file_state: String,
-    /// Its files have changed since they were read.
+    /// The files have changed since systemd read them.
     pub outdated: bool,
-    /// A condition in its file did not hold when it was last started.
+    /// A condition of the unit failed at the last start.
     pub unmet: bool,
 }
 
 impl Unit {
-    /// The properties that make it up.
+    /// The properties that a unit is read from.
     pub const PROPERTIES: &'static [&'static str] = &[
         "Id",
         "LoadState",
@@ -103,7 +103,7 @@ impl Unit {
         "ConditionTimestampMonotonic",
     ];
 
-    /// A unit from these properties; truth is `yes` or `no`.
+    /// Creates a unit from these properties; booleans are `yes` or `no`.
     pub fn of(mut property: impl FnMut(&str) -> String) -> Self {
         Self {
             id: property("Id"),
@@ -115,18 +115,18 @@ impl Unit {
             drop_ins: property("DropInPaths"),
             file_state: property("UnitFileState"),
             outdated: property("NeedDaemonReload") == "yes",
-            // Before the first start, and once it was forgotten, the result is "no" too.
+            // Before the first start, and after garbage collection, the result is "no" too.
             unmet: property("ConditionResult") == "no" && !matches!(property("ConditionTimestampMonotonic").as_str(), "" | "0"),
         }
     }
 }
 
-/// True where systemd is this machine's init, as `sd_booted(3)` tells.
+/// True where systemd is the init of this machine, as in `sd_booted(3)`.
 pub fn is_booted() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
 
-/// systemd of this machine.
+/// The systemd of this machine.
 pub struct Systemd {
     runtime: Runtime,
     connection: Mutex<Option<Connection>>,
@@ -136,7 +136,7 @@ impl Systemd {
     /// Connects to the system bus.
     ///
     /// # Errors
-    /// When there is none, or it does not let us in.
+    /// When there is no bus, or the bus denies access.
     pub fn connect() -> Result<Self, SystemdError> {
         let io = |error: std::io::Error| SystemdError::Bus(zbus::Error::InputOutput(error.into()));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(io)?;
@@ -144,19 +144,20 @@ impl Systemd {
         Ok(Self { runtime, connection: Mutex::new(Some(connection)) })
     }
 
-    /// A unit; it is loaded when it was not.
+    /// Returns a unit; systemd loads the unit if necessary.
     ///
     /// # Errors
-    /// When systemd can't be asked, or takes the name for none.
+    /// When systemd can't be reached, or rejects the name.
     pub fn unit(&self, name: &str) -> Result<Unit, SystemdError> {
         let properties = self.properties(name, UNIT)?;
         Ok(Unit::of(|key| properties.get(key).map(word).unwrap_or_default()))
     }
 
-    /// Properties of the unit's own kind, as `Type` and `Result` of a service; empty where it has none of the name.
+    /// Returns properties of the unit's own kind, as `Type` and `Result` of a service. A property that the kind does not have is
+    /// empty.
     ///
     /// # Errors
-    /// When systemd can't be asked.
+    /// When systemd can't be reached.
     pub fn own_properties(&self, name: &str, keys: &[&str]) -> Result<Vec<String>, SystemdError> {
         let properties = self.properties(name, &interface_of(name))?;
         Ok(keys.iter().map(|key| properties.get(*key).map(word).unwrap_or_default()).collect())
@@ -170,7 +171,7 @@ impl Systemd {
         })
     }
 
-    /// Returns the enablement of a unit, in the words of `systemctl is-enabled`; none when it has no file. systemd searches for
+    /// Returns the enablement of a unit, in the terms of `systemctl is-enabled`; none when it has no file. systemd searches for
     /// all links to the unit again, which takes some milliseconds.
     ///
     /// # Errors
@@ -187,10 +188,10 @@ impl Systemd {
         }
     }
 
-    /// The directories in which units are looked for, the first with precedence.
+    /// The directories of unit files, in the order of their precedence.
     ///
     /// # Errors
-    /// When systemd can't be asked.
+    /// When systemd can't be reached.
     pub fn unit_path(&self) -> Result<Vec<String>, SystemdError> {
         self.talk(ANSWER, async |connection| {
             let asked = (MANAGER, "UnitPath");
@@ -199,14 +200,14 @@ impl Systemd {
         })
     }
 
-    /// Enables or disables a unit for the next boot. The manager in memory does not know before [`Self::reload`].
+    /// Enables or disables a unit for the next boot. The manager in memory sees the change after [`Self::reload`].
     ///
     /// # Errors
     /// When systemd refuses.
     pub fn enable(&self, name: &str, on: bool) -> Result<(), SystemdError> {
         self.talk(ANSWER, async |connection| {
             let names: &[&str] = &[name];
-            // For good, not until the next boot; and, where that is asked too, not over what is there already.
+            // Permanently, not until the next boot; and without replacing existing links.
             if on {
                 let body = (names, false, false);
                 connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "EnableUnitFiles", &body).await?;
@@ -218,21 +219,21 @@ impl Systemd {
         })
     }
 
-    /// Has systemd read all unit files again.
+    /// Makes systemd read all unit files again.
     ///
     /// # Errors
-    /// When it refuses.
+    /// When systemd refuses.
     pub fn reload(&self) -> Result<(), SystemdError> {
         self.talk(RELOAD, async |connection| {
             connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "Reload", &()).await.map(drop)
         })
     }
 
-    /// Runs a job, as `StartUnit`, to its end, and gives its result: `done`, `failed`, `timeout`, `dependency`, ...;
-    /// none when the bus went away meanwhile.
+    /// Runs a job, as `StartUnit`, to its end. Returns its result: `done`, `failed`, `timeout`, `dependency`, ...; none when the
+    /// bus disconnected meanwhile.
     ///
     /// # Errors
-    /// When systemd refuses it, it takes longer than `limit`, or the run is over.
+    /// When systemd refuses the job, it takes longer than `limit`, or the run is over.
     pub fn job(&self, method: &str, name: &str, limit: Duration, host: &Host) -> Result<Option<String>, SystemdError> {
         let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         self.runtime.block_on(async {
@@ -276,13 +277,13 @@ impl Systemd {
 async fn open() -> Result<Connection, SystemdError> {
     let connecting = zbus::conn::Builder::address(BUS).build();
     let connection = tokio::time::timeout(ANSWER, connecting).await.map_err(|_| SystemdError::Silent(ANSWER))??;
-    // Signals are sent only to those who asked for them.
+    // systemd sends signals only to subscribers.
     let asked = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "Subscribe", &());
     tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::Silent(ANSWER))??;
     Ok(connection)
 }
 
-/// A connection, this one where it works, and on it the ends of jobs from now on.
+/// Subscribes to the ends of jobs. Uses this connection if it works, else a new one.
 async fn listen(held: Option<Connection>) -> Result<(Connection, MessageStream), SystemdError> {
     let connection = match held.filter(|connection| !connection.is_closed()) {
         Some(connection) => connection,
@@ -315,7 +316,7 @@ async fn wait_for(
     }
 }
 
-/// Returns the object of a unit; systemd loads the unit on use. Escaped as `sd_bus_path_encode(3)` does.
+/// Returns the object path of a unit; systemd loads the unit on use. Escaped as `sd_bus_path_encode(3)` does.
 fn path_of(name: &str) -> String {
     let mut path = format!("{MANAGER_PATH}/unit/");
     for (at, byte) in name.bytes().enumerate() {
@@ -329,14 +330,14 @@ fn path_of(name: &str) -> String {
     path
 }
 
-/// The interface of a kind of unit: `foo.timer` has `...systemd1.Timer`.
+/// The D-Bus interface of a kind of unit: `foo.timer` has `...systemd1.Timer`.
 fn interface_of(name: &str) -> String {
     let kind = name.rsplit('.').next().unwrap_or_default();
     let (first, rest) = kind.split_at_checked(1).unwrap_or_default();
     format!("{SYSTEMD}.{}{rest}", first.to_ascii_uppercase())
 }
 
-/// A value as `systemctl show` writes it, of the kinds that are asked for here.
+/// Formats a value as `systemctl show` does. Supports the types of the requested properties only.
 fn word(value: &OwnedVariant) -> String {
     match &**value {
         Variant::Str(text) => text.to_string(),

@@ -1,4 +1,4 @@
-//! The terminal of the person who runs the program: asking for what must not be shown.
+//! The terminal of the user: prompts for secrets.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -10,7 +10,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use crate::diag::clean;
 use crate::model::Secret;
 
-/// Asks on the terminal itself, whatever standard input and output are, and reads a line that is not shown.
+/// Prompts on the terminal itself, even if standard input and output are redirected. Reads a line without echo.
 ///
 /// # Errors
 /// When there is no terminal, or it can't be read.
@@ -25,18 +25,18 @@ pub fn ask_secret(prompt: &str) -> io::Result<Secret> {
     tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
     let mut line = String::new();
     let read = BufReader::new(&terminal).read_line(&mut line);
-    // Shown again also when reading failed.
+    // The echo is restored also after a failed read.
     tcsetattr(&terminal, OptionalActions::Flush, &before)?;
     let secret = Secret::new(line.trim_end_matches(['\r', '\n']));
     zeroize::Zeroize::zeroize(&mut line);
     read.map(|_| secret)
 }
 
-/// Asks with a program of the person's own (ssh(1), `SSH_ASKPASS`): it gets the prompt as its argument, and says the
-/// secret on its standard output.
+/// Prompts with a program of the user's choice (ssh(1), `SSH_ASKPASS`). The program gets the prompt as its argument, and prints
+/// the secret on its standard output.
 ///
 /// # Errors
-/// When it can't be started, or ends with an error, as when nothing was entered.
+/// When it can't be started, or ends with an error, as after an empty input.
 pub fn ask_program(program: &OsStr, prompt: &str) -> io::Result<Secret> {
     let mut child = Command::new(program).arg(&*clean::line(prompt)).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut said = String::new();

@@ -1,7 +1,7 @@
-//! The trust bundle, checked: from signed bytes to trusted keys and rules.
+//! The trust bundle: from signed bytes to trusted keys and rules.
 //!
-//! The rules of succession are those of TUF for its root role. Only version N+1 replaces version N, and it needs the threshold
-//! of N's roots as well as of its own.
+//! The rules of succession are those of TUF for its root role. Only version N+1 replaces version N, and needs the threshold of
+//! the root keys of both versions.
 
 use std::collections::HashSet;
 
@@ -18,20 +18,20 @@ use crate::trust::keys::key::{KeyError, PublicKey};
 /// A trust bundle that is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// No envelope.
+    /// The bytes are no envelope.
     #[error("the trust bundle can't be read")]
     Envelope(#[from] EnvelopeError),
-    /// Too few of the roots that decide signed it.
-    #[error("the trust bundle is signed by {found} of {whose}, needed are {needed}")]
+    /// Too few root keys signed the bundle.
+    #[error("the trust bundle has signatures of {found} of {whose}, and needs {needed}")]
     Quorum {
-        /// The bundle of the roots.
+        /// The set of root keys that must sign, for the message.
         whose: &'static str,
         /// The threshold.
         needed: u32,
-        /// The number of distinct roots that signed.
+        /// The number of distinct root keys that signed.
         found: usize,
     },
-    /// Signed, but as something else.
+    /// The signed payload has another type.
     #[error("the payload type is \"{0}\", not that of a trust bundle")]
     Type(String),
     /// The payload is no trust bundle.
@@ -40,23 +40,23 @@ pub enum BundleError {
     /// The bundle contradicts itself.
     #[error("the trust bundle is invalid: {0}")]
     Invalid(String),
-    /// A key in it can't be used.
+    /// A key of the bundle can't be used.
     #[error("the {0} of the trust bundle can't be used")]
     Key(String, #[source] KeyError),
     /// The bundle is of another fleet.
     #[error("the trust bundle is of the fleet \"{found}\", not of \"{wanted}\"")]
     Fleet {
-        /// This node's fleet.
+        /// The fleet of this node.
         wanted: String,
-        /// The bundle's.
+        /// The fleet of the bundle.
         found: String,
     },
     /// The bundle is not the next version.
     #[error("the trust bundle has version {found}; after {current} only {} is accepted", current.saturating_add(1))]
     Version {
-        /// The version in force.
+        /// The version of the active bundle.
         current: u64,
-        /// The bundle's.
+        /// The version of the new bundle.
         found: u64,
     },
 }
@@ -79,47 +79,47 @@ impl BundleError {
     }
 }
 
-/// The reason to trust a bundle.
+/// The keys that a new bundle must be signed with.
 #[derive(Debug, Clone, Copy)]
 pub enum Pin<'a> {
-    /// The first one: these roots are written in the node's own configuration.
+    /// The first bundle, signed by root keys from the configuration of the node.
     Roots {
-        /// The node's fleet.
+        /// The fleet of the node.
         fleet: &'a str,
-        /// The roots.
+        /// The root keys.
         keys: &'a [PublicKey],
-        /// The number of distinct keys that must have signed.
+        /// The number of distinct keys that must sign.
         threshold: u32,
     },
-    /// The next one after the one in force.
+    /// The successor of the active bundle.
     Current(&'a TrustedBundle),
-    /// A bundle that this node accepted before, from its own disk: its own roots protect against damage.
+    /// A bundle that this node accepted before, from its own disk. Its own root keys protect against damage.
     Kept,
 }
 
-/// An operator's key, ready for use.
+/// The key of an operator, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedKey {
     /// The name of the key in rules.
     pub id: String,
     /// The key.
     pub key: PublicKey,
-    /// Not valid before.
+    /// Start of the validity; unlimited when none.
     pub not_before: Option<Timestamp>,
-    /// Not valid after.
+    /// End of the validity; unlimited when none.
     pub not_after: Option<Timestamp>,
-    /// No longer valid, whatever its window says.
+    /// True for a revoked key, even within its validity.
     pub revoked: bool,
 }
 
 impl TrustedKey {
-    /// True within its window, which does not say that it is not revoked.
+    /// True within the validity of the key. Revocation is not considered.
     pub fn is_in_time(&self, now: Timestamp) -> bool {
         self.not_before.is_none_or(|time| time <= now) && self.not_after.is_none_or(|time| now <= time)
     }
 }
 
-/// A trust bundle whose signatures and content were checked.
+/// A trust bundle with verified signatures and content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedBundle {
     bundle: TrustBundle,
@@ -130,8 +130,8 @@ pub struct TrustedBundle {
 }
 
 impl TrustedBundle {
-    /// Returns the bundle before version 1: root keys, no operator, no rule. Version 1 succeeds it as any version succeeds the
-    /// version before, so the chain of a fleet is rooted in these keys.
+    /// Returns the bundle before version 1: root keys, no operator, no rule. Version 1 succeeds this bundle by the usual rules,
+    /// so the chain of a fleet is rooted in these keys.
     pub fn before_first(fleet: &str, keys: Vec<PublicKey>, threshold: u32) -> Self {
         let root = Roots { threshold, keys: keys.iter().map(PublicKey::to_short).collect() };
         let bundle = TrustBundle {
@@ -146,7 +146,7 @@ impl TrustedBundle {
         Self { bundle, roots: keys, keys: Vec::new(), digest: String::new(), envelope: Vec::new() }
     }
 
-    /// True before version 1: no key counts.
+    /// True before version 1, when no operator key is trusted.
     pub fn is_before_first(&self) -> bool {
         self.bundle.version == 0
     }
@@ -166,7 +166,7 @@ impl TrustedBundle {
         self.bundle.expires
     }
 
-    /// True when nothing new may be accepted under it any more.
+    /// True when the node must not accept new work under the bundle.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now > self.bundle.expires
     }
@@ -176,7 +176,7 @@ impl TrustedBundle {
         &self.roots
     }
 
-    /// The operators' keys, revoked ones among them.
+    /// The keys of the operators, including revoked keys.
     pub fn keys(&self) -> &[TrustedKey] {
         &self.keys
     }
@@ -186,26 +186,26 @@ impl TrustedBundle {
         &self.bundle.rules
     }
 
-    /// The bundle as it was signed.
+    /// The signed bundle.
     pub fn bundle(&self) -> &TrustBundle {
         &self.bundle
     }
 
-    /// SHA-256 of the signed bytes, lower-case hex.
+    /// SHA-256 of the signed bytes, in lower-case hex.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The envelope as it came, to be kept on disk.
+    /// The received envelope, for storage.
     pub fn envelope(&self) -> &[u8] {
         &self.envelope
     }
 }
 
-/// Opens a signed trust bundle. An expired one opens too: see [`TrustedBundle::is_expired`].
+/// Opens a signed trust bundle. An expired bundle opens too: see [`TrustedBundle::is_expired`].
 ///
 /// # Errors
-/// When it is not signed as `pin` and itself demand, not the successor of the current one, or invalid.
+/// When required signatures are missing, it is not the successor of the current bundle, or it is invalid.
 pub fn open_bundle(bytes: &[u8], pin: Pin<'_>) -> Result<TrustedBundle, BundleError> {
     let envelope = Envelope::parse(bytes)?;
     match pin {
@@ -225,7 +225,7 @@ pub fn open_bundle(bytes: &[u8], pin: Pin<'_>) -> Result<TrustedBundle, BundleEr
     Ok(TrustedBundle { digest: envelope.digest(), envelope: bytes.to_vec(), bundle, roots, keys })
 }
 
-/// Checks a bundle that is about to be signed, as every node will.
+/// Checks a bundle before its signature, with the checks of every node.
 ///
 /// # Errors
 /// When it is invalid.
@@ -250,17 +250,17 @@ fn succeeds(bundle: &TrustBundle, pin: Pin<'_>) -> Result<(), BundleError> {
     }
 }
 
-/// Those of these keys that signed an envelope, each once.
+/// The distinct keys that signed an envelope.
 pub fn signed_by<'a>(envelope: &Envelope, keys: &'a [PublicKey]) -> HashSet<&'a PublicKey> {
     let encoded = crate::wire::pae(&envelope.payload_type, &envelope.payload);
     let signed = |key: &&PublicKey| envelope.signatures.iter().any(|s| key.verify_encoded(&encoded, &s.sig));
     keys.iter().filter(signed).collect()
 }
 
-/// Counts distinct keys, never signatures.
+/// Checks the number of distinct keys that signed, never the number of signatures.
 fn quorum(envelope: &Envelope, whose: &'static str, keys: &[PublicKey], needed: u32) -> Result<(), BundleError> {
     let found = signed_by(envelope, keys).len();
-    // A threshold of nothing would let everybody in.
+    // A threshold of 0 would accept every bundle.
     if needed == 0 || found < needed as usize { Err(BundleError::Quorum { whose, needed, found }) } else { Ok(()) }
 }
 
@@ -282,11 +282,11 @@ fn check(bundle: &TrustBundle) -> Result<(Vec<PublicKey>, Vec<TrustedKey>), Bund
     for key in &bundle.keys {
         let trusted = check_key(key, &bundle.revoked)?;
         if !ids.insert(key.id.as_str()) {
-            return Err(invalid(format!("the key id \"{}\" is there twice", key.id)));
+            return Err(invalid(format!("the key id \"{}\" is listed twice", key.id)));
         }
-        // One key under two names would be counted as two signers.
+        // One key under two names would count as two signers.
         if !known.insert(trusted.key) {
-            return Err(invalid(format!("the key of \"{}\" is there under another id too", key.id)));
+            return Err(invalid(format!("the key of \"{}\" is also listed under another id", key.id)));
         }
         keys.push(trusted);
     }
@@ -301,7 +301,7 @@ fn check_roots(bundle: &TrustBundle) -> Result<Vec<PublicKey>, BundleError> {
     for (number, text) in (1..).zip(&bundle.root.keys) {
         let key: PublicKey = text.parse().map_err(|error| BundleError::Key(format!("root key {number}"), error))?;
         if roots.contains(&key) {
-            return Err(invalid(format!("root key {number} is there twice")));
+            return Err(invalid(format!("root key {number} is listed twice")));
         }
         roots.push(key);
     }
@@ -329,7 +329,7 @@ fn check_key(key: &OperatorKey, revoked: &[String]) -> Result<TrustedKey, Bundle
     })
 }
 
-/// The beginnings of entries of `reads`.
+/// The prefixes of entries of `reads`.
 const READS: [&str; 5] = ["/", "env:", "credential:", "secret:", "kv:"];
 
 fn check_rule(rule: &Rule) -> Result<(), &'static str> {
@@ -337,7 +337,7 @@ fn check_rule(rule: &Rule) -> Result<(), &'static str> {
     if rule.keys.is_empty() {
         return Err("names no keys");
     }
-    // Whether an empty list means nothing or everything is not left to the reader.
+    // An empty list could mean nothing or everything, so it is refused.
     if lists.into_iter().flatten().any(Vec::is_empty) {
         return Err("has an empty list");
     }
@@ -400,7 +400,7 @@ mod tests {
             (signed(&two, &[1, 1, 1]), Err("trust_quorum")),
             (signed(&two, &[1, 9]), Err("trust_quorum")),
             (signed(&two, &[]), Err("trust_quorum")),
-            // The pinned roots signed, but it names others as its own.
+            // The pinned roots signed, but the bundle names other root keys.
             (signed(&bundle(7, &[8, 9], 1), &[1, 2]), Err("trust_quorum")),
             (sign_envelope("x", two.to_string().into(), &[("", &key(1)), ("", &key(2))]).encode(), Err("wrong_type")),
             (signed(&json!({}), &[1, 2]), Err("malformed")),

@@ -1,8 +1,8 @@
 //! Trust: keys, signatures, the trust bundle, policy, local limits, and the decision about every command.
 //!
-//! Pure: bytes, a clock reading and the memory of accepted commands go in, a decision comes out; the agent persists and runs. A
-//! key may be in another process (`ssh_agent`). Only this module uses the signature library, and only it makes [`Verified`].
-//! Formats belong to `wire`, the memory of accepted commands belongs to `store`.
+//! Pure functions decide from bytes, a clock reading and the memory of accepted commands. The agent persists and runs. A key may
+//! be in another process (`ssh_agent`). Only this module uses the signature library, and only it creates [`Verified`]. Formats
+//! belong to `wire`, the memory of accepted commands belongs to `store`.
 
 pub mod bundle;
 pub mod decide;

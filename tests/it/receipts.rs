@@ -310,7 +310,7 @@ async fn withheld_messages_leave_a_gap_in_the_audit() {
         // The reason: the rule that came closest.
         let id = rows[4]["id"].as_str().unwrap();
         let why = fleet.run(&["why", id, "web1"]).stdout;
-        assert!(why.contains("not_allowed: no rule allows it; rule 2 comes nearest"), "{why}");
+        assert!(why.contains("not_allowed: no rule allows it; the closest is rule 2"), "{why}");
         let why = fleet.run(&["why", &last, "web1"]).stdout;
         assert!(why.contains("changed") && why.contains("signed by ops-alice, allowed by rule 1"), "{why}");
         // The stream has a receipt beside each message, under the message id of the server.

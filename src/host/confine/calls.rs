@@ -1,4 +1,4 @@
-//! System calls that are refused to who is confined: those that lead around Landlock.
+//! System calls that lead around Landlock. The filter refuses them to confined threads.
 
 use nix::libc;
 use seccompiler::{
@@ -8,12 +8,12 @@ use seccompiler::{
 /// The bit of the x32 calls of x86-64, which have numbers of their own.
 const X32: i64 = 0x4000_0000;
 
-/// Refuses them to this thread and what it starts, with "operation not permitted".
+/// Refuses the calls to this thread and to everything that it starts, with "operation not permitted".
 ///
-/// - `socket` of the local family: Landlock does not see who connects to a socket in the file system. Behind one are the
-///   service manager, containers and this agent, which would do outside what may not be done here. `socketpair` stays.
+/// - `socket` of the local family: Landlock does not see who connects to a socket in the file system. The service manager,
+/// containers and this agent listen on local sockets, and would act unconfined on request. `socketpair` stays.
 /// - `io_uring_setup`: makes sockets by itself.
-/// - `open_by_handle_at`: opens what no path leads to.
+/// - `open_by_handle_at`: opens files without a path.
 pub(super) fn refuse(local_sockets: bool) -> Result<(), Error> {
     let local = u64::try_from(libc::AF_UNIX).unwrap_or_default();
     let is_local = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, local)?;
@@ -34,7 +34,7 @@ pub(super) fn refuse(local_sockets: bool) -> Result<(), Error> {
     seccompiler::apply_filter(&program)
 }
 
-/// True when calls can be refused on this machine.
+/// True when this machine can filter system calls.
 pub(super) fn can_refuse() -> bool {
     architecture().is_some()
 }

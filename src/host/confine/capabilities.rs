@@ -1,10 +1,10 @@
-//! Capabilities: root without those that lead around a bound of files.
+//! Capabilities: drops from root those that lead around limits of files.
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set, set_capabilities};
 
 /// Capabilities for managing files, for becoming another user, and for the usual commands of checks. Missing are, among others,
-/// modules, raw devices, mounts, foreign processes, the clock and the network's own settings.
+/// kernel modules, raw devices, mounts, foreign processes, the clock and network settings.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -17,7 +17,7 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::SYS_NICE);
 
-/// Drops all others from this thread, and from what it starts.
+/// Drops all other capabilities from this thread, and from everything that it starts.
 pub(super) fn drop_all_but_files() -> Result<(), Errno> {
     let now = capabilities(None)?;
     if now.effective.contains(CapabilitySet::SETPCAP) {
@@ -25,7 +25,7 @@ pub(super) fn drop_all_but_files() -> Result<(), Errno> {
             let one = CapabilitySet::from_bits_retain(1 << bit);
             if !KEPT.intersects(one) {
                 match remove_capability_from_bounding_set(one) {
-                    // One that this kernel does not know.
+                    // This kernel does not know the capability.
                     Ok(()) | Err(Errno::INVAL) => {}
                     Err(errno) => return Err(errno),
                 }

@@ -1,11 +1,11 @@
-//! Confinement: upper bounds for a thread and everything that it starts. The kernel enforces them, so that a wrong check or a
+//! Confinement: upper limits for a thread and everything that it starts. The kernel enforces them, so that a wrong check or a
 //! race ends in "permission denied".
 //!
-//! Three parts of the kernel take part. Landlock bounds files, programs, TCP and signals. A filter of system calls denies local
-//! sockets, as Landlock can't. Capabilities that files do not need are dropped. None of them can be undone: a confined thread
-//! does its work and ends. [`Worker`] lets it have work done outside.
+//! Three parts of the kernel take part. Landlock limits files, programs, TCP and signals. A filter of system calls denies local
+//! sockets, as Landlock can't. Capabilities that files do not need are dropped. No part can be undone: a confined thread does its
+//! work and ends. Through a [`Worker`], an unconfined thread does work for a confined one.
 //!
-//! Neighbour: `agent::confinement` derives the bounds from `[limits]`.
+//! Neighbour: `agent::confinement` derives the confinement from `[limits]`.
 
 mod calls;
 mod capabilities;
@@ -20,10 +20,11 @@ use landlock::{
 
 pub use worker::{Gone, Work, Worker};
 
-/// The newest rights that this code knows the meaning of. An older kernel holds what it can.
+/// The newest Landlock version that this code supports. An older kernel enforces a part of the rights.
 const KNOWN: ABI = ABI::V6;
 
-/// Files that programs and the C library read, beside those that the owner of a host allows. No file here is for root only.
+/// Files that programs and the C library read, beside those that the owner of a host allows. Users other than root may read all
+/// of them.
 const SYSTEM_FILES: &[&str] = &[
     "/usr/lib",
     "/usr/lib32",
@@ -72,27 +73,27 @@ const SYSTEM_FILES: &[&str] = &[
 /// The directories of the system's programs.
 const PROGRAMS: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/libexec", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin"];
 
-/// Objects that programs read beside files: themselves, and the machine. The memory and environment of processes outside stay
-/// closed to confined processes.
+/// Objects that programs read beside files: information about themselves and the machine. The memory and environment of processes
+/// outside stay closed to confined processes.
 const MACHINE: &[&str] = &["/proc", "/sys/block", "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup"];
 
-/// Devices that are no hardware.
+/// Devices without hardware.
 const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"];
 
-/// The bounds of a thread.
+/// The limits of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Confinement {
-    /// ResourceLimits of files; every file when none.
+    /// The accessible files; every file when none.
     pub files: Option<Files>,
     /// No program may be started.
     pub no_programs: bool,
     /// No TCP connection may be made, and no port be opened.
     pub no_network: bool,
-    /// Sockets of this host may be used though files are bounded.
+    /// Local sockets may be used although files are limited.
     pub local_sockets: bool,
 }
 
-/// Files within reach.
+/// Accessible files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Files {
     /// Paths that may be changed, including all below.
@@ -104,19 +105,19 @@ pub struct Files {
 /// A part of a confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Files are changed and read only where it is allowed.
+    /// Files are changed and read only in the allowed paths.
     Files,
-    /// A file is cut only where it may be written.
+    /// A file is truncated only where it may be written.
     Truncate,
-    /// No program is started, or only those within reach.
+    /// No program is started, or only accessible programs.
     Programs,
-    /// No TCP connection, no port.
+    /// No TCP connection or listening port.
     Network,
-    /// No device is steered.
+    /// No `ioctl` on devices.
     Devices,
     /// No signal to a process outside.
     Signals,
-    /// No connection to a socket of this host.
+    /// No connection to a local socket.
     Sockets,
 }
 
@@ -128,10 +129,10 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// True when this kernel holds a part.
+    /// True when this kernel enforces a part.
     pub fn holds(self, part: Part) -> bool {
         let since = match part {
-            // Before 2, a file could not be moved between directories, which runs need.
+            // Before version 2, Landlock denied moving a file between directories, which runs need.
             Part::Files | Part::Programs => 1,
             Part::Truncate => 3,
             Part::Network => 4,
@@ -143,37 +144,37 @@ impl Kernel {
     }
 }
 
-/// A confinement that could not be made.
+/// A confinement that could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// Landlock would not.
+    /// Landlock failed.
     #[error("Landlock failed")]
     Landlock(#[from] RulesetError),
-    /// The filter of system calls would not.
+    /// The filter of system calls failed.
     #[error("the filter of system calls failed")]
     Calls(#[from] seccompiler::Error),
-    /// A capability stayed.
+    /// A capability could not be dropped.
     #[error("could not drop capabilities")]
     Capabilities(#[source] std::io::Error),
-    /// No thread to ask the kernel on.
+    /// No thread for querying the kernel could be started.
     #[error("could not start a thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// A confinement in force.
+/// An active confinement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Confined {
-    /// Those of the directories to write that are there, as they were given; nothing where files are not bounded.
+    /// The existing writable directories, as they were given; none where files are not limited.
     pub write: Option<Vec<PathBuf>>,
 }
 
 impl Confinement {
-    /// True when it holds nothing at all.
+    /// True when the confinement limits nothing.
     pub fn is_empty(&self) -> bool {
         self.files.is_none() && !self.no_programs && !self.no_network
     }
 
-    /// The parts that it is made of.
+    /// The parts of this confinement.
     pub fn parts(&self) -> Vec<Part> {
         let files = self.files.is_some();
         [
@@ -190,11 +191,11 @@ impl Confinement {
         .collect()
     }
 
-    /// Confines the calling thread, and all that it starts from now on, for ever. Bounds without support of this kernel are
-    /// left out.
+    /// Confines the calling thread, and everything that it starts from now on, for ever. Limits that this kernel does not support
+    /// are left out.
     ///
     /// # Errors
-    /// When an offered feature of the kernel fails. The thread may be confined in part, and must not work.
+    /// When a supported feature of the kernel fails. The thread may be confined in part, and must not work.
     pub fn apply(&self) -> Result<Confined, ConfineError> {
         if self.is_empty() {
             return Ok(Confined::default());
@@ -262,19 +263,19 @@ impl Confinement {
         if self.no_programs { all & !AccessFs::Execute } else { all }
     }
 
-    /// Everything but devices: a device file is a way around every bound of files.
+    /// All rights except those on devices: a device file is a way around every limit of files.
     fn writing(&self) -> BitFlags<AccessFs> {
         let never = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
         (AccessFs::from_write(KNOWN) & !never) | self.reading()
     }
 }
 
-/// Something that a rule was made for.
+/// A path with a rule.
 struct Allowed {
     is_directory: bool,
 }
 
-/// Adds a rule for `path` and all below. A missing path needs no rule: nothing can be opened there.
+/// Adds a rule for `path` and everything below. A missing path needs no rule: nothing can be opened there.
 fn allow(ruleset: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<Option<Allowed>, ConfineError> {
     let Ok(opened) = PathFd::new(path) else { return Ok(None) };
     let is_directory = path.is_dir();
@@ -283,16 +284,16 @@ fn allow(ruleset: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) 
     Ok(Some(Allowed { is_directory }))
 }
 
-/// Asks the kernel what it can hold, on a thread that ends with the answer.
+/// Queries the features of the kernel, on a thread of its own.
 ///
 /// # Errors
-/// When there is no thread to be had, or Landlock fails though it is there.
+/// When no thread can be started, or Landlock is there and fails.
 pub fn kernel() -> Result<Kernel, ConfineError> {
     let ask = || -> Result<RestrictionStatus, RulesetError> {
         Ruleset::default().handle_access(AccessFs::Execute)?.create()?.restrict_self()
     };
     let asked = std::thread::Builder::new().name("landlock".to_owned()).spawn(ask).map_err(ConfineError::Thread)?;
-    let status = asked.join().map_err(|_| ConfineError::Thread(std::io::Error::other("it panicked")))??;
+    let status = asked.join().map_err(|_| ConfineError::Thread(std::io::Error::other("the thread panicked")))??;
     Ok(Kernel {
         landlock: match status.landlock {
             LandlockStatus::Available { effective_abi, kernel_abi } => kernel_abi.unwrap_or(effective_abi as i32),

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::super::{Cancel, Command, Output, Runner, SystemRunner};
 use super::*;
 
-/// Three directories: one to write, one to read, one out of reach; each with a file.
+/// Three directories with a file each: one writable, one readable, one inaccessible.
 fn place() -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     for name in ["write", "read", "state"] {
@@ -21,7 +21,7 @@ fn files(place: &Path) -> Confinement {
     Confinement { files: Some(files), ..Confinement::default() }
 }
 
-/// Does something on a confined thread.
+/// Calls a function on a confined thread.
 fn confined<T: Send>(confinement: &Confinement, act: impl FnOnce(Confined) -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(|| act(confinement.apply().unwrap())).join().unwrap())
 }
@@ -62,7 +62,7 @@ fn files_are_in_reach_only_where_it_is_allowed() {
         assert!(is_denied(fs::read("/etc/shadow")));
         assert!(is_denied(fs::read_dir("/root")));
         assert!(is_denied(fs::write("/etc/ensign-was-here", "x")));
-        // Through a link, and through a file of two names.
+        // Through a link, and through a file with two names.
         std::os::unix::fs::symlink(path("state"), path("write/link")).unwrap();
         assert!(is_denied(fs::write(path("write/link/file"), "x")));
         assert!(fs::hard_link(path("state/file"), path("write/hard")).is_err());

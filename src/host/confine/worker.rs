@@ -1,19 +1,19 @@
-//! A thread that is not confined, and does work for one that is.
+//! A worker: an unconfined thread that does work for a confined one.
 //!
-//! Landlock goes from a thread to those that it starts: only a thread from before can do what must not be confined.
+//! Threads inherit Landlock from the thread that starts them. So the unconfined thread must exist before the confinement.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, ThreadId};
 
-/// Work for the other thread.
+/// Work for the unconfined thread.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// The other thread has ended, or the work panicked.
+/// The unconfined thread has ended, or the work panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the work outside of the confinement broke")]
+#[error("the work outside of the confinement failed")]
 pub struct Gone;
 
-/// The confined end.
+/// The end of the queue on the confined side.
 #[derive(Debug, Clone)]
 pub struct Worker {
     queue: SyncSender<Work>,
@@ -21,32 +21,33 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker, and the work that is asked of it, which the calling thread is to do.
+    /// Creates a worker, and the queue of work for the calling thread.
     ///
-    /// The queue holds what needs no answer, as events: what fills it waits, so that a run can't outpace its record.
+    /// The queue holds work without an answer, as events. A full queue blocks its senders, so that a run can't outpace its
+    /// record.
     pub fn new() -> (Self, Receiver<Work>) {
         let (queue, receiver) = sync_channel(64);
         (Self { queue, outside: thread::current().id() }, receiver)
     }
 
-    /// Does work outside, and waits for what comes of it. Work that is outside already does it at once.
+    /// Does work on the unconfined thread, and waits for its result. On the unconfined thread itself, the work runs at once.
     ///
     /// # Errors
-    /// When nothing comes of it.
+    /// When there is no result.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
         if self.is_outside() {
             return Ok(work());
         }
         let (answer, answered) = sync_channel(1);
-        // Who asked waits below: the answer is heard.
+        // The caller waits below, so the answer has a receiver.
         self.queue.send(Box::new(move || drop(answer.send(work())))).map_err(|_| Gone)?;
         answered.recv().map_err(|_| Gone)
     }
 
-    /// Hands over work without waiting for its end. Work is done in the order of the calls.
+    /// Queues work without waiting for its end. Work is done in the order of the calls.
     ///
     /// # Errors
-    /// When the other thread has ended.
+    /// When the unconfined thread has ended.
     pub fn post(&self, work: impl FnOnce() + Send + 'static) -> Result<(), Gone> {
         if self.is_outside() {
             work();

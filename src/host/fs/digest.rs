@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read};
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of a file that has `size` bytes, in lower-case hex.
+/// SHA-256 of a file of `size` bytes, in lower-case hex.
 pub(in crate::host) fn hash_open(file: &mut File, size: u64) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(512, 1 << 16)];
@@ -16,8 +16,8 @@ pub(in crate::host) fn hash_open(file: &mut File, size: u64) -> io::Result<Strin
             Ok(count) => {
                 hasher.update(buffer.get(..count).unwrap_or_default());
                 seen += count as u64;
-                // The kernel said how much there is: asking for the end would be a call a file. A size of 0 says nothing
-                // (as in /proc).
+                // The kernel reported the size, so reading up to the end of the file would cost another call. A size of 0 tells
+                // nothing (as in /proc).
                 if seen == size {
                     break;
                 }
@@ -40,10 +40,10 @@ pub fn hex(bytes: &[u8]) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// SHA-256 of what an open file holds from here on, in lower-case hex.
+/// SHA-256 of the rest of an open file, in lower-case hex.
 ///
 /// # Errors
-/// When it can't be read.
+/// When the file can't be read.
 pub fn sha256_of(file: &mut File) -> io::Result<String> {
     let size = file.metadata()?.len();
     hash_open(file, size)

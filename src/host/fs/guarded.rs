@@ -1,7 +1,7 @@
-//! Guarded files: keys and secrets that only this user may read; configuration, trust and state that only this user may change.
+//! Guarded files. Only this user may read keys and secrets. Only this user may change configuration, trust and state.
 //!
-//! As in OpenSSH, a file that other users could have changed is refused, with the command that repairs it.
-//! So is a file whose directory they could have exchanged. The owner is this user or root; the group counts as others.
+//! As in OpenSSH, a file that other users could have changed is refused, with the command that repairs the permissions. A file in
+//! a directory that others could have exchanged is refused too. The owner must be this user or root; the group counts as others.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use super::super::account::effective_uid;
 use super::{FsError, read};
 
-/// Bits of a mode by which others may change something.
+/// Mode bits by which others may change a file.
 const CHANGE: u32 = 0o022;
-/// Bits of a mode by which others may read or change something.
+/// Mode bits by which others may read or change a file.
 const ANYTHING: u32 = 0o077;
-/// The mode bit that keeps others from removing and renaming in a directory that they may write to.
+/// The mode bit that keeps others from removing and renaming in a directory that they can write to.
 const STICKY: u32 = 0o1000;
 
-/// Reads the whole of a text file of at most `limit` bytes that is a secret: only this user may read or change it.
+/// Reads a secret text file of at most `limit` bytes. Only this user may read or change the file.
 ///
 /// # Errors
 /// When others can, and as [`super::read_text`].
@@ -26,7 +26,7 @@ pub fn read_private_text(path: &Path, limit: u64) -> Result<String, FsError> {
     String::from_utf8(bytes).map_err(|_| FsError::NotText(path.to_owned()))
 }
 
-/// Reads the whole of a file of at most `limit` bytes that only this user may change.
+/// Reads a file of at most `limit` bytes that only this user may change.
 ///
 /// # Errors
 /// When others can, and as [`super::read()`].
@@ -34,7 +34,7 @@ pub fn read_trusted(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     whole(path, limit, CHANGE)
 }
 
-/// Reads the whole of a text file of at most `limit` bytes that only this user may change.
+/// Reads a text file of at most `limit` bytes that only this user may change.
 ///
 /// # Errors
 /// When others can, and as [`super::read_text`].
@@ -42,18 +42,18 @@ pub fn read_trusted_text(path: &Path, limit: u64) -> Result<String, FsError> {
     String::from_utf8(whole(path, limit, CHANGE)?).map_err(|_| FsError::NotText(path.to_owned()))
 }
 
-/// Checks a secret that another reader opens.
+/// Checks a secret file that another library opens.
 ///
 /// # Errors
-/// When others can read or change it, or it can't be looked at.
+/// When others can read or change the file, or it can't be examined.
 pub fn check_private(path: &Path) -> Result<(), FsError> {
     check(&read::open_named(path)?, path, ANYTHING)
 }
 
-/// Checks a file or directory that decides.
+/// Checks a file or directory that only this user may change.
 ///
 /// # Errors
-/// When others can change it, or it can't be looked at.
+/// When others can change it, or it can't be examined.
 pub fn check_trusted(path: &Path) -> Result<(), FsError> {
     check(&read::open_named(path)?, path, CHANGE)
 }
@@ -64,19 +64,19 @@ fn whole(path: &Path, limit: u64, forbidden: u32) -> Result<Vec<u8>, FsError> {
     read::read_open(file, path, limit)
 }
 
-/// Judges the open file itself, and every directory on the way to it: as it was named, and as links lead.
+/// Checks the permissions of the open file and of every directory of its path, both as named and with links resolved.
 fn check(file: &File, path: &Path, forbidden: u32) -> Result<(), FsError> {
-    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    let meta = file.metadata().map_err(|error| FsError::io("examine", path, error))?;
     if !meta.is_file() && !meta.is_dir() {
-        // A pipe or terminal that a person named, as `/dev/stdin`: who made it has it.
+        // A pipe or terminal that the user named, as `/dev/stdin`: its creator already has the content.
         return Ok(());
     }
     check_permissions(path, &meta, forbidden)?;
-    let named = std::path::absolute(path).map_err(|error| FsError::io("look at", path, error))?;
+    let named = std::path::absolute(path).map_err(|error| FsError::io("examine", path, error))?;
     let real = super::real(&named);
     for start in [&named, &real] {
         for directory in start.ancestors().skip(1) {
-            let meta = std::fs::metadata(directory).map_err(|error| FsError::io("look at", directory, error))?;
+            let meta = std::fs::metadata(directory).map_err(|error| FsError::io("examine", directory, error))?;
             let sticky = meta.mode() & STICKY != 0;
             check_permissions(directory, &meta, if sticky { 0 } else { CHANGE })?;
         }
@@ -99,7 +99,7 @@ fn check_permissions(path: &Path, meta: &Metadata, forbidden: u32) -> Result<(),
     Err(refuse(what, format!("chmod {without} {}", quoted(path))))
 }
 
-/// The path as a shell takes it.
+/// The path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     shell_words::quote(&PathBuf::from(path).display().to_string()).into_owned()
 }

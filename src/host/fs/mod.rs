@@ -1,4 +1,4 @@
-//! Files: examined with as few calls as the kernel needs, written so that no process sees half of one.
+//! Files: examined with as few calls as the kernel needs, written so that no process sees a partial file.
 //!
 //! `stat` has the properties of paths, `digest` the digests of contents, `read` reads whole files. `write` writes, makes
 //! directories and removes. `temp_file` makes files and symbolic links under another name first.
@@ -33,21 +33,21 @@ pub use write::{
 /// An operation on a path that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FsError {
-    /// The operating system said no.
+    /// The operating system refused an operation.
     #[error("could not {doing} {}", path.display())]
     Io {
-        /// The failed action, as a verb.
+        /// The failed action, as a verb in the infinitive.
         doing: &'static str,
-        /// To what.
+        /// The path.
         path: PathBuf,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The directory of a file is not there, or is no directory.
+    /// The directory of a file is missing, or is no directory.
     #[error("\"{}\" is not a directory", .0.display())]
     NoParent(PathBuf),
-    /// A file is larger than its reader takes.
+    /// A file is larger than the limit.
     #[error("{} is larger than {limit} bytes", path.display())]
     TooLarge {
         /// The file.
@@ -55,13 +55,13 @@ pub enum FsError {
         /// The limit.
         limit: u64,
     },
-    /// A file that should be text is not.
+    /// A text file is not UTF-8.
     #[error("{} is not UTF-8 text", .0.display())]
     NotText(PathBuf),
-    /// A directory, device, socket or pipe where a regular file should be.
+    /// A directory, device, socket or pipe instead of a regular file.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// A link that others than root could have made.
+    /// A link that users other than root could have made.
     #[error(
         "{} is a symbolic link in a directory that others than root can change (owner {owner}, mode {mode:04o}), and is not \
          followed{hint}", link.display()
@@ -73,10 +73,10 @@ pub enum FsError {
         owner: u32,
         /// The permission bits of that directory.
         mode: u32,
-        /// The way out, where there is one.
+        /// The advice for the user, or an empty text.
         hint: &'static str,
     },
-    /// A file with several names, in a directory where others could have made one of them.
+    /// A file with several names, in a directory where others could have made one of the names.
     #[error(
         "{} has {names} names (hard links) and belongs to user {uid}, in a directory that others can change: it may be a file \
          of another user, and stays unchanged", path.display()
@@ -84,31 +84,31 @@ pub enum FsError {
     Shared {
         /// The file.
         path: PathBuf,
-        /// Its owner.
+        /// The owner of the file.
         uid: u32,
-        /// The number of its names.
+        /// The number of names.
         names: u64,
     },
-    /// A path that leads out of the directories that a run is bound to.
+    /// A path that leads out of the allowed directories of a run.
     #[error("{} leads out of the directories that this node allows", .0.display())]
     NotWithin(PathBuf),
-    /// Something else than what was looked at before.
+    /// The object was replaced since the last check.
     #[error("{} was changed by another process meanwhile", .0.display())]
     Changed(PathBuf),
-    /// A file that decides, and that others can read or change.
+    /// A trusted file that others can read or change.
     #[error("{} {what}: run `{remedy}`", path.display())]
     Loose {
-        /// The file, or a directory on the way to it.
+        /// The file, or a directory of its path.
         path: PathBuf,
-        /// The mistake.
+        /// The mistake, as the predicate of a sentence.
         what: &'static str,
-        /// The command that repairs it.
+        /// The command that repairs the permissions.
         remedy: String,
     },
     /// A path that leads out of the directory that it is written into.
     #[error("{} is not within the directory that it belongs to", .0.display())]
     Outside(PathBuf),
-    /// A link or file where a directory should be on the way to something.
+    /// A link or file where the path needs a directory.
     #[error("{} is in the way: it is not a directory, and links are not followed here", .0.display())]
     InTheWay(PathBuf),
     /// More entries than the limit.
@@ -116,26 +116,26 @@ pub enum FsError {
     TooMany {
         /// The directory.
         path: PathBuf,
-        /// Of what.
+        /// The kind of entries, in the plural.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// Something is mounted in what would be removed.
-    #[error("cannot remove {}: a file system is mounted at {}, and what it holds is not removed; unmount it first", path.display(), mounted.display())]
+    /// A file system is mounted in a directory to remove.
+    #[error("cannot remove {}: a file system is mounted at {}, and its content is not removed; unmount it first", path.display(), mounted.display())]
     Mounted {
         /// The path to remove.
         path: PathBuf,
         /// The mount point.
         mounted: PathBuf,
     },
-    /// Another process makes the same file.
+    /// Another process is making the same file.
     #[error("{} is being made by another process", .0.display())]
     Busy(PathBuf),
 }
 
 impl FsError {
-    /// An error of the operating system, with what was being done to which path.
+    /// Creates the error of a failed action on a path.
     pub fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { doing, path: path.to_owned(), source }
     }

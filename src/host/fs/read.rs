@@ -1,4 +1,4 @@
-//! Reading of whole files with a limit: files that a user named, and files that were only found.
+//! Reads whole files with a limit: files that a user named, and files that the program found.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -14,10 +14,10 @@ use nix::fcntl::OFlag;
 
 use super::FsError;
 
-/// The whole of a regular file of at most `limit` bytes.
+/// Reads a regular file of at most `limit` bytes.
 ///
-/// Never waits: a pipe, a device, a socket and a directory are refused, and the kernel's own files are read without
-/// blocking. Links are followed.
+/// Never blocks: pipes, devices, sockets and directories are refused. The files of the kernel are read without blocking. Links
+/// are followed.
 ///
 /// # Errors
 /// When it is no regular file, can't be read, or is larger.
@@ -25,8 +25,8 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     whole(open(path)?, path, limit)
 }
 
-/// The whole of a file of at most `limit` bytes that a person named on a command line, where `/dev/stdin` and
-/// `<(command)` are files too. Waits at a pipe until its writer is done.
+/// Reads a file of at most `limit` bytes that a user named on a command line. `/dev/stdin` and `<(command)` are files too. Waits
+/// at a pipe for the end of its writer.
 ///
 /// # Errors
 /// When it can't be read or is larger.
@@ -34,7 +34,7 @@ pub fn read_named(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     whole(open_named(path)?, path, limit)
 }
 
-/// The same for a text file.
+/// Reads a text file like [`read_named`].
 ///
 /// # Errors
 /// As [`read_named`], and when it is not UTF-8.
@@ -51,7 +51,7 @@ fn whole(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     Ok(bytes)
 }
 
-/// The whole of a regular text file of at most `limit` bytes.
+/// Reads a regular text file of at most `limit` bytes.
 ///
 /// # Errors
 /// As [`read`], and when it is not UTF-8.
@@ -63,7 +63,7 @@ fn as_text(bytes: Vec<u8>, path: &Path) -> Result<String, FsError> {
     String::from_utf8(bytes).map_err(|_| FsError::NotText(path.to_owned()))
 }
 
-/// The whole of a regular text file of at most `limit` bytes, for files that were found, not named.
+/// Reads a regular text file of at most `limit` bytes that the program found and no user named.
 ///
 /// # Errors
 /// As [`read_regular`], and when it is not UTF-8.
@@ -71,9 +71,9 @@ pub fn read_regular_text(path: &Path, limit: u64) -> Result<String, FsError> {
     as_text(read_regular(path, limit)?, path)
 }
 
-/// Reads the whole of a regular file of at most `limit` bytes, for files that were found, not named.
+/// Reads a regular file of at most `limit` bytes that the program found and no user named.
 ///
-/// Never waits, and does not follow a link at the end of `path`. The path may have changed since it was examined, so the open
+/// Never blocks, and does not follow a link at the end of `path`. The path may have changed since it was examined, so the open
 /// file itself is checked.
 ///
 /// # Errors
@@ -82,14 +82,14 @@ pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
     let file = opened.map_err(|error| FsError::io("read", path, error))?;
-    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    let meta = file.metadata().map_err(|error| FsError::io("examine", path, error))?;
     if !meta.is_file() {
         return Err(FsError::NotAFile(path.to_owned()));
     }
     whole(file, path, limit)
 }
 
-/// The whole of an open file of at most `limit` bytes, which errors call `path`.
+/// Reads the rest of an open file, at most `limit` bytes. Errors show `path`.
 ///
 /// # Errors
 /// When it can't be read or is larger.
@@ -97,7 +97,7 @@ pub fn read_open(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError
     whole(file, path, limit)
 }
 
-/// Opens a regular file for reading. Never waits; links are followed.
+/// Opens a regular file for reading. Never blocks; links are followed.
 ///
 /// # Errors
 /// When it can't be opened, or is no regular file.
@@ -109,11 +109,11 @@ pub fn open(path: &Path) -> Result<File, FsError> {
         Some(errno) if errno == nix::errno::Errno::ENXIO as i32 => FsError::NotAFile(path.to_owned()),
         _ => FsError::io("read", path, error),
     })?;
-    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    let meta = file.metadata().map_err(|error| FsError::io("examine", path, error))?;
     if meta.is_file() { Ok(file) } else { Err(FsError::NotAFile(path.to_owned())) }
 }
 
-/// Opens a file that a person named on a command line, for reading its content once. See [`read_named`].
+/// Opens a file that a user named on a command line, for reading its content once. See [`read_named`].
 ///
 /// # Errors
 /// When it can't be opened.

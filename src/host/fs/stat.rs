@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, SFlag};
 use super::FsError;
 use super::digest::hash_open;
 
-/// The kind of object that a path names.
+/// The kind of object at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -38,7 +38,7 @@ pub struct FileInfo {
     pub size: u64,
     /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// SHA-256 of the content, in lower-case hex, where it was asked for and the path is a file.
+    /// SHA-256 of the content, in lower-case hex. None without a request, and for other objects than files.
     pub sha256: Option<String>,
 }
 
@@ -92,8 +92,8 @@ pub fn is_public(mode: u32) -> bool {
     mode & 0o004 != 0
 }
 
-/// True when all users of the host may enter each directory above a path, links followed. Otherwise the mode of a file tells
-/// nothing about its readers. Missing directories are made with modes of their own, and do not count.
+/// True when all users of the host may enter each directory above a path, links followed. Otherwise the mode of a file does not
+/// show its readers. Missing directories get modes of their own when they are made, and do not count.
 pub fn is_reachable(path: &Path) -> bool {
     let may_enter = |directory: &Path| match fs::metadata(directory) {
         Ok(meta) => meta.mode() & 0o001 != 0,
@@ -113,7 +113,7 @@ pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
         return match fs::metadata(path) {
             Ok(meta) => Ok(Some(FileInfo::of(&meta))),
             Err(error) if is_nothing(&error) => Ok(None),
-            Err(error) => Err(FsError::io("look at", path, error)),
+            Err(error) => Err(FsError::io("examine", path, error)),
         };
     }
     // Non-blocking, so that a pipe or a device in the place of a file can't hold the run.
@@ -121,7 +121,7 @@ pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
     let mut file = match opened {
         Ok(file) => file,
         Err(error) if is_nothing(&error) => return Ok(None),
-        // A socket can't be opened, a file may be unreadable: what it is can still be said.
+        // A socket can't be opened, a file may be unreadable: the kind can still be determined.
         Err(error) => {
             return stat(path, false)?
                 .filter(|look| look.kind != FileKind::File)
@@ -129,7 +129,7 @@ pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
                 .ok_or(FsError::io("read", path, error));
         }
     };
-    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    let meta = file.metadata().map_err(|error| FsError::io("examine", path, error))?;
     let mut look = FileInfo::of(&meta);
     if look.kind == FileKind::File {
         look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
@@ -137,23 +137,23 @@ pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
     Ok(Some(look))
 }
 
-/// Time and size of a file, by which a change of its content is seen; of a directory, of its entries. Nothing where there
-/// is nothing.
+/// Time and size of a file, or of the entries of a directory. A change of the stamp shows a change of the content. None where
+/// nothing exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamp(Option<(Timestamp, u64)>);
 
 impl Stamp {
-    /// The same, where an empty file counts as none.
+    /// Returns the same stamp, where an empty file counts as none.
     #[must_use]
     pub fn or_empty(self) -> Self {
         Self(self.0.filter(|(_, size)| *size > 0))
     }
 }
 
-/// The stamp of what a path names, links followed.
+/// The stamp of the object at a path, links followed.
 ///
 /// # Errors
-/// When it can't be looked at.
+/// When the path can't be examined.
 pub fn stamp(path: &Path) -> Result<Stamp, FsError> {
     Ok(Stamp(stat(path, false)?.map(|look| (look.mtime, look.size))))
 }
@@ -175,22 +175,22 @@ pub fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// Not there, or below something that is no directory.
+/// True when nothing exists at the path, or a part of the path is no directory.
 pub(super) fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// True where something is at a path, links followed.
+/// True where an object exists at a path, links followed.
 pub fn exists(path: &Path) -> bool {
     path.exists()
 }
 
-/// True when the path itself is a symbolic link, wherever it leads.
+/// True when the path itself is a symbolic link, also to nothing.
 pub fn is_symlink(path: &Path) -> bool {
     path.is_symlink()
 }
 
-/// True when two paths lead to the same file, directory or device, links followed; `None` when a path leads to nothing.
+/// True when two paths lead to the same file, directory or device, links followed. `None` when a path leads to nothing.
 ///
 /// # Errors
 /// When a path can't be examined.
@@ -199,12 +199,12 @@ pub fn is_same(one: &Path, other: &Path) -> Result<Option<bool>, FsError> {
     Ok(Some(one == other))
 }
 
-/// The device and number of what a path names; of a block device its own number, by whatever name.
+/// The device and inode number of the object at a path; for a block device, its device number.
 fn identity(path: &Path) -> Result<Option<(u64, Option<u64>)>, FsError> {
     match fs::metadata(path) {
         Ok(meta) if meta.file_type().is_block_device() => Ok(Some((meta.rdev(), None))),
         Ok(meta) => Ok(Some((meta.dev(), Some(meta.ino())))),
         Err(error) if is_nothing(&error) => Ok(None),
-        Err(error) => Err(FsError::io("look at", path, error)),
+        Err(error) => Err(FsError::io("examine", path, error)),
     }
 }

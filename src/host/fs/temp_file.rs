@@ -1,5 +1,5 @@
-//! Temporary files: made beside their place under another name, and renamed into it. No process sees half of one, and the old
-//! file stays until the new file is whole.
+//! Temporary files: made beside their place under another name, and renamed into it. No process sees a partial file, and the old
+//! file stays until the new file is complete.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -24,18 +24,18 @@ use crate::host::paths::DirEntryHandle;
 
 /// The suffix of the names of temporary files.
 const SUFFIX: &str = ".ensign-tmp";
-/// Most entries of a directory that are examined for leftovers: they must not make the writing of one file slow.
+/// Most entries of a directory that are searched for leftovers: the search must not slow down the writing of one file.
 const SWEPT_ENTRIES: usize = 100_000;
-/// Before a file is this old its maker may not have come to lock it.
+/// The age at which a sweeper examines a file. The maker of a younger file may not have locked it yet.
 const FILE_AGE: Duration = Duration::from_millis(10);
-/// A link can't be locked. Its maker renames it at once.
+/// The age at which a link is abandoned. A link can't be locked, and its maker renames it at once.
 const LINK_AGE: Duration = Duration::from_secs(1);
-/// Names that are tried for a temporary file.
+/// Attempts to find a free temporary name.
 const TRIES: usize = 16;
-/// The most bytes of a name that go into the name of its temporary file; a name has at most 255.
+/// Most bytes of a name that its temporary name repeats: a name has at most 255 bytes.
 const NAME: usize = 40;
 
-/// A temporary name in a directory that is held open, and the name that it is to have.
+/// A temporary name in an open directory, and its final name.
 #[derive(Debug)]
 struct PendingName {
     above: OwnedFd,
@@ -47,7 +47,7 @@ struct PendingName {
 }
 
 impl PendingName {
-    /// Takes a temporary name beside a place, on which `make` makes something.
+    /// Creates an object with `make`, under a temporary name beside a place.
     fn new<T>(place: &DirEntryHandle, make: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>) -> Result<(Self, T), FsError> {
         let failed = |error| FsError::io("create a temporary file beside", place.path(), error);
         sweep(place.above());
@@ -65,7 +65,7 @@ impl PendingName {
         Ok((Self { above, temporary, name, path, placed: false }, made))
     }
 
-    /// Gives what was made its name, whatever file or link has it.
+    /// Renames the object to its final name, and replaces a file or link.
     fn put(mut self) -> Result<(), FsError> {
         renameat(&self.above, self.temporary.as_os_str(), &self.above, self.name.as_os_str())
             .map_err(|errno| self.failed("put in place", errno))?;
@@ -73,11 +73,11 @@ impl PendingName {
         Ok(())
     }
 
-    /// Gives what was made its name, where nothing has it.
+    /// Gives the object its final name, if the name is free.
     fn put_new(self) -> Result<(), FsError> {
         let (from, to) = (self.temporary.as_os_str(), self.name.as_os_str());
         match linkat(&self.above, from, &self.above, to, AtFlags::empty()) {
-            // A file system without hard links.
+            // The file system has no hard links.
             Err(Errno::EPERM | Errno::EOPNOTSUPP)
                 if fstatat(&self.above, to, AtFlags::AT_SYMLINK_NOFOLLOW) == Err(Errno::ENOENT) =>
             {
@@ -95,24 +95,25 @@ impl PendingName {
 impl Drop for PendingName {
     fn drop(&mut self) {
         if !self.placed {
-            // The error that led here matters more.
+            // The first error matters more.
             let _left = unlinkat(&self.above, self.temporary.as_os_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 }
 
-/// A file that is whole, with its owner and mode, but not in its place yet. Dropped, it is gone.
+/// A complete file with its owner and mode, not yet in its place. Dropping it removes the file.
 #[derive(Debug)]
 pub struct TempFile {
     pending: PendingName,
-    /// The lock that shows a sweeper that the maker lives. Open for reading only: a file that is open for writing can't be run.
+    /// The lock that shows other processes that the maker is alive. Open for reading only: a file that is open for writing can't
+    /// be run.
     file: File,
     /// True when others can change the directory.
     open_to_others: bool,
 }
 
 impl TempFile {
-    /// Writes a file that is to become `path`, in the same directory, wherever links lead to it: for the program's own files.
+    /// Writes a temporary file for `path`, in the same directory, all links followed. Only for files of the program itself.
     ///
     /// # Errors
     /// When a step fails; then nothing is left behind.
@@ -120,7 +121,7 @@ impl TempFile {
         Self::at(&DirEntryHandle::of(path)?, content, spec)
     }
 
-    /// Writes a file for a place.
+    /// Writes a temporary file for a place.
     pub(in crate::host) fn at(place: &DirEntryHandle, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let make =
@@ -136,8 +137,8 @@ impl TempFile {
         Ok(Self { pending, file, open_to_others: place.is_open_to_others() })
     }
 
-    /// A path by which commands reach it, as long as this value lives: in its directory, or where others could change that, by
-    /// its descriptor.
+    /// A path for commands, valid while this value lives. Where others could change the directory, the path leads through the
+    /// descriptor.
     pub fn path(&self) -> PathBuf {
         if self.open_to_others {
             return path_of(&self.file).into();
@@ -145,7 +146,7 @@ impl TempFile {
         self.pending.path.with_file_name(&self.pending.temporary)
     }
 
-    /// The content, for reading from its beginning.
+    /// Opens the content for reading from its beginning.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -153,10 +154,10 @@ impl TempFile {
         self.file.try_clone().map_err(|error| FsError::io("open", &self.pending.path, error))
     }
 
-    /// Puts it in its place, whatever file or link is there.
+    /// Moves the file to its place, and replaces a file or link.
     ///
     /// # Errors
-    /// When the system refuses; then the old file is untouched.
+    /// When the system refuses; then the old file is unchanged.
     pub fn put(self) -> Result<(), FsError> {
         self.check()?;
         self.pending.put()?;
@@ -164,41 +165,41 @@ impl TempFile {
         Ok(())
     }
 
-    /// Puts it in its place, where nothing is yet.
+    /// Moves the file to its place, if the place is free.
     ///
     /// # Errors
-    /// When something is there, or the system refuses.
+    /// When an object is there, or the system refuses.
     pub fn put_new(self) -> Result<(), FsError> {
         self.check()?;
         self.pending.put_new()
     }
 
-    /// Checks that the temporary name is still that of this file.
+    /// Checks that the temporary name still belongs to this file.
     fn check(&self) -> Result<(), FsError> {
-        let own = fstat(&self.file).map_err(|errno| self.pending.failed("look at", errno))?;
+        let own = fstat(&self.file).map_err(|errno| self.pending.failed("examine", errno))?;
         let named = fstatat(&self.pending.above, self.pending.temporary.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
         let is_same = named.is_ok_and(|named| (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino));
         if is_same { Ok(()) } else { Err(FsError::Changed(self.pending.path.clone())) }
     }
 }
 
-/// A path by which commands reach an open file or directory, whatever its name leads to by then.
+/// A path for commands to an open file or directory, independent of its name.
 pub fn path_of(file: &File) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
-/// A symbolic link itself.
+/// The properties of a symbolic link itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// The target, as written in the link.
     pub target: PathBuf,
-    /// The number of its owner.
+    /// The number of the owner.
     pub uid: u32,
-    /// The number of its group.
+    /// The number of the group.
     pub gid: u32,
 }
 
-/// Puts a symbolic link in place in one step, with its owner. A file or link that is there is replaced.
+/// Puts a symbolic link in place in one step, with its owner. Replaces a file or link.
 pub(in crate::host) fn write_link_at(
     place: &DirEntryHandle,
     target: &Path,
@@ -215,9 +216,9 @@ pub(in crate::host) fn write_link_at(
     pending.put()
 }
 
-/// The same file, open for reading only, with a lock that goes away with its maker.
+/// Opens the same file for reading only, with a lock that ends with its maker.
 fn lock_written(pending: &PendingName, written: &File) -> Result<File, FsError> {
-    let failed = |error| FsError::io("look at", &pending.path, error);
+    let failed = |error| FsError::io("examine", &pending.path, error);
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let opened = openat(&pending.above, pending.temporary.as_os_str(), flags, Mode::empty());
     let file = File::from(opened.map_err(|errno| failed(errno.into()))?);
@@ -225,13 +226,13 @@ fn lock_written(pending: &PendingName, written: &File) -> Result<File, FsError> 
     if (own.dev(), own.ino()) != (named.dev(), named.ino()) {
         return Err(FsError::Changed(pending.path.clone()));
     }
-    // Some file systems have no locks.
+    // Some file systems do not support locks.
     let _locked = file.try_lock_shared();
     Ok(file)
 }
 
-/// Removes what makers left in a directory that were killed. Once a process and directory is enough: what this one has to
-/// clear up was there before it began.
+/// Removes the leftovers of killed makers from a directory. Once a process and directory is enough: leftovers are older than this
+/// process.
 fn sweep(above: BorrowedFd<'_>) {
     static SWEPT: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
     let Ok(stat) = fstat(above) else { return };
@@ -244,23 +245,23 @@ fn sweep(above: BorrowedFd<'_>) {
     for name in names.into_iter().take(SWEPT_ENTRIES) {
         let bytes = name.as_bytes();
         if bytes.starts_with(b".") && bytes.ends_with(SUFFIX.as_bytes()) && is_abandoned(above, &name) {
-            // In nobody's way when it stays.
+            // Its removal is not essential.
             let _removed = unlinkat(above, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 }
 
-/// True when no process is going to put a temporary file or link of this user in its place.
+/// True for a temporary file or link of this user whose maker has ended.
 fn is_abandoned(above: BorrowedFd<'_>, name: &OsStr) -> bool {
     let Ok(stat) = fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return false };
-    // In a directory of many users, what others leave is theirs.
+    // In a shared directory, leftovers of others are theirs to remove.
     if stat.st_uid != effective_uid() {
         return false;
     }
     match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-        // It can't be locked; but its maker renames it at once.
+        // Links can't be locked, and their makers rename them at once.
         SFlag::S_IFLNK => is_older(&stat, LINK_AGE),
-        // Its maker locks it at once.
+        // Makers lock their files at once.
         SFlag::S_IFREG => is_older(&stat, FILE_AGE) && is_free(above, name),
         _ => false,
     }

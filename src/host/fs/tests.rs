@@ -72,7 +72,7 @@ fn only_regular_files_are_read_where_nobody_named_them() {
     nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
     assert_eq!(read_regular_text(&at("file"), 4).unwrap(), "text");
     assert!(matches!(read_regular_text(&at("file"), 3), Err(FsError::TooLarge { .. })));
-    // Nobody writes into the pipe: a read that waits would not end.
+    // The pipe has no writer: a blocking read would never end.
     for path in [at("pipe"), dir.path().to_owned(), "/dev/null".into()] {
         assert!(matches!(read_regular_text(&path, 10), Err(FsError::NotAFile(_))), "{}", path.display());
     }

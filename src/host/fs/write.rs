@@ -1,4 +1,4 @@
-//! Writing, attributes, directories, and removal.
+//! Writes and removes files and directories, and sets their attributes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -13,9 +13,9 @@ use super::{FsError, TempFile};
 /// Owner, group and mode of a file to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteSpec {
-    /// The owner; `None` leaves it to the system.
+    /// The owner; `None` keeps the one that the system sets.
     pub uid: Option<u32>,
-    /// The group; `None` leaves it to the system.
+    /// The group; `None` keeps the one that the system sets.
     pub gid: Option<u32>,
     /// Permission bits.
     pub mode: u32,
@@ -23,16 +23,15 @@ pub struct WriteSpec {
 
 /// Puts a file in place in one step: exclusive temporary file beside it, content, owner, mode, rename.
 ///
-/// A reader sees the old file or the new one, with the right owner and mode. A symbolic link at
-/// `path` is replaced, not followed.
+/// A reader sees the old file or the new one, with the right owner and mode. A symbolic link at `path` is replaced, not followed.
 ///
 /// # Errors
-/// When a step fails; then nothing is left behind and the old file is untouched.
+/// When a step fails; then nothing is left behind and the old file is unchanged.
 pub fn write_atomic(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<(), FsError> {
     TempFile::new(path, content, spec)?.put()
 }
 
-/// Sets owner, group and mode of an open file, which errors call `path`.
+/// Sets owner, group and mode of an open file. Errors show `path`.
 pub(in crate::host) fn set_open(file: &File, path: &Path, spec: WriteSpec) -> Result<(), FsError> {
     if spec.uid.is_some() || spec.gid.is_some() {
         std::os::unix::fs::fchown(file, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
@@ -41,7 +40,7 @@ pub(in crate::host) fn set_open(file: &File, path: &Path, spec: WriteSpec) -> Re
     file.set_permissions(fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))
 }
 
-/// Sets owner, group and mode of what `path` names, without going through a link at its end.
+/// Sets owner, group and mode of the object at `path`, without following a link at its end.
 ///
 /// # Errors
 /// When it can't be opened or changed.
@@ -49,7 +48,7 @@ pub fn set_attributes(path: &Path, spec: WriteSpec) -> Result<(), FsError> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
         Ok(file) => set_open(&file, path, spec),
-        // A file that its owner may not read, or a socket, which can't be opened: by name, after a look that it is no link.
+        // Its owner may not read the file, or a socket can't be opened. So set them by name, after a check that it is no link.
         Err(error)
             if (error.kind() == ErrorKind::PermissionDenied || error.raw_os_error() == Some(nix::libc::ENXIO))
                 && !path.is_symlink() =>
@@ -62,15 +61,15 @@ pub fn set_attributes(path: &Path, spec: WriteSpec) -> Result<(), FsError> {
     }
 }
 
-/// Makes a directory and the parents it lacks, all with `mode`.
+/// Makes a directory and its missing parents, all with `mode`.
 ///
 /// # Errors
-/// When something that is no directory is in the way, or the system refuses.
+/// When another object is in the way, or the system refuses.
 pub fn create_directory(path: &Path, mode: u32) -> Result<(), FsError> {
     if path.is_dir() {
         return Ok(());
     }
-    // A relative path has an empty parent in the end: the directory that we are in.
+    // A relative path ends with an empty parent: the working directory.
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create_directory(parent, mode)?;
     }
@@ -82,10 +81,10 @@ pub fn create_directory(path: &Path, mode: u32) -> Result<(), FsError> {
     }
 }
 
-/// Creates a file that must not be there yet, for writing, with exactly `mode`. A link in its place is refused.
+/// Creates a new file for writing, with exactly `mode`. An existing file or link is refused.
 ///
 /// # Errors
-/// When something is there, or the system refuses.
+/// When an object is there, or the system refuses.
 pub fn create_new(path: &Path, mode: u32) -> Result<File, FsError> {
     let file = OpenOptions::new()
         .read(true)
@@ -94,7 +93,7 @@ pub fn create_new(path: &Path, mode: u32) -> Result<File, FsError> {
         .mode(mode)
         .open(path)
         .map_err(|error| FsError::io("create", path, error))?;
-    // Again, because the mask of the process took bits away.
+    // Again, because the umask of the process cleared bits.
     file.set_permissions(fs::Permissions::from_mode(mode)).map_err(|error| FsError::io("set the mode of", path, error))?;
     Ok(file)
 }
@@ -107,7 +106,7 @@ pub fn private_directory() -> Result<tempfile::TempDir, FsError> {
     tempfile::tempdir().map_err(|error| FsError::io("create a private directory in", Path::new("$TMPDIR"), error))
 }
 
-/// Removes a link itself, a file, or an empty directory. Nothing there is fine.
+/// Removes a link itself, a file, or an empty directory. A missing object is no error.
 ///
 /// # Errors
 /// When the system refuses, as for a directory that is not empty.
@@ -123,7 +122,7 @@ pub fn remove(path: &Path) -> Result<(), FsError> {
     }
 }
 
-/// Removes whatever is there, with all it holds; links are removed, not followed.
+/// Removes an object with everything below; links are removed, not followed.
 ///
 /// # Errors
 /// When the system refuses.
@@ -147,7 +146,7 @@ pub fn append_lines(path: &Path, lines: &str, mode: u32) -> Result<(), FsError> 
     let failed = |doing| move |error| FsError::io(doing, path, error);
     let opened = OpenOptions::new().read(true).append(true).create(true).mode(mode).open(path);
     let mut file = opened.map_err(failed("open"))?;
-    let len = file.metadata().map_err(failed("look at"))?.len();
+    let len = file.metadata().map_err(failed("examine"))?.len();
     let mut last = [b'\n'];
     if len > 0 {
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut last, len - 1).map_err(failed("read"))?;

@@ -1,8 +1,9 @@
-//! Orphans: processes of commands whose runner was killed. The [journal](super::journal) of the runner identifies them, and
-//! they are ended.
+//! Orphans: processes of commands whose runner was killed. The [journal](super::journal) of the runner identifies them, and this
+//! module ends them.
 //!
-//! To a command belong its process group and all processes that hold its output. All descendants of both belong to it too, also
-//! those in groups and sessions of their own. A daemon that left its session, its parent and the output is no orphan: it left on purpose.
+//! The processes of a command are its process group and all processes that hold its output. All descendants of both are included,
+//! also those in groups and sessions of their own. A daemon that left its session, its parent and the output is no orphan: it
+//! left on purpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,17 +18,17 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::journal::{BootNamespace, JournalEntry, JournalFile};
 
-/// The longest wait for killed processes. A process that waits for a disk takes longer, and is reported.
+/// The longest wait for the end of killed processes. A process that waits for a disk takes longer, and is reported.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Rounds of the search for more processes. A round finds all but those that start meanwhile, and those are stopped.
+/// Rounds of the search for more processes. A round misses only processes that start meanwhile, and found processes are stopped.
 const ROUNDS: usize = 50;
-/// The largest journal that is read: some hundred bytes a command, and few run at once.
+/// The largest journal that is read, in bytes: a command takes some hundred bytes, and few run at once.
 const MAX_JOURNAL: u64 = 1 << 20;
 
-/// A process: the end of its name and number for people.
+/// A process of an orphaned command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
-    /// Its number.
+    /// The number of the process.
     pub pid: i32,
     /// The name of its program.
     pub name: String,
@@ -39,22 +40,22 @@ impl fmt::Display for Orphan {
     }
 }
 
-/// The processes that a killed runner left.
+/// The orphans of a killed runner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Orphans {
-    /// Those that were ended.
+    /// The processes that were ended.
     pub ended: Vec<Orphan>,
-    /// Those that are still there.
+    /// The processes that are still alive.
     pub alive: Vec<Orphan>,
 }
 
 impl Orphans {
-    /// True when nothing was left.
+    /// True when there were no orphans.
     pub fn is_empty(&self) -> bool {
         self.ended.is_empty() && self.alive.is_empty()
     }
 
-    /// Returns a report for people; none when there were no orphans.
+    /// Returns a report for the user; none when there were no orphans.
     pub fn report(&self) -> Option<String> {
         let list = |orphans: &[Orphan]| orphans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let ended = (!self.ended.is_empty()).then(|| format!("ended processes that an earlier run left: {}", list(&self.ended)));
@@ -65,7 +66,7 @@ impl Orphans {
     }
 }
 
-/// Ends what the runner of this journal left. The caller knows that the runner is dead.
+/// Ends the orphans of the runner of this journal. The caller knows that the runner is dead.
 ///
 /// # Errors
 /// When the journal or the processes can't be read.
@@ -77,15 +78,15 @@ pub fn end(journal: &Path) -> io::Result<Orphans> {
     }
 }
 
-/// Ends what dead runners left whose journals are in this directory. Where nothing can be read, nothing is ended.
+/// Ends the orphans of all dead runners with journals in this directory. Journals that can't be read are skipped.
 pub fn sweep(directory: &Path) -> Orphans {
     let mut all = Orphans::default();
     for path in std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        // Runs take turns by it.
+        // The lock of the sweep itself is no journal.
         if path.extension().is_some_and(|extension| extension == "lock") {
             continue;
         }
-        // The lock of a runner ends with it. Who holds it here keeps other sweeps away.
+        // The lock of a journal ends with its runner. The lock here keeps other sweeps away.
         let Ok(file) = File::options().read(true).write(true).open(&path) else { continue };
         match file.try_lock() {
             Ok(()) => {}
@@ -110,20 +111,20 @@ fn end_of(file: &File) -> io::Result<Orphans> {
         return Ok(Orphans::default());
     }
     let record: JournalFile = serde_json::from_slice(line)?;
-    // The processes of another boot are gone, and those of another namespace have other numbers here.
+    // The processes of another boot have ended, and those of another namespace have other numbers here.
     if record.commands.is_empty() || record.realm != BootNamespace::here()? {
         return Ok(Orphans::default());
     }
     end_all(&record)
 }
 
-/// A process that was found, with a handle that never means another one.
+/// A process with a handle that never refers to another process.
 struct ProcessHandle {
     orphan: Orphan,
     handle: OwnedFd,
 }
 
-/// Stops what is found until nothing more is, so that nothing starts unseen; then kills all of it.
+/// Stops the found processes and searches again, until no more are found, so that none starts unseen. Then kills all of them.
 fn end_all(record: &JournalFile) -> io::Result<Orphans> {
     let mut found: BTreeMap<i32, u64> = BTreeMap::new();
     let mut held: Vec<ProcessHandle> = Vec::new();
@@ -141,7 +142,7 @@ fn end_all(record: &JournalFile) -> io::Result<Orphans> {
         }
     }
     for one in &held {
-        // Who may not be killed is still there below.
+        // A process that may not be killed is reported below.
         let _killed = pidfd_send_signal(&one.handle, Signal::KILL);
     }
     let until = Instant::now() + PATIENCE;
@@ -153,7 +154,7 @@ fn end_all(record: &JournalFile) -> io::Result<Orphans> {
     Ok(orphans)
 }
 
-/// A handle of a process, unless its number has passed to another one.
+/// Opens a handle of a process, unless its number belongs to another process by now.
 fn handle(process: &Process) -> Option<OwnedFd> {
     let handle = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
     (Process::of(process.pid)?.started == process.started).then_some(handle)
@@ -166,7 +167,7 @@ fn is_gone(handle: &OwnedFd, patience: Duration) -> bool {
     nix::poll::poll(&mut fds, patience).is_ok_and(|ready| ready > 0)
 }
 
-/// The processes of these commands that were not found before.
+/// The processes of these commands that are not in `found`.
 fn members<'a>(record: &JournalFile, table: &'a BTreeMap<i32, Process>, found: &BTreeMap<i32, u64>) -> Vec<&'a Process> {
     let spared = ancestors(table);
     let earliest = record.commands.iter().map(|note| note.since).min().unwrap_or(u64::MAX);
@@ -174,7 +175,7 @@ fn members<'a>(record: &JournalFile, table: &'a BTreeMap<i32, Process>, found: &
         table.values().filter(|process| process.started >= earliest && !spared.contains(&process.pid)).collect();
     let is_member = |process: &Process| record.commands.iter().any(|note| belongs(process, note, record.session, table));
     let mut ours: BTreeSet<i32> = candidates.iter().filter(|process| is_member(process)).map(|process| process.pid).collect();
-    // What was found before is a parent and a leader as well, also when it is gone by now.
+    // Processes that were found before count as parents and leaders, also after their end.
     ours.extend(found.keys());
     loop {
         let before = ours.len();
@@ -190,14 +191,14 @@ fn members<'a>(record: &JournalFile, table: &'a BTreeMap<i32, Process>, found: &
     candidates.into_iter().filter(|process| ours.contains(&process.pid) && !found.contains_key(&process.pid)).collect()
 }
 
-/// True for a process that the journal itself names: the one of the command, one of its group, one that holds its output.
+/// True for a process that matches an entry: the command itself, a member of its group, or a process that holds its output.
 fn belongs(process: &Process, note: &JournalEntry, session: i32, table: &BTreeMap<i32, Process>) -> bool {
     if process.started < note.since {
         return false;
     }
     let is_leader = |process: &Process| note.until.is_some_and(|until| process.started <= until);
-    // The number of a group stays taken while it has members. When the process that has it now is not the one that was
-    // noted, the group is gone.
+    // The number of a group is not reused while the group has members. When the number belongs to another process than the
+    // recorded one, the group has ended.
     let in_group =
         note.pid.is_some_and(|pid| process.group == pid && process.session == session && table.get(&pid).is_none_or(is_leader));
     in_group || holds(process.pid, &note.pipes)
@@ -211,7 +212,7 @@ fn holds(pid: i32, pipes: &[u64]) -> bool {
     targets.any(|target| wanted.iter().any(|pipe| target == Path::new(pipe)))
 }
 
-/// This process and those above it: one that runs within what is left does not end itself.
+/// This process and its ancestors: a process within an orphaned command does not end itself.
 fn ancestors(table: &BTreeMap<i32, Process>) -> BTreeSet<i32> {
     let mut above = BTreeSet::from([1]);
     let mut next = i32::try_from(std::process::id()).ok();
@@ -221,7 +222,7 @@ fn ancestors(table: &BTreeMap<i32, Process>) -> BTreeSet<i32> {
     above
 }
 
-/// A line of `/proc/PID/stat`.
+/// A process, as in `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Process {
     pid: i32,
@@ -237,7 +238,7 @@ impl Process {
         Self::parse(pid, &String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
-    /// None for a process that has ended, and only was not yet asked how.
+    /// Parses a line of `/proc/PID/stat`. None for a zombie.
     fn parse(pid: i32, line: &str) -> Option<Self> {
         let (head, tail) = line.rsplit_once(')')?;
         let name = head.split_once('(')?.1.to_owned();
@@ -246,7 +247,7 @@ impl Process {
         if matches!(fields.first().copied(), None | Some("Z" | "X")) {
             return None;
         }
-        // proc_pid_stat(5) counts from 1, and two fields are before these.
+        // proc_pid_stat(5) counts from 1, and two fields come before these.
         let started = fields.get(19)?.parse().ok()?;
         Some(Self { pid, name, parent: number(1)?, group: number(2)?, session: number(3)?, started })
     }
@@ -254,7 +255,7 @@ impl Process {
 
 fn table() -> io::Result<BTreeMap<i32, Process>> {
     let numbers = std::fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // What ends meanwhile is not missed.
+    // A process that ends meanwhile is skipped.
     Ok(numbers.filter_map(|pid| Some((pid, Process::of(pid)?))).collect())
 }
 

@@ -46,14 +46,14 @@ fn only_what_the_command_left_is_found() {
     ] {
         assert_eq!(find(&[vec![command.clone()], others].concat()), wanted, "{what}");
     }
-    // The command itself is gone.
+    // The command itself has ended.
     assert_eq!(find(&[process(BASE + 1, 1, BASE, 5, 102)]), [1]);
     assert_eq!(find(&[process(BASE + 1, 1, BASE, BASE, 102)]), [0_i32; 0], "the group of a later daemon");
-    // Its number has passed to another process: the group that has it is another one.
+    // Another process has its number by now, so the group with this number is another group.
     assert_eq!(find(&[process(BASE, 1, BASE, 5, 500), process(BASE + 1, BASE, BASE, 5, 501)]), [0_i32; 0]);
 }
 
-/// Runs a script as an agent does, and gives what its journal says when this file is there.
+/// Runs a script as an agent does. Returns the journal as soon as the file `until` exists.
 fn left_running(directory: &Path, script: &str, until: &Path) -> (std::thread::JoinHandle<Result<(), CommandError>>, PathBuf) {
     let journal = Arc::new(Journal::open(&directory.join("commands")).unwrap());
     let command = Command::new("/bin/sh", ["-c", script]);
@@ -73,8 +73,8 @@ fn left_running(directory: &Path, script: &str, until: &Path) -> (std::thread::J
 fn all_that_a_command_started_is_ended_and_a_daemon_is_not() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).display().to_string();
-    // A grandchild; one in a session of its own; one that left its session and parent, and holds the output; a daemon,
-    // which holds nothing of it.
+    // A grandchild; a process in a session of its own; a process that left its session and parent, and holds the output; a
+    // daemon, which holds no output.
     let script = format!(
         "sh -c 'sleep 600 & wait' & setsid sh -c 'sleep 600; :' & (setsid sh -c 'sleep 600; :' &) ; \
          (setsid sh -c 'echo $$ > {daemon}; exec sleep 600' > /dev/null 2>&1 < /dev/null &) ; \
@@ -92,7 +92,7 @@ fn all_that_a_command_started_is_ended_and_a_daemon_is_not() {
     let daemon: i32 = std::fs::read_to_string(at("daemon")).unwrap().trim().parse().unwrap();
     assert!(Process::of(daemon).is_some(), "the daemon lives");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon), nix::sys::signal::Signal::SIGKILL).unwrap();
-    // Nothing is left, and what the journal says now is that nothing runs.
+    // No process is left, and the journal now lists no commands.
     assert!(end(&seen).unwrap().is_empty());
     assert!(end(&place.path().join("commands")).unwrap().is_empty());
 }
@@ -110,7 +110,7 @@ fn journals_of_the_living_and_of_other_boots_end_nothing() {
     assert!(end(&place.path().join("nothing")).unwrap().is_empty());
     std::fs::write(&seen, "{").unwrap();
     end(&seen).unwrap_err();
-    // A journal below a directory is locked by its process, which here is this one.
+    // This process holds the lock of the journal.
     let directory = place.path().join("journals");
     let journal = Arc::new(Journal::below(&directory));
     let (out, _to) = std::io::pipe().unwrap();
@@ -118,7 +118,7 @@ fn journals_of_the_living_and_of_other_boots_end_nothing() {
     assert!(sweep(&directory).is_empty());
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
     drop((running, journal));
-    // Where no file can be made, commands run nevertheless.
+    // Where no file can be made, commands run without a journal.
     std::fs::write(place.path().join("file"), "").unwrap();
     drop(Arc::new(Journal::below(place.path().join("file/none"))).begin(&[&out]).unwrap());
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);

@@ -1,17 +1,18 @@
-//! Managed paths, opened so that only root decides where they lead.
+//! Managed paths, opened so that root alone decides about their targets.
 //!
-//! A path without links costs a single `openat2` that follows none. Only for a path with a link, `walk` goes part by part and
-//! follows links that root alone could have made. The result is a [`DirEntryHandle`]: an open directory and a name in it.
-//! `place` examines, writes, renames and removes it by descriptor.
+//! A path without links costs a single `openat2` that follows none. For a path with a link, `walk` goes part by part and follows
+//! links that root alone could have made. The result is a [`DirEntryHandle`]: an open directory and a name in it. `place`
+//! examines, writes, renames and removes the entry by descriptor.
 //!
 //! The rules, where "root" is also the user of this process:
 //!
-//! - A directory is closed when root owns it, only root may write it, and every directory above is closed or keeps its entries.
-//!   The group counts as others. A sticky directory of root's keeps those that root owns. A link is followed only in a closed
-//!   directory, or where the resource has `follow: true`. Links of the kernel's, as below `/proc`, are never followed.
-//! - In a directory that others can change, a regular file with several names may be a name for a file of another user. The
-//!   agent neither reads it nor changes it in place, unless it belongs to the owner of the directory, who alone can change that.
-//! - Where a run is bound to some directories, the opened file must be in one of them.
+//! - A directory is closed when root owns it and only root may write to it. Also, every directory above is closed or keeps its
+//! entries. The group counts as others. A sticky directory of root keeps the entries that root owns. A link is followed only in a
+//! closed directory, or where the resource has `follow: true`. Links of the kernel, as below `/proc`, are never followed.
+//! - In a directory that others can change, a regular file with several names may belong to another user. The agent neither reads
+//! such a file nor changes it in place. The exception: the owner of the directory, who alone can change the directory, owns the
+//! file too.
+//! - Where a run is limited to some directories, the opened file must be in one of them.
 
 mod place;
 mod walk;
@@ -30,10 +31,10 @@ pub use place::DirEntryHandle;
 pub(super) use place::check_shared;
 use walk::{Arrival, Walk};
 
-/// The addition to a refusal where the resource can allow links.
-const HINT: &str = "; name what it leads to, or set follow: true";
+/// The advice in a refusal, for resources that can allow links.
+const HINT: &str = "; use its target as the path, or set follow: true";
 
-/// The owner whose directories count as root's own.
+/// The owner whose directories count as those of root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Trust {
     own: u32,
@@ -46,30 +47,30 @@ impl Trust {
     }
 }
 
-/// The rules by which paths of a run are opened.
+/// Opens the paths of a run by the rules of this module.
 #[derive(Debug, Clone)]
 pub struct PathResolver<'a> {
     trust: Trust,
     follow: bool,
     hint: &'static str,
-    /// The directories to which paths may lead; `None` is everywhere.
+    /// The directories to which paths may lead; `None` allows all.
     within: Option<Vec<&'a Path>>,
 }
 
 /// The object at a path.
 #[derive(Debug)]
 pub enum PathInfo {
-    /// Nothing.
+    /// No object.
     Nothing,
-    /// A link that leads nowhere.
+    /// A link to nothing.
     Dangling,
-    /// A link that is not followed: others could have made it, or it leads out of where the run is bound to.
+    /// A link that is not followed. Users other than root could have made it, or it leads out of the allowed directories.
     Link,
-    /// A regular file that may be another name for a file of another user, so it was not read.
+    /// A regular file that may belong to another user under another name, so it was not read.
     Shared,
-    /// Something else.
+    /// Another object.
     Something {
-        /// Its properties, links followed.
+        /// The properties, links followed.
         look: FileInfo,
         /// True when the path itself is a link.
         link: bool,
@@ -77,24 +78,24 @@ pub enum PathInfo {
 }
 
 impl<'a> PathResolver<'a> {
-    /// The rules for paths that may be anywhere.
+    /// Creates a resolver for paths anywhere.
     pub fn new(follow: bool) -> Self {
         Self { trust: Trust { own: effective_uid(), also: None }, follow, hint: HINT, within: None }
     }
 
-    /// The rules for the system's own files, as in `/etc`: they may be anywhere, and no property allows links.
+    /// Creates a resolver for the system's own files, as in `/etc`. They may be anywhere, and no property allows links.
     pub fn system() -> Self {
         Self { hint: "", ..Self::new(false) }
     }
 
-    /// The same, where this account's directories count as root's.
+    /// Returns the same resolver, where the directories of this account count as those of root.
     #[must_use]
     pub fn trusting(mut self, uid: Option<u32>) -> Self {
         self.trust.also = uid;
         self
     }
 
-    /// The same, for paths in these directories only.
+    /// Returns the same resolver, for paths in these directories only.
     #[must_use]
     pub fn within(mut self, prefixes: Option<Vec<&'a Path>>) -> Self {
         self.within = prefixes;
@@ -104,7 +105,7 @@ impl<'a> PathResolver<'a> {
     /// The place of a path, whose last part is not followed; none where its directory is missing.
     ///
     /// # Errors
-    /// When the rules forbid it, or the system refuses.
+    /// When the rules forbid the path, or the system refuses.
     pub fn place(&self, path: &Path) -> Result<Option<DirEntryHandle>, FsError> {
         if self.is_plain(path)
             && let Some((parent, name)) = path.parent().zip(path.file_name())
@@ -118,7 +119,7 @@ impl<'a> PathResolver<'a> {
         self.walk(path, false, None)
     }
 
-    /// The place of what a path leads to, where a link at its end may be followed; none where its directory is missing.
+    /// The place of the target of a path: a link at its end may be followed. None where the directory is missing.
     ///
     /// # Errors
     /// As [`Self::place`].
@@ -129,16 +130,16 @@ impl<'a> PathResolver<'a> {
         }
     }
 
-    /// The place of a path whose directory must be there.
+    /// The place of a path whose directory must exist.
     ///
     /// # Errors
-    /// As [`Self::place`], and when it is not.
+    /// As [`Self::place`], and when the directory is missing.
     pub fn known_place(&self, path: &Path) -> Result<DirEntryHandle, FsError> {
         let missing = || FsError::NoParent(path.parent().unwrap_or(Path::new("/")).to_owned());
         self.place(path)?.ok_or_else(missing)
     }
 
-    /// The place of a path; directories above it that are missing are made with `mode`.
+    /// The place of a path. Missing directories above it are made with `mode`.
     ///
     /// # Errors
     /// As [`Self::place`].
@@ -149,10 +150,10 @@ impl<'a> PathResolver<'a> {
         }
     }
 
-    /// A directory, made with the parents it lacks, all with `mode`; a link at its end may be followed.
+    /// Makes a directory and its missing parents, all with `mode`; a link at its end may be followed.
     ///
     /// # Errors
-    /// When something else is in the way, or as [`Self::place`].
+    /// When another object is in the way, or as [`Self::place`].
     pub fn directory_made(&self, path: &Path, mode: u32) -> Result<DirEntryHandle, FsError> {
         let place = match self.target(path)? {
             Some(place) => place,
@@ -162,16 +163,15 @@ impl<'a> PathResolver<'a> {
         Ok(place)
     }
 
-    /// The place of what a path leads to, whose directory must be there.
+    /// The place of the target of a path. The directory of the target must exist.
     ///
     /// # Errors
-    /// As [`Self::target`], and when it is not.
+    /// As [`Self::target`], and when the directory is missing.
     pub fn known_target(&self, path: &Path) -> Result<DirEntryHandle, FsError> {
         self.target(path)?.ok_or_else(|| FsError::io("open", path, ErrorKind::NotFound.into()))
     }
 
-    /// Returns the properties of a path. With `hash`, the content of a regular file is read and hashed from the same
-    /// descriptor.
+    /// Returns the properties of a path. With `hash`, the content of a regular file is read and hashed from the same descriptor.
     ///
     /// # Errors
     /// When the path leads through a link that is not followed, or the system refuses.
@@ -197,7 +197,7 @@ impl<'a> PathResolver<'a> {
         }
     }
 
-    /// True when an object is there; a dangling link does not count.
+    /// True when an object exists at the path; a dangling link does not count.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -205,7 +205,7 @@ impl<'a> PathResolver<'a> {
         Ok(matches!(self.look(path, false)?, PathInfo::Shared | PathInfo::Something { .. }))
     }
 
-    /// True when a directory is there.
+    /// True when a directory exists at the path.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -213,17 +213,17 @@ impl<'a> PathResolver<'a> {
         Ok(matches!(self.look(path, false)?, PathInfo::Something { look, .. } if look.kind == FileKind::Directory))
     }
 
-    /// A regular file, opened for reading, with what it is.
+    /// Opens a regular file for reading, and returns its properties.
     ///
     /// # Errors
-    /// When it is something else or missing, the rules forbid it, or the system refuses.
+    /// When it is another object or missing, the rules forbid the path, or the system refuses.
     pub fn open(&self, path: &Path) -> Result<(File, FileInfo), FsError> {
         let missing = || FsError::io("read", path, ErrorKind::NotFound.into());
         let place = self.target(path)?.ok_or_else(missing)?;
         place.open_regular()
     }
 
-    /// The whole of a regular file of at most `limit` bytes.
+    /// Reads a regular file of at most `limit` bytes.
     ///
     /// # Errors
     /// As [`Self::open`], and when it is larger.
@@ -231,7 +231,7 @@ impl<'a> PathResolver<'a> {
         read_open(self.open(path)?.0, path, limit)
     }
 
-    /// The whole of a regular text file of at most `limit` bytes.
+    /// Reads a regular text file of at most `limit` bytes.
     ///
     /// # Errors
     /// As [`Self::read`], and when it is not UTF-8.
@@ -242,7 +242,7 @@ impl<'a> PathResolver<'a> {
     /// The entries of a directory, sorted by name.
     ///
     /// # Errors
-    /// When it is none, the rules forbid it, or the system refuses.
+    /// When it is no directory, the rules forbid the path, or the system refuses.
     pub fn list(&self, path: &Path) -> Result<Vec<PathBuf>, FsError> {
         let missing = || FsError::io("list", path, ErrorKind::NotFound.into());
         list_open(self.target(path)?.ok_or_else(missing)?.open_directory()?, path)
@@ -257,13 +257,13 @@ impl<'a> PathResolver<'a> {
         walk.advance(true, None).map(|_| walk.is_closed())
     }
 
-    /// Returns the resolved path, for comparing paths; `None` when unknown.
+    /// Returns the path with links resolved, for comparing paths; `None` when it can't be resolved.
     pub fn real(&self, path: &Path) -> Option<PathBuf> {
         let mut walk = Walk::new(path, self.trust, self.follow, self.hint).ok()?;
         walk.advance(true, None).ok().map(|_| walk.real())
     }
 
-    /// True when a path has no part that needs a careful look before it is opened.
+    /// True when a path has no `..` and can be opened in a single call.
     fn is_plain(&self, path: &Path) -> bool {
         let mut parts = path.components();
         let plain = parts.next() == Some(Component::RootDir) && parts.all(|part| matches!(part, Component::Normal(_)));
@@ -289,7 +289,7 @@ impl<'a> PathResolver<'a> {
         walk.into_place(path).map(Some)
     }
 
-    /// Checks that a walk ended where the run is bound to.
+    /// Checks that a walk ended in an allowed directory.
     fn check(&self, walk: &Walk<'_>, path: &Path) -> Result<(), FsError> {
         let Some(prefixes) = &self.within else { return Ok(()) };
         let real = walk.real();
@@ -311,17 +311,17 @@ fn open_plain(path: &Path, flags: OFlag) -> Result<std::os::fd::OwnedFd, Errno> 
     openat2(AT_FDCWD, path, how)
 }
 
-/// Returns the properties of a path without links; none where the path must be walked.
+/// Returns the properties of a path without links; none when the path needs a walk.
 fn look_plain(path: &Path, hash: bool) -> Result<Option<PathInfo>, FsError> {
     // Non-blocking, so that a pipe or a device in the place of a file can't hold the run.
     let flags = if hash { OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY } else { OFlag::O_PATH };
     let mut file = match open_plain(path, flags) {
         Ok(opened) => File::from(opened),
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(Some(PathInfo::Nothing)),
-        // A link; a kernel without the call; a socket; a file that may not be read: the careful look says which.
+        // A link, a kernel without the call, a socket, or a file that may not be read: the walk finds out which.
         Err(_) => return Ok(None),
     };
-    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    let meta = file.metadata().map_err(|error| FsError::io("examine", path, error))?;
     if meta.is_file() && std::os::unix::fs::MetadataExt::nlink(&meta) > 1 {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! An open directory and a name in it: all that is done with a managed path is done through both.
+//! An open directory and a name in it. All operations on managed paths use both.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -20,7 +20,7 @@ use super::{PathInfo, Trust};
 const READ: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
-/// A name in a directory that is held open.
+/// A name in an open directory.
 #[derive(Debug)]
 pub struct DirEntryHandle {
     above: OwnedFd,
@@ -35,7 +35,7 @@ impl DirEntryHandle {
         Self { above, name, path, trust }
     }
 
-    /// The place of a path wherever links lead to it: for the program's own files, and those that a person names.
+    /// The place of a path, all links followed. Only for files of the program, and for files that a user names.
     pub(in crate::host) fn of(path: &Path) -> Result<Self, FsError> {
         let parent = match path.parent() {
             None => Path::new("/"),
@@ -44,14 +44,14 @@ impl DirEntryHandle {
         };
         let above = match open(parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(above) => above,
-            Err(Errno::EACCES) => return Err(FsError::io("look at", parent, Errno::EACCES.into())),
+            Err(Errno::EACCES) => return Err(FsError::io("examine", parent, Errno::EACCES.into())),
             Err(_) => return Err(FsError::NoParent(parent.to_owned())),
         };
         let name = path.file_name().map_or_else(|| OsString::from("."), OsStr::to_owned);
         Ok(Self::new(above, name, path.to_owned(), Trust { own: super::effective_uid(), also: None }))
     }
 
-    /// Another name in the same directory.
+    /// The handle of another name in the same directory.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -61,16 +61,16 @@ impl DirEntryHandle {
         Ok(Self { above, path: self.path.with_file_name(&name), name, trust: self.trust })
     }
 
-    /// A name in the directory that this place is.
+    /// The handle of a name in the directory at this place.
     ///
     /// # Errors
-    /// When it is none, or the system refuses.
+    /// When this place is no directory, or the system refuses.
     pub fn child(&self, name: impl Into<OsString>) -> Result<Self, FsError> {
         let name = name.into();
         Ok(Self { above: self.open_directory()?, path: self.path.join(&name), name, trust: self.trust })
     }
 
-    /// The names in the same directory, this one included.
+    /// The names in the same directory, including this one.
     ///
     /// # Errors
     /// When the directory can't be read.
@@ -78,7 +78,7 @@ impl DirEntryHandle {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         openat(&self.above, ".", flags, Mode::empty())
             .and_then(names_in)
-            .map_err(|errno| self.failed("list what is beside", errno))
+            .map_err(|errno| self.failed("list the directory of", errno))
     }
 
     /// The path as errors show it.
@@ -94,35 +94,35 @@ impl DirEntryHandle {
         &self.name
     }
 
-    /// Returns the properties of the entry, a link not followed; none when missing.
+    /// Returns the properties of the entry, a link not followed; none when the entry is missing.
     pub(in crate::host) fn stat(&self) -> Result<Option<FileStat>, FsError> {
         match fstatat(&self.above, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
-            Err(errno) => Err(self.failed("look at", errno)),
+            Err(errno) => Err(self.failed("examine", errno)),
         }
     }
 
     /// True for a symbolic link.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the entry can't be examined.
     pub fn is_link(&self) -> Result<bool, FsError> {
         Ok(self.stat()?.is_some_and(|stat| kind(&stat) == SFlag::S_IFLNK))
     }
 
-    /// True for a regular file itself.
+    /// True for a regular file; links are not followed.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the entry can't be examined.
     pub fn is_file(&self) -> Result<bool, FsError> {
         Ok(self.stat()?.is_some_and(|stat| kind(&stat) == SFlag::S_IFREG))
     }
 
-    /// True where nothing is.
+    /// True when the entry does not exist.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the entry can't be examined.
     pub fn is_free(&self) -> Result<bool, FsError> {
         Ok(self.stat()?.is_none())
     }
@@ -142,7 +142,7 @@ impl DirEntryHandle {
         }
         let mut file = match self.open("read", READ) {
             Ok(file) => file,
-            // Somebody was quicker.
+            // Another process removed it meanwhile.
             Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(PathInfo::Nothing),
             Err(FsError::Io { source, .. }) if !hash && source.kind() == ErrorKind::PermissionDenied => {
                 return Ok(if self.is_shared(stat.st_uid, names_of(&stat))? {
@@ -153,7 +153,7 @@ impl DirEntryHandle {
             }
             Err(error) => return Err(error),
         };
-        let meta = file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        let meta = file.metadata().map_err(|error| FsError::io("examine", &self.path, error))?;
         look = FileInfo::of(&meta);
         if look.kind == FileKind::File {
             if self.is_shared(meta.uid(), meta.nlink())? {
@@ -179,7 +179,7 @@ impl DirEntryHandle {
             }
             opened => opened?,
         };
-        let meta = file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        let meta = file.metadata().map_err(|error| FsError::io("examine", &self.path, error))?;
         if !meta.is_file() {
             return Err(FsError::NotAFile(self.path.clone()));
         }
@@ -187,15 +187,15 @@ impl DirEntryHandle {
         Ok((file, FileInfo::of(&meta)))
     }
 
-    /// The directory that is here, opened for reading.
+    /// Opens the directory of the entry for reading.
     ///
     /// # Errors
-    /// When it is something else, or can't be opened.
+    /// When the entry is another object, or can't be opened.
     pub fn open_directory(&self) -> Result<OwnedFd, FsError> {
         self.open("open the directory", READ.union(OFlag::O_DIRECTORY)).map(OwnedFd::from)
     }
 
-    /// The directory that is here, to work below it.
+    /// Opens the directory of the entry as a tree to work in.
     ///
     /// # Errors
     /// As [`Self::open_directory`].
@@ -203,7 +203,7 @@ impl DirEntryHandle {
         Ok(Tree::at(self.open_directory()?, self.path.clone()))
     }
 
-    /// True where a directory is empty.
+    /// True for an empty directory.
     ///
     /// # Errors
     /// As [`Self::open_directory`].
@@ -212,35 +212,35 @@ impl DirEntryHandle {
         Ok(names.is_empty())
     }
 
-    /// The link that is here; none where nothing or something else is.
+    /// The properties of the symbolic link; none where the entry is missing or another object.
     ///
     /// # Errors
-    /// When it can't be looked at.
+    /// When the entry can't be examined.
     pub fn read_link(&self) -> Result<Option<Link>, FsError> {
         let opened =
             match openat(&self.above, self.name.as_os_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
             {
                 Ok(opened) => opened,
                 Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
-                Err(errno) => return Err(self.failed("look at", errno)),
+                Err(errno) => return Err(self.failed("examine", errno)),
             };
-        let stat = fstat(&opened).map_err(|errno| self.failed("look at", errno))?;
+        let stat = fstat(&opened).map_err(|errno| self.failed("examine", errno))?;
         if kind(&stat) != SFlag::S_IFLNK {
             return Ok(None);
         }
-        let target = readlinkat(&opened, "").map_err(|errno| self.failed("look at", errno))?;
+        let target = readlinkat(&opened, "").map_err(|errno| self.failed("examine", errno))?;
         Ok(Some(Link { target: target.into(), uid: stat.st_uid, gid: stat.st_gid }))
     }
 
-    /// Puts a symbolic link here in one step, with its owner. A file or link is replaced.
+    /// Puts a symbolic link in place in one step, with its owner. Replaces a file or link.
     ///
     /// # Errors
-    /// When a directory is here, or the system refuses; then what was here is untouched.
+    /// When the entry is a directory, or the system refuses; then the old object is unchanged.
     pub fn write_link(&self, target: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
         write_link_at(self, target, uid, gid)
     }
 
-    /// Sets owner and group of the link that is here, itself; `None` leaves them.
+    /// Sets owner and group of the symbolic link itself; `None` keeps them.
     ///
     /// # Errors
     /// When the system refuses.
@@ -251,7 +251,7 @@ impl DirEntryHandle {
         let opened =
             openat(&self.above, self.name.as_os_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
                 .map_err(|errno| self.failed("open", errno))?;
-        let stat = fstat(&opened).map_err(|errno| self.failed("look at", errno))?;
+        let stat = fstat(&opened).map_err(|errno| self.failed("examine", errno))?;
         if kind(&stat) != SFlag::S_IFLNK {
             return Err(FsError::Changed(self.path.clone()));
         }
@@ -262,7 +262,7 @@ impl DirEntryHandle {
     /// Sets owner, group and mode of the file or directory of the entry.
     ///
     /// # Errors
-    /// When it is of another kind, may be a name for a file of another user, or the system refuses.
+    /// When it is another object, may be a name for a file of another user, or the system refuses.
     pub fn set(&self, spec: WriteSpec) -> Result<(), FsError> {
         let Some(stat) = self.stat()? else { return Err(self.failed("open", Errno::ENOENT)) };
         if !matches!(kind(&stat), SFlag::S_IFREG | SFlag::S_IFDIR) {
@@ -270,11 +270,11 @@ impl DirEntryHandle {
         }
         let file = match self.open("open", READ) {
             Ok(file) => file,
-            // Its owner may not read it.
+            // The owner may not read the file.
             Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => return self.set_unread(spec),
             Err(error) => return Err(error),
         };
-        let meta = file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        let meta = file.metadata().map_err(|error| FsError::io("examine", &self.path, error))?;
         if meta.is_file() {
             self.check_own(meta.uid(), meta.nlink())?;
         } else if !meta.is_dir() {
@@ -283,17 +283,17 @@ impl DirEntryHandle {
         set_open(&file, &self.path, spec)
     }
 
-    /// The same without opening it for reading.
+    /// Sets owner, group and mode without opening the entry for reading.
     fn set_unread(&self, spec: WriteSpec) -> Result<(), FsError> {
         let opened = self.open("open", OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)?;
-        let meta = opened.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        let meta = opened.metadata().map_err(|error| FsError::io("examine", &self.path, error))?;
         if meta.is_file() {
             self.check_own(meta.uid(), meta.nlink())?;
         } else if !meta.is_dir() {
             return Err(FsError::NotAFile(self.path.clone()));
         }
         chown(&opened, spec.uid, spec.gid).map_err(|errno| self.failed("set the owner of", errno))?;
-        // The call for the mode takes no descriptor of this kind; its name below /proc does.
+        // fchmod(2) rejects an `O_PATH` descriptor; chmod(2) accepts its name below /proc.
         let itself = format!("/proc/self/fd/{}", opened.as_raw_fd());
         std::fs::set_permissions(itself, Permissions::from_mode(spec.mode))
             .map_err(|error| FsError::io("set the mode of", &self.path, error))
@@ -307,44 +307,44 @@ impl DirEntryHandle {
         TempFile::at(self, content, spec)
     }
 
-    /// Makes a directory here; one that is here stays as it is.
+    /// Makes the directory; an existing directory is unchanged.
     ///
     /// # Errors
-    /// When something else is here, or the system refuses.
+    /// When the entry is another object, or the system refuses.
     pub fn make_directory(&self, mode: u32) -> Result<(), FsError> {
         make_directory(self.above(), &self.name, mode, &self.path)
     }
 
-    /// Creates a file that must not be here yet, empty, with exactly `mode`.
+    /// Creates a new empty file with exactly `mode`.
     ///
     /// # Errors
-    /// When something is here, or the system refuses.
+    /// When the entry exists, or the system refuses.
     pub fn create_new(&self, mode: u32) -> Result<File, FsError> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let opened = openat(&self.above, self.name.as_os_str(), flags, Mode::from_bits_truncate(mode));
         let file = File::from(opened.map_err(|errno| self.failed("create", errno))?);
-        // Again, because the mask of the process took bits away.
+        // Again, because the umask of the process cleared bits.
         file.set_permissions(Permissions::from_mode(mode)).map_err(|error| FsError::io("set the mode of", &self.path, error))?;
         Ok(file)
     }
 
-    /// Opens a regular file that is here for reading and writing, or creates it with `mode`.
+    /// Opens the regular file for reading and writing, or creates it with `mode`.
     pub(in crate::host) fn open_or_create(&self, mode: u32) -> Result<File, FsError> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let opened = openat(&self.above, self.name.as_os_str(), flags, Mode::from_bits_truncate(mode));
         opened.map(File::from).map_err(|errno| self.failed("create", errno))
     }
 
-    /// Moves what is here to another place, whatever file or link is there.
+    /// Renames the entry to another place, and replaces a file or link there.
     pub(in crate::host) fn rename_to(&self, other: &Self) -> Result<(), FsError> {
         renameat(&self.above, self.name.as_os_str(), &other.above, other.name.as_os_str())
             .map_err(|errno| other.failed("put in place", errno))
     }
 
-    /// Writes into the file that is here, in one call: for the kernel's own, as in `/proc/sys`, which can't be replaced.
+    /// Writes into the existing file, in one call. For files of the kernel, as in `/proc/sys`, which can't be replaced.
     ///
     /// # Errors
-    /// When it is not here or no file, or the system refuses.
+    /// When the file is missing or no regular file, or the system refuses.
     pub fn write_into(&self, content: &str) -> Result<(), FsError> {
         let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let opened = openat(&self.above, self.name.as_os_str(), flags, Mode::empty());
@@ -352,7 +352,7 @@ impl DirEntryHandle {
         std::io::Write::write_all(&mut file, content.as_bytes()).map_err(|error| FsError::io("write", &self.path, error))
     }
 
-    /// Removes a link itself, a file, or an empty directory. Nothing here is fine.
+    /// Removes a link itself, a file, or an empty directory. A missing entry is no error.
     ///
     /// # Errors
     /// When the system refuses, as for a directory that is not empty.
@@ -365,7 +365,7 @@ impl DirEntryHandle {
         }
     }
 
-    /// Returns the first mount point here or below.
+    /// Returns the first mount point at the entry or below.
     ///
     /// # Errors
     /// When an entry can't be examined.
@@ -373,15 +373,15 @@ impl DirEntryHandle {
         mounted(&self.above, &self.name, &self.path)
     }
 
-    /// Removes whatever is here, with all it holds; links are removed, not followed.
+    /// Removes the entry with everything below; links are removed, not followed.
     ///
     /// # Errors
-    /// When something is mounted here or below, and then nothing is removed; or the system refuses.
+    /// When a file system is mounted there, and then nothing is removed; or the system refuses.
     pub fn remove_all(&self) -> Result<(), FsError> {
         remove_below(&self.above, &self.name, &self.path)
     }
 
-    /// Opens what is here.
+    /// Opens the entry.
     fn open(&self, doing: &'static str, flags: OFlag) -> Result<File, FsError> {
         openat(&self.above, self.name.as_os_str(), flags, Mode::empty())
             .map(File::from)
@@ -394,10 +394,10 @@ impl DirEntryHandle {
     }
 
     fn is_shared(&self, uid: u32, names: u64) -> Result<bool, FsError> {
-        is_shared(self.above(), uid, names, self.trust).map_err(|errno| self.failed("look at", errno))
+        is_shared(self.above(), uid, names, self.trust).map_err(|errno| self.failed("examine", errno))
     }
 
-    /// True when others than root can change the directory itself.
+    /// True when users other than root can change the directory itself.
     pub(in crate::host) fn is_open_to_others(&self) -> bool {
         fstat(&self.above).is_ok_and(|stat| is_open(&stat, self.trust))
     }
@@ -413,12 +413,12 @@ fn names_of(stat: &FileStat) -> u64 {
     stat.st_nlink.into()
 }
 
-/// True when others than root can change the entries of a directory.
+/// True when users other than root can change the entries of a directory.
 fn is_open(directory: &FileStat, trust: Trust) -> bool {
     !trust.owns(directory.st_uid) || directory.st_mode & 0o022 != 0
 }
 
-/// True when a user who could not have written a file may have put it into a directory. The file belongs to `uid` and has this
+/// True when a user without write access to a file may have put it into a directory. The file belongs to `uid` and has this
 /// number of names. Then others can change the directory, and the file does not belong to the single user who can.
 fn is_shared(above: BorrowedFd<'_>, uid: u32, names: u64, trust: Trust) -> Result<bool, Errno> {
     if names <= 1 {
@@ -429,9 +429,9 @@ fn is_shared(above: BorrowedFd<'_>, uid: u32, names: u64, trust: Trust) -> Resul
     Ok(is_open(&directory, trust) && !is_its_owners)
 }
 
-/// The same for what is below a directory that is held open.
+/// Refuses a file below an open directory that may be a name for a file of another user.
 pub(in crate::host) fn check_shared(above: BorrowedFd<'_>, file: &File, shown: &Path) -> Result<(), FsError> {
-    let failed = |error| FsError::io("look at", shown, error);
+    let failed = |error| FsError::io("examine", shown, error);
     let meta = file.metadata().map_err(failed)?;
     let trust = Trust { own: super::effective_uid(), also: None };
     if !meta.is_dir() && is_shared(above, meta.uid(), meta.nlink(), trust).map_err(|errno| failed(errno.into()))? {
@@ -440,14 +440,14 @@ pub(in crate::host) fn check_shared(above: BorrowedFd<'_>, file: &File, shown: &
     Ok(())
 }
 
-/// Makes a directory; one that is there stays as it is.
+/// Makes a directory; an existing directory is unchanged.
 pub(in crate::host) fn make_directory(above: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Result<(), FsError> {
     let failed = |errno: Errno| FsError::io("create the directory", shown, errno.into());
     let flags = READ.union(OFlag::O_DIRECTORY);
     match mkdirat(above, name, Mode::from_bits_truncate(mode)) {
         Ok(()) => {
             let made = File::from(openat(above, name, flags, Mode::empty()).map_err(failed)?);
-            // Again, because the mask of the process took bits away.
+            // Again, because the umask of the process cleared bits.
             made.set_permissions(Permissions::from_mode(mode)).map_err(|error| FsError::io("set the mode of", shown, error))
         }
         Err(Errno::EEXIST) => {

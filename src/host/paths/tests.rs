@@ -8,13 +8,14 @@ use super::*;
 use crate::host::WriteSpec;
 use crate::skip::is_root;
 
-/// Nobody's own, as far as these tests go.
+/// A user id that owns nothing outside of these tests.
 const THEIRS: u32 = 65534;
 
 struct Stage(tempfile::TempDir);
 
 impl Stage {
-    /// A directory of root's with `own/` that only root can change, `shared/` (sticky, for all) and `theirs/`, of another user.
+    /// Creates a directory of root with `own/` (only root can change it), `shared/` (sticky, for all) and `theirs/` (of another
+    /// user).
     fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -85,7 +86,7 @@ fn links_are_followed_only_where_root_made_them() {
         ("own/dotted", "followed", "followed"),
         ("own/loop", "error", "error"),
         ("own/nowhere", "dangling", "dangling"),
-        // A link of root's to the directory of another user: fine as such, but nothing in there is followed.
+        // A link of root to the directory of another user is followed, but no link in that directory.
         ("own/to-theirs/sub/f", "plain", "plain"),
         ("own/to-theirs/link", "link", "followed"),
         ("own/to-theirs/dir/f", "refused", "plain"),
@@ -96,7 +97,7 @@ fn links_are_followed_only_where_root_made_them() {
         ("theirs/dir", "link", "followed"),
         ("theirs/dir/f", "refused", "plain"),
         ("theirs/dir/none", "refused", "nothing"),
-        // The directory is root's, but who owns the one above it can put another in its place.
+        // Root owns the directory, but the owner of the parent can replace it.
         ("theirs/sub/link", "link", "followed"),
     ] {
         let path = stage.at(path);
@@ -117,7 +118,7 @@ fn links_are_followed_only_where_root_made_them() {
 #[test]
 fn a_directory_that_others_can_swap_is_not_trusted_again() {
     let Some(stage) = Stage::new() else { return };
-    // Root's own, but reached through a sticky directory: an entry of root's stays there, one of others may be swapped.
+    // Root owns it, but the path leads through a sticky directory. There, entries of root stay, entries of others may be swapped.
     fs::create_dir(stage.at("shared/roots")).unwrap();
     stage.link("shared/roots/link", stage.at("secret"));
     assert!(matches!(
@@ -126,7 +127,7 @@ fn a_directory_that_others_can_swap_is_not_trusted_again() {
     ));
     fs::set_permissions(stage.at("shared"), fs::Permissions::from_mode(0o777)).unwrap();
     assert!(matches!(PathResolver::new(false).look(&stage.at("shared/roots/link"), false), Ok(PathInfo::Link)));
-    // Who owns the directory of the manifest decides what the run does.
+    // The owner of the directory of the manifest decides about the run.
     stage.link("theirs/mine", stage.at("secret"));
     let trusting = PathResolver::new(false).trusting(Some(THEIRS));
     assert_eq!(trusting.read_text(&stage.at("theirs/mine"), 100).unwrap(), "secret");
@@ -143,7 +144,7 @@ fn other_names_of_files_are_left_alone_where_others_could_make_them() {
         ("theirs/name", "secret", true),
         ("shared/name", "secret", true),
         ("shared/theirs", "theirs/sub/f", true),
-        // Theirs to change anyway.
+        // The other user may change these files anyway.
         ("theirs/name-of-theirs", "theirs/their-own", false),
     ] {
         let path = stage.at(name);
@@ -158,7 +159,7 @@ fn other_names_of_files_are_left_alone_where_others_could_make_them() {
         assert_eq!(matches!(place.set(spec), Err(FsError::Shared { .. })), is_shared, "{name}");
         let after = fs::metadata(stage.at(other)).unwrap();
         assert_eq!((before.uid(), before.mode()) == (after.uid(), after.mode()), is_shared, "{name}");
-        // To replace and to remove a name is nothing to what it was a name of.
+        // Replacing and removing a name does not change the file behind it.
         place.stage(&mut "new".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap().put().unwrap();
         place.remove().unwrap();
         assert_ne!(fs::read_to_string(stage.at(other)).unwrap(), "new");
@@ -198,7 +199,7 @@ fn a_run_that_is_bound_stays_within() {
         assert!(!stage.at("shared/new").exists(), "nothing is made outside");
         assert!(stage.at("own/new/deep").is_dir());
     }
-    // A prefix that is not there yet.
+    // A prefix that does not exist yet.
     let prefix = stage.at("own/later");
     let rules = PathResolver::new(false).within(Some(vec![&prefix]));
     assert!(rules.place_made(&stage.at("own/later/a/b"), 0o755).is_ok());

@@ -1,4 +1,4 @@
-//! The careful way to a path: part by part from the root, every directory held open, every link judged.
+//! Walks a path part by part from the root: holds every directory open and checks every link.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,20 +12,20 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use super::super::fs::FsError;
 use super::{DirEntryHandle, Trust};
 
-/// Most links that may follow each other, as in the kernel.
+/// Most links in one path, as in the kernel.
 const LINKS: usize = 40;
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 const DIRECTORY: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// A directory on the way.
+/// A directory of the path.
 #[derive(Debug)]
 struct Step {
     fd: OwnedFd,
     name: OsString,
     uid: u32,
     mode: u32,
-    /// True when root alone decides which directory this is.
+    /// True when root alone can replace this directory.
     stable: bool,
 }
 
@@ -35,7 +35,7 @@ impl Step {
         self.stable && trust.owns(self.uid) && self.mode & OTHERS_WRITE == 0
     }
 
-    /// True when root alone decides about an entry of this owner.
+    /// True when root alone can replace an entry of this owner.
     fn keeps_entry(&self, uid: u32, trust: Trust) -> bool {
         self.is_closed(trust) || (self.stable && trust.owns(self.uid) && self.mode & STICKY != 0 && trust.owns(uid))
     }
@@ -44,31 +44,31 @@ impl Step {
 /// The end of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// At a name in a directory that is there.
+    /// The directory exists.
     There,
-    /// Before a directory that is missing.
+    /// A directory of the path is missing.
     Missing,
 }
 
-/// A walk to a path.
+/// A walk along a path.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     shown: &'a Path,
     trust: Trust,
     follow: bool,
     hint: &'static str,
-    /// From the root on; never empty.
+    /// The open directories from the root on; never empty.
     steps: Vec<Step>,
     root: Step,
-    /// The rest of the path, its next part last.
+    /// The remaining parts of the path, the next one last.
     rest: Vec<OsString>,
     links: usize,
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn new(path: &'a Path, trust: Trust, follow: bool, hint: &'static str) -> Result<Self, FsError> {
-        let absolute = std::path::absolute(path).map_err(|error| FsError::io("look at", path, error))?;
-        let failed = |errno: Errno| FsError::io("look at", Path::new("/"), errno.into());
+        let absolute = std::path::absolute(path).map_err(|error| FsError::io("examine", path, error))?;
+        let failed = |errno: Errno| FsError::io("examine", Path::new("/"), errno.into());
         let fd = open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
         let stat = fstat(&fd).map_err(failed)?;
         let root = Step { fd, name: OsString::new(), uid: stat.st_uid, mode: stat.st_mode & 0o7777, stable: true };
@@ -77,8 +77,8 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Walks as far as possible. A link at the end of the path is followed only with `follow_last`. Missing directories are
-    /// made with the mode `make`; without a mode they end the walk.
+    /// Walks as far as possible. A link at the end of the path is followed only with `follow_last`. Missing directories are made
+    /// with the mode `make`; without a mode they end the walk.
     pub(super) fn advance(&mut self, follow_last: bool, make: Option<u32>) -> Result<Arrival, FsError> {
         while let Some(part) = self.rest.pop() {
             if part == ".." {
@@ -87,7 +87,7 @@ impl<'a> Walk<'a> {
             }
             let is_last = self.rest.is_empty();
             let shown = self.real_of(&part);
-            let failed = |errno: Errno| FsError::io("look at", &shown, errno.into());
+            let failed = |errno: Errno| FsError::io("examine", &shown, errno.into());
             if is_last && !follow_last {
                 self.rest.push(part);
                 return Ok(Arrival::There);
@@ -127,12 +127,12 @@ impl<'a> Walk<'a> {
         Ok(Arrival::There)
     }
 
-    /// True when root alone can change the directory that the walk came to.
+    /// True when root alone can change the current directory of the walk.
     pub(super) fn is_closed(&self) -> bool {
         self.top().is_closed(self.trust)
     }
 
-    /// The path without links that the walk came to, and what is left of it.
+    /// The current path of the walk without links, and the remaining parts.
     pub(super) fn real(&self) -> PathBuf {
         let steps = self.steps.iter().map(|step| step.name.as_os_str());
         let mut real: PathBuf = [OsStr::new("/")].into_iter().chain(steps).collect();
@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
         real
     }
 
-    /// The name at which the walk arrived, in its directory.
+    /// The place at the end of the walk.
     pub(super) fn into_place(mut self, shown: &Path) -> Result<DirEntryHandle, FsError> {
         let name = self.rest.pop().unwrap_or_else(|| OsString::from("."));
         let above = self.steps.pop().unwrap_or(self.root).fd;
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
         [OsStr::new("/")].into_iter().chain(steps).chain([part]).collect()
     }
 
-    /// Puts a path in front of what is left.
+    /// Puts a path before the remaining parts.
     fn push(&mut self, path: &Path) {
         for part in path.components().rev() {
             match part {
@@ -178,10 +178,10 @@ impl<'a> Walk<'a> {
     fn check_link(&mut self, shown: &Path) -> Result<(), FsError> {
         self.links += 1;
         if self.links > LINKS {
-            return Err(FsError::io("look at", self.shown, Errno::ELOOP.into()));
+            return Err(FsError::io("examine", self.shown, Errno::ELOOP.into()));
         }
         let above = self.top();
-        // The kernel's own links lead where it likes, whatever they read.
+        // Links of the kernel lead to other targets than they show.
         let of_kernel = fstatfs(&above.fd).is_ok_and(|stat| stat.filesystem_type() == PROC_SUPER_MAGIC);
         if of_kernel || !(self.follow || above.is_closed(self.trust)) {
             let hint = if of_kernel { "" } else { self.hint };
@@ -194,7 +194,7 @@ impl<'a> Walk<'a> {
 /// Makes a directory and opens it.
 fn made(above: &OwnedFd, name: &OsStr, mode: u32, shown: &Path) -> Result<OwnedFd, FsError> {
     super::place::make_directory(above.as_fd(), name, mode, shown)?;
-    openat(above, name, DIRECTORY, Mode::empty()).map_err(|errno| FsError::io("look at", shown, errno.into()))
+    openat(above, name, DIRECTORY, Mode::empty()).map_err(|errno| FsError::io("examine", shown, errno.into()))
 }
 
 pub(super) fn kind(stat: &FileStat) -> SFlag {

@@ -1,5 +1,5 @@
-//! The content of a directory that is held open: listed, read, given to others, removed. Every path is walked from the
-//! directory itself, and no link is followed.
+//! The content of an open directory: listed, read, given other owners, removed. Every path is walked from the directory itself,
+//! and no link is followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,35 +15,35 @@ use super::super::fs::{FsError, WriteSpec, names_in, set_open};
 use super::super::paths::check_shared;
 use super::{Tree, io_error, mounts, open_directory};
 
-/// The deepest nesting of directories: every directory on the way is held open.
+/// The deepest nesting of directories. The walk holds every directory of the path open.
 pub(super) const DEPTH: usize = 128;
 
 /// The kind of an object below a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// A regular file of this many bytes.
+    /// A regular file of this size in bytes.
     File(u64),
-    /// A directory, and whether something is mounted there: another file system, or another directory of the same one.
+    /// A directory.
     Directory {
         /// True when a file system is mounted there.
         mounted: bool,
     },
-    /// A symbolic link, with where it leads.
+    /// A symbolic link with its target.
     Link(OsString),
     /// A device, socket or pipe.
     Other,
 }
 
-/// Something below a directory.
+/// An object below a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its path, from the directory on.
+    /// The path, relative to the directory.
     pub path: PathBuf,
     /// The kind.
     pub node: Node,
-    /// The number of its owner.
+    /// The number of the owner.
     pub uid: u32,
-    /// The number of its group.
+    /// The number of the group.
     pub gid: u32,
     /// Permission bits, setuid, setgid and sticky included.
     pub mode: u32,
@@ -62,16 +62,16 @@ impl Tree {
         Ok(walk.found)
     }
 
-    /// A regular file below the directory, opened for reading.
+    /// Opens a regular file below the directory for reading.
     ///
     /// # Errors
-    /// When it is something else, or can't be opened.
+    /// When it is another object, or can't be opened.
     pub fn file(&self, path: &Path) -> Result<File, FsError> {
         let shown = self.path.join(path);
         let (above, name) = self.find(path)?;
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let file = File::from(openat(&above, name, flags, Mode::empty()).map_err(|errno| io_error("read", &shown, errno))?);
-        let meta = file.metadata().map_err(|error| FsError::io("look at", &shown, error))?;
+        let meta = file.metadata().map_err(|error| FsError::io("examine", &shown, error))?;
         if !meta.is_file() {
             return Err(FsError::NotAFile(shown));
         }
@@ -82,7 +82,7 @@ impl Tree {
     /// Sets owner, group and mode of a file or directory.
     ///
     /// # Errors
-    /// When it is something else, or the system refuses.
+    /// When it is another object, or the system refuses.
     pub fn set(&self, path: &Path, spec: WriteSpec) -> Result<(), FsError> {
         let shown = self.path.join(path);
         let (above, name) = self.find(path)?;
@@ -104,7 +104,7 @@ impl Tree {
             .map_err(|errno| io_error("set the owner of", &self.path.join(path), errno))
     }
 
-    /// Removes an object with all below.
+    /// Removes an object with everything below.
     ///
     /// # Errors
     /// When a file system is mounted there, or the system refuses. Objects removed until then are gone.
@@ -124,7 +124,7 @@ impl Tree {
     /// Removes a directory if it is empty.
     ///
     /// # Errors
-    /// When the system refuses. A full directory, an object of another kind or a missing object is no error.
+    /// When the system refuses. A directory with content, another object or a missing object is no error.
     pub fn remove_empty(&self, path: &Path) -> Result<(), FsError> {
         let fine = [Errno::ENOENT, Errno::ENOTDIR, Errno::ENOTEMPTY, Errno::EEXIST];
         self.take(path, UnlinkatFlags::RemoveDir, &fine)
@@ -141,7 +141,7 @@ impl Tree {
         }
     }
 
-    /// The directory of an entry that is there, and the entry's name in it.
+    /// The open directory of an existing entry, and the entry's name in it.
     fn find<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), FsError> {
         let mut shown = self.path.clone();
         let (above, name) = self.split(path)?;
@@ -167,7 +167,7 @@ impl Walk<'_> {
         let shown = self.tree.path.join(path);
         let failed = |errno| io_error("list", &shown, errno);
         if depth > DEPTH {
-            return Err(FsError::TooMany { path: shown, what: "directories in each other", limit: DEPTH });
+            return Err(FsError::TooMany { path: shown, what: "nested directories", limit: DEPTH });
         }
         let open = directory.try_clone().map_err(|error| FsError::io("list", &shown, error))?;
         for name in names_in(directory).map_err(failed)? {
@@ -175,9 +175,9 @@ impl Walk<'_> {
             let shown = self.tree.path.join(&below);
             let stat = match fstatat(open.as_fd(), name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
-                // Somebody was quicker.
+                // Another process removed the entry meanwhile.
                 Err(Errno::ENOENT) => continue,
-                Err(errno) => return Err(io_error("look at", &shown, errno)),
+                Err(errno) => return Err(io_error("examine", &shown, errno)),
             };
             if self.found.len() >= self.limit {
                 return Err(FsError::TooMany { path: self.tree.path.clone(), what: "entries", limit: self.limit });
@@ -186,7 +186,7 @@ impl Walk<'_> {
             let node = match kind(&stat) {
                 SFlag::S_IFREG => Node::File(u64::try_from(stat.st_size).unwrap_or(0)),
                 SFlag::S_IFDIR => {
-                    let is_root = || mounts::is_root(open.as_fd(), &name).map_err(|errno| io_error("look at", &shown, errno));
+                    let is_root = || mounts::is_root(open.as_fd(), &name).map_err(|errno| io_error("examine", &shown, errno));
                     Node::Directory { mounted: stat.st_dev != own || is_root()? }
                 }
                 SFlag::S_IFLNK => {
@@ -205,7 +205,7 @@ impl Walk<'_> {
     }
 
     fn root_device(&self) -> Result<u64, FsError> {
-        let stat = nix::sys::stat::fstat(&self.tree.root).map_err(|errno| io_error("look at", &self.tree.path, errno))?;
+        let stat = nix::sys::stat::fstat(&self.tree.root).map_err(|errno| io_error("examine", &self.tree.path, errno))?;
         Ok(stat.st_dev)
     }
 }
@@ -214,7 +214,7 @@ pub(super) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-/// Removes an object with all below; nothing at all where a file system is mounted there.
+/// Removes an object with everything below; removes nothing where a file system is mounted.
 ///
 /// # Errors
 /// When a file system is mounted there, or the system refuses. Objects removed until then are gone.
@@ -236,7 +236,7 @@ fn remove(above: &OwnedFd, name: &OsStr, shown: &Path, depth: usize) -> Result<(
         return unlinkat(above, name, UnlinkatFlags::NoRemoveDir).map_err(failed);
     }
     if depth > DEPTH {
-        return Err(FsError::TooMany { path: shown.to_owned(), what: "directories in each other", limit: DEPTH });
+        return Err(FsError::TooMany { path: shown.to_owned(), what: "nested directories", limit: DEPTH });
     }
     let inner = open_directory(above.as_fd(), name).map_err(failed)?;
     let listed = inner.try_clone().map_err(|error| FsError::io("remove", shown, error))?;

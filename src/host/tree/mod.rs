@@ -1,5 +1,5 @@
-//! Writing below a directory, for names from elsewhere: every path is walked from the directory itself, part by part. No link
-//! is followed on the way, whatever its owner. An existing object is replaced in one step or not at all. `below` examines and
+//! Writes below a directory, for names from elsewhere: every path is walked from the directory itself, part by part. No link of
+//! the path is followed, whatever its owner. An existing object is replaced in one step or not at all. `below` examines and
 //! removes.
 
 mod below;
@@ -26,7 +26,7 @@ pub(super) use below::remove_all as remove_below;
 pub use below::{Entry, Node};
 pub(super) use mounts::mounted;
 
-/// The most bytes of a name that go into the name of its temporary file; a name has at most 255.
+/// Most bytes of a name that its temporary name repeats: a name has at most 255 bytes.
 const NAME: usize = 200;
 
 /// A directory to write into.
@@ -34,31 +34,31 @@ const NAME: usize = 200;
 pub struct Tree {
     root: OwnedFd,
     path: PathBuf,
-    /// The directory of the last entry: the next one is mostly in it too.
+    /// The directory of the last entry: the next entry is mostly in the same directory.
     near: Option<(PathBuf, OwnedFd)>,
 }
 
 impl Tree {
-    /// A directory that exists, wherever links lead to it: for the program's own directories. Those that resources manage come
-    /// from a [`super::paths::DirEntryHandle`].
+    /// Opens an existing directory, all links followed: only for directories of the program itself. Managed directories come from
+    /// a [`super::paths::DirEntryHandle`].
     ///
     /// # Errors
-    /// When it is none, or can't be opened.
+    /// When it is no directory, or can't be opened.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(path);
         let root = opened.map_err(|error| FsError::io("open the directory", path, error))?;
         Ok(Self { root: root.into(), path: path.to_owned(), near: None })
     }
 
-    /// A directory that is open already; errors show it as `path`.
+    /// Creates a tree over an open directory. Errors show `path`.
     pub(super) fn at(root: OwnedFd, path: PathBuf) -> Self {
         Self { root, path, near: None }
     }
 
-    /// Makes a directory with the parents it lacks, mode 0755; a file or link in its place makes room.
+    /// Makes a directory and its missing parents, mode 0755. Replaces a file or link at the path.
     ///
     /// # Errors
-    /// When the path leads out of the tree, a link or file is on the way, or the system refuses.
+    /// When the path leads out of the tree, contains a link or file, or the system refuses.
     pub fn directory(&mut self, path: &Path) -> Result<(), FsError> {
         let shown = self.path.join(path);
         let (above, name) = self.place(path)?;
@@ -70,10 +70,10 @@ impl Tree {
         enter(above, name, &shown).map(drop)
     }
 
-    /// Sets owner, mode and time of a directory that is there.
+    /// Sets owner, mode and time of an existing directory.
     ///
     /// # Errors
-    /// When it is not, or the system refuses.
+    /// When it is missing, or the system refuses.
     pub fn set_directory(&mut self, path: &Path, spec: WriteSpec, modified: Option<i64>) -> Result<(), FsError> {
         let shown = self.path.join(path);
         let (above, name) = self.place(path)?;
@@ -82,10 +82,10 @@ impl Tree {
         set_modified(&directory, &shown, modified)
     }
 
-    /// Begins a file; no process sees it until it is finished.
+    /// Begins a file; no process sees the file before [`NewFile::finish`].
     ///
     /// # Errors
-    /// When the path leads out of the tree, or a link or file is on the way. When another process makes the same file, or the system
+    /// When the path leads out of the tree, or contains a link or file. When another process makes the same file, or the system
     /// refuses.
     pub fn create(&mut self, path: &Path) -> Result<NewFile, FsError> {
         let shown = self.path.join(path);
@@ -96,16 +96,16 @@ impl Tree {
         Ok(NewFile { file, pending: Pending { above, temporary, name: name.to_owned(), shown, placed: false } })
     }
 
-    /// Makes a directory with the parents it lacks, mode 0755; where something else is in its place, that stays.
+    /// Makes a directory and its missing parents, mode 0755. Never replaces another object.
     ///
     /// # Errors
-    /// When the path leads out of the tree, a link or file is in its place or on the way, or the system refuses.
+    /// When the path leads out of the tree. When a link or file is at the path or a part of it. When the system refuses.
     pub fn enter(&mut self, path: &Path) -> Result<(), FsError> {
         self.split(path)?;
         self.descend(path).map(drop)
     }
 
-    /// Makes a symbolic link. Where it leads is for the caller to judge.
+    /// Makes a symbolic link. The caller checks the target.
     ///
     /// # Errors
     /// As for [`Self::create`].
@@ -126,7 +126,7 @@ impl Tree {
         pending.place()
     }
 
-    /// Makes another name of a regular file in the tree.
+    /// Makes another name for a regular file of the tree.
     ///
     /// # Errors
     /// As for [`Self::create`], and when the other is no regular file.
@@ -149,13 +149,13 @@ impl Tree {
         Pending { above, temporary, name: name.to_owned(), shown, placed: false }.place()
     }
 
-    /// The directory of an entry, made where it is not there, and the entry's name in it.
+    /// The open directory of an entry, made if missing, and the entry's name in it.
     fn place<'a>(&'a mut self, path: &'a Path) -> Result<(BorrowedFd<'a>, &'a OsStr), FsError> {
         let (above, name) = self.split(path)?;
         Ok((self.descend(above)?, name))
     }
 
-    /// A path that stays in the tree, as the directory of the entry and its name.
+    /// Splits a path within the tree into the directory of the entry and its name.
     fn split<'a>(&self, path: &'a Path) -> Result<(&'a Path, &'a OsStr), FsError> {
         let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
         match (path.parent(), path.file_name()) {
@@ -181,7 +181,7 @@ impl Tree {
     }
 }
 
-/// An unfinished file that no process sees. Dropping it removes it.
+/// An unfinished file that no process sees. Dropping it removes the file.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -189,7 +189,7 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Puts the file in its place, with owner, mode and time of change (seconds since 1970).
+    /// Moves the file to its place, with owner, mode and time of change (seconds since 1970).
     ///
     /// # Errors
     /// When a directory is in its place, or the system refuses.
@@ -211,7 +211,7 @@ impl Write for NewFile {
     }
 }
 
-/// Something under a temporary name.
+/// An object under a temporary name.
 #[derive(Debug)]
 struct Pending {
     above: OwnedFd,
@@ -225,7 +225,7 @@ impl Pending {
     fn place(mut self) -> Result<(), FsError> {
         renameat(self.above.as_fd(), self.temporary.as_os_str(), self.above.as_fd(), self.name.as_os_str())
             .map_err(|errno| io_error("put in place", &self.shown, errno))?;
-        // Renaming does nothing where both are names of the same file: then the temporary one is still there.
+        // Renaming does nothing where both are names of the same file: then the temporary name still exists.
         self.placed = true;
         clear(self.above.as_fd(), &self.temporary, &self.shown)
     }
@@ -234,13 +234,13 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.placed {
-            // The error that led here matters more.
+            // The first error matters more.
             let _left = unlinkat(self.above.as_fd(), self.temporary.as_os_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 }
 
-/// The same for every attempt, so that what a killed one left is removed by the next.
+/// The temporary name, the same for every attempt: an attempt removes the leftover of a killed process.
 fn temporary(name: &OsStr) -> OsString {
     let mut bytes = b".".to_vec();
     bytes.extend(name.as_bytes().iter().take(NAME));
@@ -256,14 +256,14 @@ fn clear(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<(), F
 }
 
 /// Makes the temporary file of an entry, and locks it while it is open. A file of a killed process is replaced. A file of a
-/// living process is not: of two under one name, one could put the half of the other in place.
+/// living process is not replaced: one process could then put the half-written file of the other in place.
 fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<File, FsError> {
     let failed = |errno| io_error("create", shown, errno);
     let open = |flags: OFlag| {
         let flags = flags | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         openat(above, temporary, flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from)
     };
-    // Whoever has the lock of the file that has the name may rename and remove it, and nobody else.
+    // Only the process that holds the lock of the named file may rename and remove the file.
     let is_ours = |file: &File| {
         let is_free = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         let named = fstatat(above, temporary, AtFlags::AT_SYMLINK_NOFOLLOW);
@@ -272,7 +272,7 @@ fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<Fil
     };
     match open(OFlag::empty()) {
         Ok(left) if !is_ours(&left) => return Err(FsError::Busy(shown.to_owned())),
-        // A file that was left; or a link, pipe or socket, which has no lock.
+        // A leftover file; or a link, pipe or socket, which has no lock.
         Ok(_) | Err(Errno::ELOOP | Errno::ENXIO) => clear(above, temporary, shown)?,
         Err(Errno::ENOENT) => {}
         Err(errno) => return Err(failed(errno)),
@@ -284,7 +284,7 @@ fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<Fil
     if is_ours(&file) { Ok(file) } else { Err(FsError::Busy(shown.to_owned())) }
 }
 
-/// Opens a directory in another; makes it when nothing is there.
+/// Opens a directory within another; makes it when missing.
 fn enter(above: BorrowedFd<'_>, name: &OsStr, shown: &Path) -> Result<OwnedFd, FsError> {
     match open_directory(above, name) {
         Err(Errno::ENOENT) => {}
@@ -298,7 +298,7 @@ fn enter(above: BorrowedFd<'_>, name: &OsStr, shown: &Path) -> Result<OwnedFd, F
     }
     let made = open_directory(above, name).map_err(failed)?;
     let made = File::from(made);
-    // Again, because the mask of the process took bits away.
+    // Again, because the umask of the process cleared bits.
     made.set_permissions(Permissions::from_mode(0o755)).map_err(|error| FsError::io("set the mode of", shown, error))?;
     Ok(made.into())
 }
@@ -311,7 +311,7 @@ fn set_modified(file: &File, shown: &Path, modified: Option<i64>) -> Result<(), 
     let Some(seconds) = modified else { return Ok(()) };
     let span = Duration::from_secs(seconds.unsigned_abs());
     let time = if seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(span) } else { SystemTime::UNIX_EPOCH.checked_add(span) };
-    // A time that no clock has is left out.
+    // A time out of the range of the clock is left out.
     let Some(time) = time else { return Ok(()) };
     file.set_modified(time).map_err(|error| FsError::io("set the time of", shown, error))
 }
@@ -349,7 +349,7 @@ mod tests {
         tree.symlink(Path::new("a/l"), OsStr::new("b/c"), None, None).unwrap();
         tree.hard_link(Path::new("h"), Path::new("a/b/c")).unwrap();
         tree.hard_link(Path::new("h"), Path::new("a/b/c")).unwrap();
-        // A file and a link make room for a directory; a directory makes room for nothing.
+        // A directory replaces a file or a link; nothing replaces a directory.
         put(&mut tree, "d", "file").unwrap();
         tree.directory(Path::new("d")).unwrap();
         tree.directory(Path::new("a/l")).unwrap();
@@ -375,7 +375,7 @@ mod tests {
         std::os::unix::fs::symlink(&outside, root.join("l")).unwrap();
         std::os::unix::fs::symlink(outside.join("f"), root.join("lf")).unwrap();
         let mut tree = Tree::open(&root).unwrap();
-        // Nor through one at the name under which a file is written first.
+        // Nor through a link at the temporary name.
         std::os::unix::fs::symlink(outside.join("f"), root.join(temporary(OsStr::new("new")))).unwrap();
         put(&mut tree, "new", "fine").unwrap();
         assert_eq!(std::fs::read_to_string(root.join("new")).unwrap(), "fine");
@@ -394,13 +394,13 @@ mod tests {
             (names(&outside), std::fs::read_to_string(outside.join("f")).unwrap()),
             (vec!["f".to_owned()], "precious".into())
         );
-        // What is not finished leaves nothing, and what a killed one left is no hindrance.
+        // An unfinished file leaves nothing behind, and the leftover of a killed process is replaced.
         drop(tree.create(Path::new("half")).unwrap());
         std::fs::write(root.join(".whole.ensign-new"), "left").unwrap();
         put(&mut tree, "whole", "x").unwrap();
         std::os::unix::fs::symlink("lf", root.join(".whole.ensign-new")).unwrap();
         put(&mut tree, "whole", "y").unwrap();
-        // What somebody else is at work on is.
+        // A file that another process is making is refused.
         let theirs = tree.create(Path::new("whole")).unwrap();
         assert!(matches!(tree.create(Path::new("whole")), Err(FsError::Busy(_))));
         theirs.finish(SPEC, None).unwrap();

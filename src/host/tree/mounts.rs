@@ -1,4 +1,4 @@
-//! Mount points: the beginning of another file system, or of a directory that is bound from elsewhere.
+//! Mount points: the root of another file system, or of a directory that is bound from elsewhere.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,27 +13,27 @@ use super::super::fs::{FsError, names_in};
 use super::below::{DEPTH, kind};
 use super::{io_error, open_directory};
 
-/// True where something is mounted on this entry itself. A kernel before 5.8 does not say it of what is bound.
+/// True where a file system is mounted on this entry itself. A kernel before 5.8 does not report bind mounts.
 pub(super) fn is_root(above: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
     let flags = StatxFlag::SYMLINK_NOFOLLOW | StatxFlag::NO_AUTOMOUNT;
     match statx(above, name, flags, StatxFlags::empty()) {
         Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
-        // Somebody was quicker, or the kernel does not know the call.
+        // Another process removed the entry, or the kernel lacks the call.
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOSYS) => Ok(false),
         Err(errno) => Err(Errno::from_raw(errno.raw_os_error())),
     }
 }
 
-/// The first place, at an entry or below it, where something is mounted. No link is followed, and nothing mounted entered.
+/// The first mount point at an entry or below. No link is followed, and no mount point entered.
 ///
 /// # Errors
-/// When something can't be looked at.
+/// When an entry can't be examined.
 pub(in crate::host) fn mounted(above: &OwnedFd, name: &OsStr, shown: &Path) -> Result<Option<PathBuf>, FsError> {
     below(above, name, shown, None, 0)
 }
 
 fn below(above: &OwnedFd, name: &OsStr, shown: &Path, device: Option<u64>, depth: usize) -> Result<Option<PathBuf>, FsError> {
-    let failed = |errno| io_error("look at", shown, errno);
+    let failed = |errno| io_error("examine", shown, errno);
     let stat = match fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::ENOENT) => return Ok(None),
@@ -47,10 +47,10 @@ fn below(above: &OwnedFd, name: &OsStr, shown: &Path, device: Option<u64>, depth
         return Ok(None);
     }
     if depth > DEPTH {
-        return Err(FsError::TooMany { path: shown.to_owned(), what: "directories in each other", limit: DEPTH });
+        return Err(FsError::TooMany { path: shown.to_owned(), what: "nested directories", limit: DEPTH });
     }
     let inner = open_directory(above.as_fd(), name).map_err(failed)?;
-    let listed = inner.try_clone().map_err(|error| FsError::io("look at", shown, error))?;
+    let listed = inner.try_clone().map_err(|error| FsError::io("examine", shown, error))?;
     for entry in names_in(listed).map_err(failed)? {
         if let Some(found) = below(&inner, &entry, &shown.join(&entry), Some(stat.st_dev), depth + 1)? {
             return Ok(Some(found));

@@ -34,7 +34,7 @@ pub struct Common {
     /// Conditions under which the resource is managed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Control>,
-    /// Checks that run after the resource; one that is not OK fails it.
+    /// Checks that run after the resource. A check that is not OK fails the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health_checks: Vec<HealthCheck>,
     /// Service registrations to publish once the resource is as wanted and its health checks are OK.
@@ -42,17 +42,17 @@ pub struct Common {
     pub register_when_stable: Vec<Registration>,
 }
 
-/// The scope of templates in a type that renders files. The author does not write it, so all scopes are equal.
+/// The scope of templates in a type that renders files. The engine sets the scope, so all scopes are equal in comparisons.
 #[derive(Clone, Default)]
 pub struct TemplateScope(Option<Scope>);
 
 impl TemplateScope {
-    /// These.
+    /// Creates a value with this scope.
     pub fn of(scope: &Scope) -> Self {
         Self(Some(scope.clone()))
     }
 
-    /// The scope; without facts and data when none was given.
+    /// The scope; without facts and data by default.
     pub fn scope(&self) -> Scope {
         let nothing = || Value::Object(Map::new());
         self.0.clone().unwrap_or_else(|| Scope::new(Arc::new(nothing), nothing(), BTreeMap::new()))
@@ -75,16 +75,16 @@ impl PartialEq for TemplateScope {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Control {
-    /// Managed only when this holds.
+    /// Managed only when this expression is true.
     #[serde(default, rename = "if", deserialize_with = "text::filled", skip_serializing_if = "Option::is_none")]
     pub only_if: Option<String>,
-    /// Not managed when this holds.
+    /// Not managed when this expression is true.
     #[serde(default, deserialize_with = "text::filled", skip_serializing_if = "Option::is_none")]
     pub unless: Option<String>,
 }
 
-/// A command in the convention of Nagios plugins (exit code 0 OK, 1 warning, 2 critical), or rules in the language of
-/// Goss.
+/// A health check: a command or rules. A command uses the convention of Nagios plugins (exit code 0 OK, 1 warning, 2 critical),
+/// rules use the language of Goss.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{"required": ["command"]}, {"required": ["goss_rules"]}]))]
@@ -123,7 +123,7 @@ pub enum HealthFormat {
     Goss,
 }
 
-/// A count, or a template that gives one.
+/// The schema of a count, or a template for a count.
 fn tries(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"\{\{|\$\{"}]})
 }
@@ -162,21 +162,21 @@ impl Common {
     pub const KEYS: &'static [&'static str] =
         &["alias", "provider", "require", "subscribe", "control", "health_checks", "register_when_stable"];
 
-    /// Those of the keys whose text is no template: references and expressions.
+    /// The keys with texts that are no templates: references and expressions.
     pub const LITERAL: &'static [&'static str] = &["require", "control"];
 
     /// Reads these properties. A `null` counts as left out.
     ///
     /// # Errors
-    /// With the property that is of another form.
+    /// The property with a wrong form.
     pub fn read(properties: Map<String, Value>) -> Result<Self, value_decode::Mismatch> {
         value_decode::read(&Value::Object(properties.into_iter().filter(|(_, value)| !value.is_null()).collect()))
     }
 
-    /// Checks that the health checks can be run.
+    /// Checks that the health checks can run.
     ///
     /// # Errors
-    /// When one has neither a command nor rules, or both, or another format than it has.
+    /// When a check has neither a command nor rules, or both, or a wrong format.
     pub fn validate_checks(&self) -> Result<(), Invalid> {
         self.health_checks.iter().try_for_each(HealthCheck::validate)
     }
@@ -184,7 +184,7 @@ impl Common {
     /// Returns the required references.
     ///
     /// # Errors
-    /// When one is not of the form `type#name`.
+    /// When a reference is not of the form `type#name`.
     pub fn requires(&self) -> Result<Vec<ResourceRef>, Invalid> {
         references("require", &self.require, |text| {
             format!("invalid require properties: \"{text}\" is not of the form type#name")
@@ -194,7 +194,7 @@ impl Common {
     /// Returns the subscribed references. In the syntax of CCM (`plain`), names have no `#`.
     ///
     /// # Errors
-    /// When one is not of the form `type#name`.
+    /// When a reference is not of the form `type#name`.
     pub fn subscribes(&self, plain: bool) -> Result<Vec<ResourceRef>, Invalid> {
         let message = |text: &str| format!("invalid subscribe format \"{text}\": expected type#name");
         if plain && let Some(text) = self.subscribe.iter().find(|text| text.matches('#').count() > 1) {

@@ -1,5 +1,5 @@
-//! The erased half of a resource type, written once: what lets `engine`, `cli` and the schemas
-//! work on the table without knowing any type.
+//! Dynamic dispatch for resource types. Through these traits, `engine`, `cli` and the schemas work on the table without knowledge
+//! of any type.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -22,11 +22,11 @@ use crate::resource::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DecodeError {
-    /// The property at fault, where it is one: its own key, or one that the type does not have.
+    /// The property at fault, if there is one: a property of the type, or an unknown property.
     pub property: Option<String>,
     /// The error.
     pub message: String,
-    /// The remedy.
+    /// The remedy, if known.
     pub hint: Option<String>,
 }
 
@@ -36,10 +36,10 @@ impl From<Invalid> for DecodeError {
     }
 }
 
-/// No provider can do it here.
+/// No provider works on this host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// The one that was asked for does not exist.
+    /// The requested provider does not exist.
     #[error("provider not found: {kind} has no provider \"{wanted}\", only {known}")]
     Unknown {
         /// The type.
@@ -49,7 +49,7 @@ pub enum BindError {
         /// The known providers.
         known: String,
     },
-    /// The one that was asked for can't work here.
+    /// The requested provider can't work on this host.
     #[error("provider is not manageable: {kind} provider \"{wanted}\" can't work on this host")]
     Unsuitable {
         /// The type.
@@ -57,7 +57,7 @@ pub enum BindError {
         /// The requested provider.
         wanted: String,
     },
-    /// None can work here.
+    /// No provider of the type works on this host.
     #[error("no suitable provider found for {kind} on this host")]
     None {
         /// The type.
@@ -68,7 +68,7 @@ pub enum BindError {
 /// Open providers by type and name. Each is an `Arc` of the type's own provider trait.
 type Opened = BTreeMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>;
 
-/// The providers that a run has opened, shared by all its resources.
+/// The open providers of a run, shared by all its resources.
 #[derive(Default)]
 pub struct Providers(Mutex<Opened>);
 
@@ -84,16 +84,16 @@ impl Providers {
     }
 }
 
-/// A resource type, as everything outside its own file sees it.
+/// A resource type, as all code outside of the type's module sees the type.
 pub trait ResourceType: Sync {
     /// Returns the values of the type's fixture.
     #[cfg(test)]
     fn fixture(&self) -> FixtureValues;
-    /// Its name.
+    /// The name of the type.
     fn name(&self) -> &'static str;
-    /// Returns a sentence about the type.
+    /// Returns a one-sentence description.
     fn about(&self) -> &'static str;
-    /// The schema of its properties.
+    /// The schema of the properties.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
     /// See [`Resource::RUNTIME_TEMPLATES`].
     fn runtime_templates(&self) -> &'static [&'static str];
@@ -119,37 +119,37 @@ pub trait ResourceType: Sync {
     fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults;
     /// See [`Resource::BATCHES`].
     fn batches(&self) -> bool;
-    /// See [`Resource::prefetch`]. A resource without a provider here is left out; its run fails later.
+    /// See [`Resource::prefetch`]. Skips resources without a provider; their runs fail later.
     fn prefetch(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host);
     /// Observes several resources of this type and applies their steps together. Returns the steps or the error of each.
     fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done>;
-    /// The names of its providers, best first.
+    /// The names of the providers, best first.
     fn providers(&self) -> Vec<&'static str>;
-    /// Something that tells the state of the resource of this name, where the type has such.
+    /// Returns a resource that shows the state of this name, if the type supports this.
     ///
     /// # Errors
     /// When the name is not valid.
     fn query(&self, name: &str) -> Option<Result<Arc<dyn ParsedResource>, DecodeError>>;
-    /// The effects of properties as they are written, which may still hold templates. See [`Resource::effects`].
+    /// The effects of unresolved properties, which may contain templates. See [`Resource::effects`].
     fn effects(&self, properties: &Map<String, Value>) -> Effects;
-    /// Reads and validates properties; `scope` is what the templates of the type may use.
+    /// Reads and validates properties. `scope` is the scope for templates of the type.
     ///
     /// # Errors
-    /// With the property at fault.
+    /// The property at fault.
     fn decode(&self, properties: &Map<String, Value>, scope: &Scope) -> Result<Arc<dyn ParsedResource>, DecodeError>;
 }
 
-/// Properties that were read and are valid.
+/// Parsed and valid properties.
 pub trait ParsedResource: Send + Sync {
     /// The name of the resource.
     fn name(&self) -> &str;
-    /// The `ensure` that is asked for.
+    /// The requested `ensure`.
     fn ensure(&self) -> &str;
-    /// The properties as events show them.
+    /// The properties as in events.
     fn redacted(&self) -> Value;
     /// See [`Resource::hidden`].
     fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>));
-    /// Applies a predicate to the present properties.
+    /// Applies a predicate to the parsed properties.
     fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool;
     /// See [`Resource::command_lines`].
     fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)>;
@@ -157,16 +157,16 @@ pub trait ParsedResource: Send + Sync {
     fn effects(&self) -> Effects;
     /// See [`Resource::nested`].
     fn nested(&self) -> Option<Nested>;
-    /// The properties themselves, for the type that made them.
+    /// The properties themselves, for their own type.
     fn as_any(&self) -> &dyn Any;
     /// Chooses the provider.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no provider works.
     fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn BoundResource>, BindError>;
 }
 
-/// Properties with the provider that will do it.
+/// Properties with their provider.
 pub trait BoundResource: Send + Sync {
     /// The name of the provider.
     fn provider(&self) -> &'static str;
@@ -175,28 +175,28 @@ pub trait BoundResource: Send + Sync {
     /// See [`Resource::refresh_cache`].
     ///
     /// # Errors
-    /// When it fails.
+    /// When the refresh fails.
     fn refresh_cache(&self, host: &Host) -> Result<(), ResourceError>;
-    /// Looks only.
+    /// Observes the resource without a comparison.
     ///
     /// # Errors
-    /// When the host can't be looked at.
+    /// When the host can't be observed.
     fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError>;
-    /// Observes and compares. With `refresh`, the steps are those of a refresh, where the type has any.
+    /// Observes and compares. With `refresh`, the steps are those of a refresh, if the type has any.
     ///
     /// # Errors
-    /// When the host can't be looked at, or no step leads to the desired state.
+    /// When the host can't be observed, or no step leads to the desired state.
     fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn ObservedResource + '_>, ResourceError>;
 }
 
-/// The steps that a resource of several took, or what went wrong.
+/// The applied steps of a resource in a batch, or the error.
 pub type Done = Result<Vec<ChangeStep>, String>;
 
 fn steps(changes: &[impl Change]) -> Vec<ChangeStep> {
     changes.iter().map(|change| ChangeStep { done: change.to_string(), details: change.details() }).collect()
 }
 
-/// A step, in words.
+/// A description of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeStep {
     /// The step, as a past participle.
@@ -205,28 +205,28 @@ pub struct ChangeStep {
     pub details: Vec<String>,
 }
 
-/// A resource that was observed, and the steps it needs.
+/// An observed resource with its pending steps.
 pub trait ObservedResource {
-    /// The `ensure` that the host has.
+    /// The observed `ensure`.
     fn ensure(&self) -> String;
-    /// The state as the `status` of an event shows it.
+    /// The state, as in the `status` of an event.
     fn status(&self) -> Map<String, Value>;
-    /// The steps; none when it is as wanted.
+    /// The pending steps; none for a converged resource.
     fn steps(&self) -> Vec<ChangeStep>;
-    /// True when the status holds output for people. See [`State::said`].
+    /// True when the status contains program output. See [`State::said`].
     fn speaks(&self) -> bool;
-    /// True when the steps are those of a refresh.
+    /// True for the steps of a refresh.
     fn is_refresh(&self) -> bool;
-    /// The text before and after.
+    /// The text before and after the steps.
     fn preview(&self, host: &Host) -> Option<Preview>;
-    /// Takes all steps, in order.
+    /// Applies all steps, in order.
     ///
     /// # Errors
-    /// With the first that fails; the later ones are not taken.
+    /// The first error; later steps are not applied.
     fn apply(&mut self, host: &Host) -> Result<(), ResourceError>;
 }
 
-/// A resource type that can be in the table. In unit tests this is the fixture, so that no type of the table lacks one.
+/// A resource type that can be in the table. In unit tests this requires the fixture, so that every type of the table has one.
 #[cfg(not(test))]
 pub trait TableEntry: Resource {}
 #[cfg(not(test))]
@@ -234,11 +234,11 @@ impl<R: Resource> TableEntry for R {}
 #[cfg(test)]
 use crate::resource::properties_test::{FixtureValues, TypeFixture as TableEntry};
 
-/// The bridge from a [`Resource`] to the table.
+/// The adapter from a [`Resource`] to the table.
 pub struct TypeEntry<R>(PhantomData<fn() -> R>);
 
 impl<R: Resource> TypeEntry<R> {
-    /// The type's entry.
+    /// The entry of the type.
     pub const NEW: Self = Self(PhantomData);
 }
 
@@ -361,7 +361,7 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
     fn effects(&self, properties: &Map<String, Value>) -> Effects {
         let mut given = properties.clone();
         let mut unknown = Effects::default();
-        // Each turn takes away or adds one property.
+        // Each iteration removes or adds one property.
         for _ in 0..=given.len() + PLACEHOLDERS.len() {
             let wrong = match decode_again::<R::Properties>(&given) {
                 Ok(properties) => return R::effects(&properties).into_iter().chain(unknown).collect(),
@@ -399,17 +399,17 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
     }
 }
 
-/// Replacements for a required property that is missing, to find the effects of the others. The resource can't run with them.
+/// Placeholders for a missing required property, to find the effects of the others. The resource can't run with them.
 const PLACEHOLDERS: &[&str] = &["present", "mounted", "running"];
 
-/// Reads properties after an error. A `null` counts as left out.
+/// Parses properties after an error. A `null` counts as left out.
 fn decode_again<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, value_decode::Mismatch> {
     let given = properties.iter().filter(|(_, value)| !value.is_null());
     let given: Map<String, Value> = given.map(|(key, value)| (key.clone(), value.clone())).collect();
     value_decode::read_map(&given)
 }
 
-/// Serde's words, with the property at fault and a suggestion.
+/// Converts a serde error: adds the property at fault and a suggestion.
 fn explain(error: &value_decode::Mismatch) -> DecodeError {
     let path = error.path().to_string();
     let message = error.inner().to_string();
@@ -433,12 +433,12 @@ fn explain(error: &value_decode::Mismatch) -> DecodeError {
     }
     let property = (path != ".").then(|| path.split(['.', '[']).next().unwrap_or(&path).to_owned());
     let message = whole_number(&message);
-    // Many messages name their property themselves.
+    // Many messages contain their property already.
     let message = if path == "." || message.contains(&path) { message } else { format!("{path}: {message}") };
     DecodeError { property, message, hint: None }
 }
 
-/// Rust's names of numbers, in words.
+/// Replaces Rust's names of number types in a message.
 fn whole_number(message: &str) -> String {
     let rust = ["i32", "i64", "u8", "u16", "u32", "u64", "usize"];
     let found = rust.iter().find_map(|name| message.strip_suffix(&format!("expected {name}")));
@@ -490,20 +490,20 @@ impl<R: Resource> ParsedResource for Typed<R> {
     }
 }
 
-/// A resource of this type as it is now, with the steps that it needs.
+/// Observes a resource of this type, and finds its pending steps.
 fn pending<'a, R: Resource>(
     decoded: &'a dyn ParsedResource,
     provider: &R::Provider,
     host: &Host,
 ) -> Result<Pending<'a, R>, ResourceError> {
     let typed = decoded.as_any().downcast_ref::<Typed<R>>();
-    let properties = &typed.ok_or_else(|| ResourceError::State("a resource of another type".to_owned()))?.0;
+    let properties = &typed.ok_or_else(|| ResourceError::State("the resource has another type".to_owned()))?.0;
     let state = R::observe(properties, provider, host)?;
     let changes = R::diff(properties, &state)?;
     Ok(Pending { properties, state, changes })
 }
 
-/// The provider that was asked for, or the best one for this host.
+/// Returns the requested provider, or the best one for this host.
 fn choose<R: Resource>(wanted: &str, providers: &Providers, host: &Host) -> Result<(&'static str, Arc<R::Provider>), BindError> {
     let kind = R::TYPE;
     let entry = if wanted.is_empty() {

@@ -1,4 +1,4 @@
-//! `present` or `absent`: what `ensure` says for types that know no more than that.
+//! `present` or `absent`: the `ensure` of types with no other values.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ impl Presence {
         }
     }
 
-    /// Returns the value that describes an object's existence.
+    /// Returns the value for an object that exists or not.
     pub fn of(there: bool) -> Self {
         if there { Self::Present } else { Self::Absent }
     }

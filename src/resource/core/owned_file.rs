@@ -1,4 +1,4 @@
-//! Files that belong to one resource each, in directories such as `/etc/cron.d`: small, root's own, mode 0644.
+//! Files with a single owning resource, in directories such as `/etc/cron.d`: small, owned by root, mode 0644.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use crate::host::{PathInfo, PathResolver, WriteSpec};
 
 use crate::resource::ResourceError;
 
-/// The largest file of which the text is looked at.
+/// The largest file whose text is read, in bytes.
 const LIMIT: u64 = 1 << 20;
 
 const MODE: u32 = 0o644;
 
-/// The state of such a file.
+/// The state of an owned file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::resource) struct OwnedFile {
-    /// Its text; empty where it is a link, a device, or no text.
+    /// The text; empty for a link, a device, or a file that is no text.
     pub(in crate::resource) text: String,
-    /// True for a regular file of root's with the right mode.
+    /// True for a regular file of root with the right mode.
     pub(in crate::resource) sound: bool,
 }
 
-/// Looks at one; nothing where nothing is.
+/// Observes an owned file; none where no file exists.
 ///
 /// # Errors
 /// When it can't be read, or is a directory.
@@ -47,7 +47,7 @@ pub(in crate::resource) fn look(path: &Path) -> Result<Option<OwnedFile>, Resour
     }
 }
 
-/// Removes one; nothing there is fine.
+/// Removes an owned file; a missing file is no error.
 ///
 /// # Errors
 /// When the system refuses.
@@ -55,7 +55,7 @@ pub(in crate::resource) fn remove(path: &Path) -> Result<(), ResourceError> {
     Ok(PathResolver::system().place(path)?.map_or(Ok(()), |place| place.remove())?)
 }
 
-/// Puts one in place in one step; its directory must be there.
+/// Puts an owned file in place in one step; its directory must exist.
 ///
 /// # Errors
 /// When the system refuses.

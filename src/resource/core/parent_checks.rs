@@ -1,6 +1,6 @@
 //! Preconditions for a new object at a path: its directory, its owner and its group.
 //!
-//! A dry run asks for these too, and takes into account what its earlier resources would make.
+//! A dry run checks them too, and considers the predicted effects of its earlier resources.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(in crate::resource) fn unowned(owner: &str, group: &str, host: &Host) -> Opt
 /// Returns the error of a path whose directory is missing.
 ///
 /// # Errors
-/// When the path leads through a link that is not followed, or can't be looked at.
+/// When the path leads through a link that is not followed, or can't be examined.
 pub(in crate::resource) fn missing(path: &Path, rules: &PathResolver<'_>, host: &Host) -> Result<Option<String>, FsError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let gone = rules.place(path)?.is_none() && !host.expects_path(parent);

@@ -1,5 +1,5 @@
-//! Safe replacement of a file: a command accepts the new content before it is in place, and the old content is kept. `file` and
-//! `line` share it.
+//! Safe replacement of a file. A command accepts the new content before it is in place, and a backup of the old content is kept.
+//! `file` and `line` share this.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -12,60 +12,60 @@ use crate::model::{Effect, Effects};
 use super::text;
 use crate::resource::{Invalid, ResourceError};
 
-/// Default number of old contents of a file to keep.
+/// Default number of backups of a file.
 pub(in crate::resource) const KEEP: u32 = 10;
-/// Default suffix of old contents.
+/// Default suffix of backups.
 const SUFFIX: &str = ".bak";
-/// Placeholder for the new file in a command that validates it.
+/// Placeholder for the path of the new file in a validating command.
 const PLACEHOLDER: &str = "%s";
-/// Maximum duration of such a command.
+/// Maximum duration of a validating command.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Maximum number of characters of the command's output in an error.
+/// Maximum length of the command's output in an error, in characters.
 const SAID: usize = 2000;
-/// The permission bits of directories that are made for old content.
+/// The permission bits of directories that are made for backups.
 const PRIVATE: u32 = 0o700;
-/// The time in the name of an old content, UTC.
+/// The time in the name of a backup, in UTC.
 const STAMP: &str = "%Y%m%dT%H%M%S.%6fZ";
-/// The same by kind of character: digits for `0`.
+/// The form of this time: `0` is any digit.
 const STAMP_SHAPE: &str = "00000000T000000.000000Z";
 
-/// The same as a default.
+/// The default number of backups, for serde.
 pub(in crate::resource) fn keep() -> u32 {
     KEEP
 }
 
-/// Returns true for the default.
+/// True for the default.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(in crate::resource) fn is_keep(keep: &u32) -> bool {
     *keep == KEEP
 }
 
-/// With what care a file is replaced: three properties of its resource.
+/// The options of a replacement, from three properties of the resource.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::resource) struct ReplaceOptions<'a> {
-    /// The command that must accept the new content; empty when none.
+    /// The command that must accept the new content; none when empty.
     pub(in crate::resource) validate: &'a str,
-    /// The place of old content: empty or `false`, `true`, a suffix that begins with a dot, or a directory.
+    /// The place of backups: empty or `false`, `true`, a suffix that begins with a dot, or a directory.
     pub(in crate::resource) backup: &'a str,
-    /// Number of old contents to keep.
+    /// Number of backups to keep.
     pub(in crate::resource) keep: u32,
-    /// True where links of any owner on the way to the directory of old contents are followed.
+    /// True when links of any owner in the path of the backup directory are followed.
     pub(in crate::resource) follow: bool,
 }
 
-/// The directory of a file's old contents, and the parts of their names: `stem`, a time, `suffix`.
+/// The directory of a file's backups, and the parts of their names: `stem`, a time, `suffix`.
 struct Kept {
-    /// Beside the file when none.
+    /// The directory; the directory of the file when none.
     directory: Option<PathBuf>,
     stem: OsString,
     suffix: String,
 }
 
 impl ReplaceOptions<'_> {
-    /// Checks what can be checked without the host.
+    /// Checks the options as far as possible without the host.
     ///
     /// # Errors
-    /// With the property at fault.
+    /// The property at fault.
     pub(in crate::resource) fn check(&self) -> Result<(), Invalid> {
         if !self.validate.is_empty() {
             check_command(self.validate)?;
@@ -99,10 +99,10 @@ impl ReplaceOptions<'_> {
         validate.into_iter().chain(backup).collect()
     }
 
-    /// Puts new content in the place of the old, when it is accepted; the old content is kept where that is asked for.
+    /// Replaces the old content with the new, after the command accepts it. Makes a backup of the old content if requested.
     ///
     /// # Errors
-    /// When the new content is not accepted, or the system refuses; then the old file is untouched.
+    /// When the command rejects the new content, or the system refuses; then the old file is unchanged.
     pub(in crate::resource) fn replace(&self, at: &DirEntryHandle, new: TempFile, host: &Host) -> Result<(), ResourceError> {
         self.accept(at.path(), &new.path(), host)?;
         self.keep_old(at, host)?;
@@ -114,7 +114,7 @@ impl ReplaceOptions<'_> {
         if self.validate.is_empty() {
             return Ok(());
         }
-        let wrong = |why: String| ResourceError::State(format!("{} is left as it was: {why}", path.display()));
+        let wrong = |why: String| ResourceError::State(format!("{} is unchanged: {why}", path.display()));
         let new = new.to_str().ok_or_else(|| wrong("its path is not text, and can't be given to a command".to_owned()))?;
         let words = text::words(self.validate).map_err(|error| wrong(error.to_string()))?;
         let mut words = words.into_iter().map(|word| word.replace(PLACEHOLDER, new));
@@ -129,11 +129,11 @@ impl ReplaceOptions<'_> {
         Err(wrong(format!("its new content was refused by \"{}\", which exited with {}{said}", self.validate, output.code)))
     }
 
-    /// Keeps what is there, where that is asked for and there is a regular file. A symbolic link is not followed: what it
-    /// leads to is not replaced.
+    /// Makes a backup of the present file, if requested and the file is regular. A symbolic link is not followed: its target is
+    /// not replaced.
     ///
     /// # Errors
-    /// When it can't be copied.
+    /// When the file can't be copied.
     pub(in crate::resource) fn keep_old(&self, at: &DirEntryHandle, host: &Host) -> Result<(), ResourceError> {
         let Some(kept) = self.kept(at.path()) else { return Ok(()) };
         if !at.is_file()? {
@@ -147,7 +147,7 @@ impl ReplaceOptions<'_> {
             Some(directory) => host.managed(self.follow).directory_made(directory, PRIVATE)?.child(name)?,
             None => at.sibling(name)?,
         };
-        // Without setuid and setgid: nobody shall run an old program with other rights.
+        // Without setuid and setgid: an old program must not run with other rights.
         let spec = WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode & 0o777 };
         place.stage(&mut old, spec)?.put_new()?;
         Ok(self.forget(&kept, &place)?)
@@ -169,7 +169,7 @@ impl ReplaceOptions<'_> {
         }
     }
 
-    /// Removes the oldest contents beyond the number to keep.
+    /// Removes the oldest backups beyond the number to keep.
     fn forget(&self, kept: &Kept, place: &DirEntryHandle) -> Result<(), fs::FsError> {
         let mut old = Vec::new();
         for name in place.names()?.into_iter().filter(|name| kept.has(name)) {
@@ -178,7 +178,7 @@ impl ReplaceOptions<'_> {
                 old.push((name, place));
             }
         }
-        // By name, which is by time.
+        // Order by name, which is order by time.
         old.sort_by(|(one, _), (other, _)| one.cmp(other));
         let surplus = old.len().saturating_sub(usize::try_from(self.keep).unwrap_or(usize::MAX));
         old.iter().take(surplus).try_for_each(|(_, place)| place.remove())
@@ -186,7 +186,7 @@ impl ReplaceOptions<'_> {
 }
 
 impl Kept {
-    /// True for the name of what [`ReplaceOptions::keep_old`] made here of the same file.
+    /// True for the name of a backup that [`ReplaceOptions::keep_old`] made of the same file.
     fn has(&self, name: &OsStr) -> bool {
         let (Some(name), Some(stem)) = (name.to_str(), self.stem.to_str()) else { return false };
         let stamp = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(&self.suffix));
@@ -200,7 +200,7 @@ fn check_command(line: &str) -> Result<(), Invalid> {
     match text::words(line) {
         Err(error) => wrong(&error.to_string()),
         Ok(words) if words.first().is_none_or(|program| program.contains(PLACEHOLDER)) => {
-            wrong("it must begin with the program that judges the new content")
+            wrong("it must begin with the program that checks the new content")
         }
         Ok(words) if !words.iter().any(|word| word.contains(PLACEHOLDER)) => {
             wrong("it has no \"%s\", the placeholder for the new file")
@@ -275,11 +275,11 @@ mod tests {
             ("sh -c 'kill -9 $$' - %s", "was ended by signal 9"),
         ] {
             let error = care(validate).replace(&at(&path), stage(&path, "new"), &host).unwrap_err().to_string();
-            assert!(error.contains("is left as it was") && error.contains(wrong), "{error}");
+            assert!(error.contains("is unchanged") && error.contains(wrong), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
             assert_eq!(names(dir.path()), ["conf"]);
         }
-        // What is judged is the new file, whole, with its mode.
+        // The command sees the new file, complete, with its mode.
         let judge = "sh -c 'test \"$(cat $1)$(stat -c %%a $1)\" = new640' - %s".replace("%%", "%");
         care(&judge).replace(&at(&path), stage(&path, "new"), &host).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
@@ -304,7 +304,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, kept) = (dir.path().join("conf"), dir.path().join("kept"));
         let care = ReplaceOptions { validate: "", backup: kept.to_str().unwrap(), keep: 2, follow: false };
-        // What looks alike, but is somebody else's, is not removed.
+        // Similar files of others are not removed.
         let place = kept.join(dir.path().strip_prefix("/").unwrap());
         fs::create_directory(&place, 0o755).unwrap();
         let others = ["conf.20200101T000000.000000Z", "conf.old.bak", "conf2.20200101T000000.000000Z.bak"];

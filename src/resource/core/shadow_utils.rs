@@ -1,5 +1,4 @@
-//! Rules for account names, and the tools of the shadow suite (useradd(8) and others) that make the changes. `user` and `group`
-//! share them.
+//! Rules for account names, and the tools of the shadow suite (useradd(8) and others) for changes. `user` and `group` share them.
 
 use std::path::Path;
 
@@ -8,18 +7,18 @@ use crate::host::{Command, Host};
 
 use crate::resource::{Invalid, ResourceError};
 
-/// Directories of the tools. The search path of the run does not help: that of an ordinary user lacks them.
+/// Directories of the tools. The search path of the run is not used: ordinary users lack these directories.
 const DIRECTORIES: &[&str] = &["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// The files that have users.
+/// The account files that contain users.
 pub(in crate::resource) const USER_FILES: &[&str] = &["/etc/passwd", "/etc/shadow"];
-/// The files that have groups and their members.
+/// The account files that contain groups and their members.
 pub(in crate::resource) const GROUP_FILES: &[&str] = &["/etc/group", "/etc/gshadow"];
 
-/// The longest name that the tools take.
+/// The longest name that the tools accept, in characters.
 const NAME_MAX: usize = 32;
 
-/// The highest number of an account: the one above it means "none" in chown(2).
+/// The highest number of an account: the next number means "none" in chown(2).
 pub(in crate::resource) const ID_MAX: u32 = u32::MAX - 1;
 
 /// The tools of the shadow suite, as a provider.
@@ -31,15 +30,15 @@ impl Tools {
         DIRECTORIES.iter().any(|directory| is_executable(&Path::new(directory).join("useradd")))
     }
 
-    /// Opens them.
+    /// Opens the provider.
     pub(in crate::resource) fn open(_: &Host) -> Box<Self> {
         Box::new(Self(()))
     }
 
-    /// Runs a tool. The cached accounts are then dropped, for every resource of the run.
+    /// Runs a tool, and then drops the cached accounts for every resource of the run.
     ///
     /// # Errors
-    /// When it can't be run or does not end with 0.
+    /// When it can't be run or does not exit with 0.
     pub(in crate::resource) fn run(&self, mut command: Command, host: &Host) -> Result<(), ResourceError> {
         command.search = DIRECTORIES.iter().map(Into::into).collect();
         let result = host.run(&command);
@@ -58,7 +57,7 @@ impl Tools {
 /// Checks the name of a new account, by the rules of useradd(8), which hold on every distribution.
 ///
 /// # Errors
-/// When it breaks them.
+/// When the name violates a rule.
 pub(in crate::resource) fn check_new_name(name: &str) -> Result<(), Invalid> {
     let wrong = |why: String| Err(Invalid::new("name", why));
     let bare = name.strip_suffix('$').unwrap_or(name);
@@ -79,7 +78,8 @@ pub(in crate::resource) fn check_new_name(name: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks the name of an account that exists in any directory of users. Only a name that a tool would misread is refused.
+/// Checks the name of an existing account, which may come from any directory service. Refuses only names that a tool would
+/// misread.
 ///
 /// # Errors
 /// When it can't be a name.
@@ -94,7 +94,7 @@ pub(in crate::resource) fn check_reference(property: &'static str, name: &str) -
 /// Checks the number of a new account.
 ///
 /// # Errors
-/// When it is the one that means "none".
+/// When the number means "none".
 pub(in crate::resource) fn check_id(property: &'static str, id: Option<u32>) -> Result<(), Invalid> {
     match id {
         Some(id) if id > ID_MAX => Err(Invalid::new(property, format!("{property} {id} means \"none\" to the system"))),

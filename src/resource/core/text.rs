@@ -1,4 +1,4 @@
-//! Reading text properties: what YAML makes of `owner: 1000` or `content: 5` is still text. And what paths must be.
+//! Parsers of text properties: `owner: 1000` or `content: 5` in YAML is still text. Checks of paths and command lines.
 
 use std::fmt;
 
@@ -41,15 +41,15 @@ impl Visitor<'_> for Text {
     }
 }
 
-/// A text that may have been written without quotes.
+/// Reads a text that may be written without quotes.
 ///
 /// # Errors
-/// For a list, a map or nothing.
+/// For a list, a map or null.
 pub fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     deserializer.deserialize_any(Text)
 }
 
-/// The same, where nothing (`null`) counts as left out.
+/// Reads a text, where null counts as left out.
 ///
 /// # Errors
 /// For a list or a map.
@@ -77,7 +77,7 @@ pub fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
     deserializer.deserialize_option(Optional)
 }
 
-/// The same, where nothing means the empty text.
+/// Reads a text, where null means the empty text.
 ///
 /// # Errors
 /// For a list or a map.
@@ -85,7 +85,7 @@ pub fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D:
     optional(deserializer).map(Option::unwrap_or_default)
 }
 
-/// The same, where the empty text means nothing too.
+/// Reads a text, where null and the empty text count as left out.
 ///
 /// # Errors
 /// For a list or a map.
@@ -93,10 +93,10 @@ pub fn filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Strin
     optional(deserializer).map(|text| text.filter(|text| !text.is_empty()))
 }
 
-/// A whole number that may have been written as text, as templates do; nothing (`null`) counts as left out.
+/// Reads a whole number that may be written as text, as templates do; null counts as left out.
 ///
 /// # Errors
-/// For anything else.
+/// For all other values.
 pub fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let written = optional(deserializer)?;
     let parse = |text: &String| {
@@ -105,7 +105,7 @@ pub fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>,
     written.as_ref().map(parse).transpose()
 }
 
-/// The words of a command line, split as a shell would, without any expansion.
+/// Splits a command line into words, as a shell would, without any expansion.
 ///
 /// # Errors
 /// When a quote is not closed.
@@ -113,7 +113,7 @@ pub fn words(line: &str) -> Result<Vec<String>, shell_words::ParseError> {
     shell_words::split(line)
 }
 
-/// The quote in a command line that is not closed, and where it begins, in bytes.
+/// Returns the unclosed quote in a command line, and its position in bytes.
 pub fn unclosed(line: &str) -> Option<(char, usize)> {
     let mut open: Option<(char, usize)> = None;
     let mut chars = line.char_indices();
@@ -128,12 +128,12 @@ pub fn unclosed(line: &str) -> Option<(char, usize)> {
     open
 }
 
-/// A word as a shell reads it back.
+/// Quotes a word for a shell.
 pub fn quote(word: &str) -> String {
     shell_words::quote(word).into_owned()
 }
 
-/// The path to which a link at `link` with this target leads: a relative target begins in the directory of the link.
+/// The path to which a link at `link` with this target leads. A relative target begins in the directory of the link.
 pub fn beside(link: &str, target: &str) -> String {
     match link.rsplit_once('/') {
         Some((directory, _)) if !target.starts_with('/') => format!("{directory}/{target}"),
@@ -141,10 +141,10 @@ pub fn beside(link: &str, target: &str) -> String {
     }
 }
 
-/// Checks a path that is given: absolute, without `.`, `..` or doubled slashes. Errors call it `what`.
+/// Checks a path: absolute, without `.`, `..` or doubled slashes. Errors call the path `what`.
 ///
 /// # Errors
-/// When it is something else.
+/// When the path is empty, relative, not canonical, or contains a NUL.
 pub fn check_path(property: &'static str, what: &str, path: &str) -> Result<(), Invalid> {
     let wrong = |message: String| Err(Invalid::new(property, message));
     if path.is_empty() {

@@ -1,4 +1,4 @@
-//! A host with accounts of its own: real tools over directories that replace those of the machine.
+//! A host with its own accounts: real tools over directories that replace those of the machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::host::{Cancel, Command, CommandError, Host, Output, Runner, SystemClo
 
 use super::Preexisting;
 
-/// A runner that binds `/etc` and other directories below a directory over those of the machine, in a mount namespace.
+/// A runner that mounts `/etc` and other directories of a test over those of the machine, in a mount namespace.
 struct InPlace(PathBuf);
 
 impl Runner for InPlace {

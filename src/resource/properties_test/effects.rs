@@ -1,5 +1,5 @@
-//! The law of effects: every property of every type decides about effects, or is listed as harmless with a reason. A property
-//! that is neither, because it is new, breaks it.
+//! The test of effects: every property of every type influences effects, or is listed as harmless with a reason. A new property
+//! without either fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -42,19 +42,25 @@ fn every_property_decides_about_effects_or_is_harmless() {
         let known: BTreeSet<&str> =
             schema.as_object().unwrap()["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         let given: BTreeSet<&str> = sample.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(known, given, "{kind}: the sample has every property");
+        assert_eq!(known, given, "{kind}: the sample must have every property");
         let harmless: BTreeMap<&str, &str> = resource.no_effects().iter().copied().collect();
-        assert!(harmless.keys().all(|key| known.contains(key)), "{kind}: what is harmless is a property");
+        assert!(harmless.keys().all(|key| known.contains(key)), "{kind}: a harmless name must be a property");
         for key in known {
             let other = &others[key];
             let base = base(&sample, other);
             let same = effects(kind, &base) == effects(kind, &changed(&base, key, other));
             match harmless.get(key) {
-                Some(reason) => assert!(same && !reason.is_empty(), "{kind}: {key} is not harmless"),
-                None => assert!(!same, "{kind}: {key} decides nothing: let it decide, or list it as harmless with the reason"),
+                Some(reason) => assert!(same && !reason.is_empty(), "{kind}: {key} influences effects, or lacks a reason"),
+                None => assert!(
+                    !same,
+                    "{kind}: {key} does not influence effects: make it do so, or list it as harmless with the reason"
+                ),
             }
         }
-        assert!(!effects(kind, &sample).iter().any(|effect| effect.kind().is_none()), "{kind}: everything is told");
+        assert!(
+            !effects(kind, &sample).iter().any(|effect| effect.kind().is_none()),
+            "{kind}: no effect of the sample is unknown"
+        );
     }
 }
 

@@ -1,9 +1,9 @@
-//! The laws of resource types, tested with generated properties over generated hosts.
+//! Properties of all resource types, tested with generated resource properties over generated hosts.
 //!
 //! - After `apply`, `diff` is empty.
 //! - Two observations are equal.
 //! - A dry run changes nothing.
-//! - Properties survive serialisation.
+//! - Resource properties survive serialisation.
 //! - Validation never reads the host.
 //!
 //! Every type of the table has a [`TypeFixture`] beside it. The tests here find the fixtures through the table.
@@ -26,7 +26,7 @@ use crate::skip::is_root;
 
 use super::{Resource, ResourceError, State, TYPES};
 
-/// The names that a fixture needs.
+/// The imports of a fixture.
 pub(in crate::resource) mod prelude {
     pub(in crate::resource) use std::path::Path;
 
@@ -37,13 +37,13 @@ pub(in crate::resource) mod prelude {
     pub(in crate::resource) use crate::host::Host;
 }
 
-/// Properties, hosts and secrets with which the tests of all types try a type. Paths are below `root`.
+/// The test data of a type: resource properties, hosts and secrets. Paths are below `root`.
 pub trait TypeFixture: Resource {
     /// Number of generated cases.
     const CASES: u32 = 200;
-    /// True where only root can apply the type.
+    /// True when only root can apply the type.
     const ROOT: bool = false;
-    /// False where the laws can't let a resource change anything: the reason is at the type.
+    /// False when these tests can't change a resource of the type, with the reason at the type.
     const CHANGES: bool = true;
     /// Returns the host of the cases.
     fn host(_root: &Path) -> Host {
@@ -53,21 +53,21 @@ pub trait TypeFixture: Resource {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties>;
     /// Generates the objects that exist before the resource runs.
     fn before(root: &Path) -> BoxedStrategy<Vec<Preexisting>>;
-    /// Opens the provider. A type whose hosts can't be made here simulates one in the directory.
+    /// Opens the provider. A type whose hosts can't be created here simulates one in the directory.
     fn provider(_: &Path, host: &Host) -> Box<Self::Provider> {
         (Self::PROVIDERS[0].open)(host)
     }
     /// Returns a value of every property, and another value of each.
     ///
-    /// An array of an object and a value is a value that needs the properties of the object too.
+    /// An array of an object and a value is a value that requires the properties of the object too.
     fn samples() -> (Value, Value);
-    /// Returns properties where every secret and every content holds the text `CANARY`, for a type with such properties.
+    /// Returns properties with the text `CANARY` in every secret and every content, for a type with such properties.
     fn canary() -> Option<Value> {
         None
     }
 }
 
-/// The parts of a fixture that the tests over the table read.
+/// The parts of a fixture that tests over the table read.
 pub struct FixtureValues {
     samples: (Value, Value),
     canary: Option<Value>,
@@ -131,7 +131,7 @@ fn snapshot(root: &Path) -> BTreeMap<String, String> {
     seen
 }
 
-/// One step of a type, as [`Resource::apply`].
+/// A step of a type, as [`Resource::apply`].
 type Step<R> = fn(
     &<R as Resource>::Change,
     &<R as Resource>::Properties,
@@ -140,17 +140,17 @@ type Step<R> = fn(
     &Host,
 ) -> Result<(), ResourceError>;
 
-/// Number of cases in which a type changed something, and number of those in which all steps succeeded.
+/// Number of cases in which a type changed the host, and number of those in which all steps succeeded.
 #[derive(Default)]
 struct Tried {
     changes: Cell<u32>,
     successes: Cell<u32>,
 }
 
-/// Tests the laws of a type that takes its steps with `apply`.
+/// Tests the properties of a type that applies its steps with `apply`.
 fn check<R: TypeFixture>(apply: Step<R>, config: ProptestConfig) -> Result<(), String> {
     let mut runner = TestRunner::new(config);
-    // The root must be known before the properties are made: one for all cases, emptied between them.
+    // The root is needed to generate the properties: all cases share it, emptied between them.
     let root = tempfile::tempdir().unwrap();
     let root = root.path().join("root");
     let (strategy, tried) = ((R::before(&root), R::wanted(&root)), Tried::default());
@@ -162,7 +162,7 @@ fn check<R: TypeFixture>(apply: Step<R>, config: ProptestConfig) -> Result<(), S
     });
     result.map_err(|error| error.to_string())?;
     let (changes, successes) = (tried.changes.get(), tried.successes.get());
-    // Some cases ask for what can't be; the generators make most of them possible.
+    // Some cases request the impossible; the generators make most of them possible.
     let enough = if R::CHANGES { successes > 0 && successes * 4 >= changes } else { changes == 0 };
     if enough { Ok(()) } else { Err(format!("{successes} of {changes} cases with changes succeeded")) }
 }
@@ -184,10 +184,10 @@ fn check_case<R: TypeFixture>(
     let first = R::observe(properties, &provider, &host).unwrap();
     let second = R::observe(properties, &provider, &host).unwrap();
     let said = |state: &R::State| (state.ensure().to_owned(), serde_json::to_value(state).unwrap());
-    prop_assert_eq!(said(&first), said(&second), "observing twice says the same");
+    prop_assert_eq!(said(&first), said(&second), "two observations are equal");
     let Ok(changes) = R::diff(properties, &first) else { return Ok(()) };
-    prop_assert!(changes == R::diff(properties, &second).unwrap(), "diff depends on nothing but the state");
-    prop_assert_eq!(&untouched, &snapshot(root), "looking changes nothing");
+    prop_assert!(changes == R::diff(properties, &second).unwrap(), "diff depends only on the state");
+    prop_assert_eq!(&untouched, &snapshot(root), "observing changes nothing");
     let mut state = first;
     let applied = changes.iter().try_for_each(|change| apply(change, properties, &mut state, &provider, &host));
     if !changes.is_empty() {
@@ -197,15 +197,15 @@ fn check_case<R: TypeFixture>(
     if applied.is_ok() && R::CONVERGES {
         let left = R::diff(properties, &R::observe(properties, &provider, &host).unwrap()).unwrap();
         let left: Vec<String> = left.iter().map(ToString::to_string).collect();
-        prop_assert!(left.is_empty(), "after apply nothing is left to do: {:?} of {}", left, written);
+        prop_assert!(left.is_empty(), "a step is pending after apply: {:?} of {}", left, written);
     }
     if changes.is_empty() {
-        prop_assert_eq!(&untouched, &snapshot(root), "a stable resource is not touched");
+        prop_assert_eq!(&untouched, &snapshot(root), "a converged resource is not changed");
     }
     Ok(())
 }
 
-/// Tests the laws of a type, and that they refuse the same type with steps that always fail, or that do nothing.
+/// Tests the properties of a type, and checks that they fail for steps that always fail or do nothing.
 pub(in crate::resource) fn hold<R: TypeFixture>() {
     if R::ROOT && !is_root(&format!("the laws of {} need root", R::TYPE)) {
         return;

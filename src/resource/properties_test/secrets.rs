@@ -9,10 +9,10 @@ use crate::resource::core::common::TemplateScope;
 use crate::resource::{TYPES, find};
 
 const CANARY: &str = "CANARY";
-/// Words in the names of properties that hold a secret or content, in any type.
+/// Words in the names of properties that contain a secret or content, in any type.
 const TELLING: &[&str] = &["content", "line", "password", "secret", "token", "environment", "headers", "hash", "credential"];
 
-/// Returns the types with redacted properties, each with properties that hold the canary.
+/// Returns the types with redacted properties, each with properties that contain the canary.
 fn hidden() -> Vec<(&'static str, Value)> {
     TYPES.iter().filter_map(|kind| Some((kind.name(), kind.fixture().canary?))).collect()
 }
@@ -34,7 +34,7 @@ fn every_secret_that_a_program_could_print_is_named() {
         let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &TemplateScope::default().scope()).unwrap();
         let secrets = Secrets::default();
         decoded.hidden(&mut |hidden| secrets.add_hidden(hidden));
-        // Content has a digest in its place. It is what the node is to have, and no credential.
+        // Content is replaced by its digest. It is part of the desired state, and no credential.
         let stars = decoded.redacted().to_string().matches(REDACTED).count();
         assert_eq!(secrets.redacts_nothing(), stars == 0, "{kind}");
         let given = properties.to_string();
@@ -74,7 +74,7 @@ fn no_property_that_holds_a_secret_is_forgotten() {
             }
             let tested =
                 hidden.iter().any(|(of, properties)| *of == kind.name() && properties[name].to_string().contains(CANARY));
-            assert!(tested, "{}: {name} is not shown anywhere, or its name misleads", kind.name());
+            assert!(tested, "{}: {name} has no canary in the fixture, or its name is misleading", kind.name());
         }
     }
 }

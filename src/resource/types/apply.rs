@@ -1,7 +1,7 @@
-//! `apply`: a manifest within a manifest, for composing large ones of small ones.
+//! `apply`: a manifest within a manifest, for composing large manifests of small ones.
 //!
-//! The engine runs the other manifest in the place of this resource, in the same session: see
-//! `engine/nested.rs`. This file says what the author may write.
+//! The engine runs the other manifest in the place of this resource, in the same session: see `engine/nested.rs`. This file has
+//! the properties.
 
 use std::fmt;
 
@@ -26,10 +26,10 @@ pub struct Properties {
     /// The file of the other manifest, relative to the directory of this one.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// Always `present`; there for uniformity.
+    /// Always `present`, for uniformity with other types.
     #[serde(default)]
     pub ensure: Ensure,
-    /// Dry-run the other manifest. A dry run of this one is one of the other in any case.
+    /// Dry-run the other manifest. A dry run of this manifest always includes the other one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noop: bool,
     /// Run only the health checks of the other manifest.
@@ -38,12 +38,12 @@ pub struct Properties {
     /// Allow `apply` resources in the other manifest.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub allow_apply: bool,
-    /// Data merged over that of the other manifest. When left out, all data of this manifest is.
+    /// Data merged over that of the other manifest. When left out, all data of this manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Map<String, Value>>,
 }
 
-/// The only state that an apply can be asked for.
+/// The only state of an apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {

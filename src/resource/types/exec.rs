@@ -32,7 +32,7 @@ pub struct Properties {
     /// Name of the resource; the command itself when `command` is left out.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// Always `present`; there for uniformity.
+    /// Always `present`, for uniformity with other types.
     #[serde(default)]
     pub ensure: Ensure,
     /// The command. `posix` splits it into words as a shell would and runs no shell; `shell` gives it to `/bin/sh -c`.
@@ -44,16 +44,16 @@ pub struct Properties {
     /// Variables as `NAME=value`, added to a clean environment with a fixed `PATH`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<String>,
-    /// Directories, with colons, in which a bare command name is looked for.
+    /// Directories, separated by colons, in which a bare command name is searched.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Exit codes that are fine.
+    /// Exit codes of success.
     #[serde(default = "zero", deserialize_with = "codes")]
     pub returns: Vec<i32>,
     /// Time after which the command and all its processes are killed; unlimited when left out, or zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<HumanDuration>,
-    /// A path whose existence means that there is nothing to do. When it appears, the exit code does not matter.
+    /// A path that exists when there is nothing to do. If the command creates it, the exit code does not matter.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub creates: String,
     /// Run only while this command exits with 0.
@@ -70,11 +70,11 @@ pub struct Properties {
     pub logoutput: bool,
 }
 
-/// The only state that an exec can be asked for.
+/// The only state of an exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
-    /// Run, where the guards say so.
+    /// Run, if the guards require a run.
     #[default]
     Present,
 }
@@ -83,7 +83,7 @@ fn zero() -> Vec<i32> {
     vec![0]
 }
 
-/// No code at all means the default.
+/// Reads exit codes. An empty list means the default.
 fn codes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i32>, D::Error> {
     let codes = Vec::deserialize(deserializer)?;
     Ok(if codes.is_empty() { zero() } else { codes })
@@ -94,7 +94,7 @@ impl Properties {
         if self.command.is_empty() { &self.name } else { &self.command }
     }
 
-    /// A command line of this resource as something to run, with its surroundings.
+    /// Creates the command of a line, with the working directory, variables and search path of this resource.
     fn prepare(&self, line: &str, provider: &dyn Interpreter) -> Result<Command, ResourceError> {
         let mut command = provider.command(line)?;
         command.cwd = (!self.cwd.is_empty()).then(|| PathBuf::from(&self.cwd));
@@ -131,7 +131,7 @@ impl State for ExecState {
     }
 }
 
-/// Running the command.
+/// A run of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecChange {
     /// The guards require a run.
@@ -151,16 +151,16 @@ impl fmt::Display for ExecChange {
 
 impl Change for ExecChange {}
 
-/// The way from a line to a command.
+/// Parses a command line.
 pub trait Interpreter: Send + Sync {
-    /// The command of a line.
+    /// Returns the command of a line.
     ///
     /// # Errors
-    /// When the line can't be read.
+    /// When the line can't be parsed.
     fn command(&self, line: &str) -> Result<Command, ResourceError>;
 }
 
-/// Words, without a shell.
+/// Splits words, without a shell.
 struct Posix;
 
 impl Interpreter for Posix {
@@ -197,7 +197,7 @@ impl Resource for Exec {
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "always present"),
         ("returns", "which exit codes are fine"),
-        ("timeout", "how long is waited"),
+        ("timeout", "limit of a wait"),
         ("refreshonly", "when it runs"),
         ("logoutput", "what the event shows"),
     ];
@@ -223,7 +223,7 @@ impl Resource for Exec {
     }
 
     fn command_lines<'p>(p: &'p Properties, provider: &str) -> Vec<(&'static str, &'p str)> {
-        // A shell reads its line itself.
+        // A shell parses the line itself.
         if provider == "shell" {
             return Vec::new();
         }
@@ -240,7 +240,7 @@ impl Resource for Exec {
 
     fn effects(p: &Properties) -> Effects {
         let mut effects = Effects::default();
-        // A label too is compared as a command: rules name what may be run.
+        // A label is checked as a command too: rules name the commands that may run.
         effects.push(Effect::run(&p.name));
         let given = |text: &&String| !text.is_empty();
         effects.extend([&p.command].into_iter().filter(given).map(Effect::run));
@@ -255,7 +255,7 @@ impl Resource for Exec {
     fn observe(p: &Properties, provider: &dyn Interpreter, host: &Host) -> Result<ExecState, ResourceError> {
         let mut state = ExecState { creates_satisfied: exists(&p.creates)?, ..ExecState::default() };
         if state.creates_satisfied {
-            // It decides alone; guards may be costly.
+            // `creates` decides alone; guards may be expensive.
             return Ok(state);
         }
         state.onlyif_satisfied = !p.onlyif.is_empty() && guard(&p.onlyif, p, provider, host)?;
@@ -303,7 +303,7 @@ impl Resource for Exec {
     fn redacted(p: &Properties) -> Value {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
         if let Some(variables) = shown.get_mut("environment").and_then(Value::as_array_mut) {
-            // Values are where secrets are given to commands.
+            // Variables often contain secrets.
             for variable in variables {
                 let name = variable.as_str().and_then(|pair| pair.split_once('=')).map_or("", |(name, _)| name);
                 *variable = Value::String(format!("{name}={REDACTED}"));
@@ -326,7 +326,7 @@ fn guard(line: &str, p: &Properties, provider: &dyn Interpreter, host: &Host) ->
 }
 
 fn check_variable(pair: &str) -> Result<(), Invalid> {
-    // The value may be a secret, also where the name is wrong.
+    // The value may be a secret, even with an invalid name.
     let shown = match pair.split_once('=') {
         Some((name, value)) if !value.is_empty() => format!("{name}={REDACTED}"),
         _ => pair.to_owned(),
@@ -336,13 +336,13 @@ fn check_variable(pair: &str) -> Result<(), Invalid> {
         None => invalid("missing '='"),
         Some(("", _)) => invalid("empty key"),
         Some((_, "")) => invalid("empty value"),
-        // A name with an expression in it is known only later.
+        // A name with an expression is known only later.
         Some((name, _)) if name.contains("{{") || name.contains("${") || is_variable(name) => Ok(()),
         Some(_) => invalid("its name has other characters than letters, digits and _, or begins with a digit"),
     }
 }
 
-/// POSIX, Base Definitions, 8.1: the names that every shell and program takes.
+/// True for a name that every shell and program accepts: POSIX, Base Definitions, 8.1.
 fn is_variable(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
 }
@@ -368,7 +368,7 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
-    /// The decision table: properties, guards' answers, whether it runs.
+    /// The decision table: properties, results of the guards, whether the command runs.
     #[test]
     fn decisions() {
         let state = |creates, onlyif, unless| ExecState {
@@ -396,7 +396,7 @@ mod tests {
         }
     }
 
-    /// Properties, exit code, the error that is expected.
+    /// Properties, exit code, the expected error.
     #[test]
     fn exit_codes() {
         for (extra, code, expected) in [

@@ -30,18 +30,18 @@ pub struct Properties {
     /// Desired state of the group.
     #[serde(default)]
     pub ensure: Presence,
-    /// The number; when left out, whatever it has, and for a new group the next that is free. Files that belong to the group
-    /// keep the number that they have.
+    /// The number; when left out, an existing group keeps its number, and a new group gets the next free number. Files of the
+    /// group keep their number.
     #[serde(default, deserialize_with = "text::number", skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
-    /// Take the number of a new group from those for system groups.
+    /// Take the number of a new group from the range for system groups.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub system: bool,
-    /// The users in it, all of them unless `append` is set; when left out, members are not managed. Those whose primary group
-    /// it is need not be listed.
+    /// The users in the group: the complete list, unless `append` is set. When left out, members are not managed. Users whose
+    /// primary group it is may be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<String>>,
-    /// Add `members` and leave others in.
+    /// Add `members` and keep all others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub append: bool,
 }
@@ -66,25 +66,25 @@ impl State for GroupState {
 /// A step towards the desired group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupChange {
-    /// Make it.
+    /// Make the group.
     Create,
-    /// Give it another number.
+    /// Change the number.
     Number {
-        /// The old one.
+        /// The old number.
         from: u32,
-        /// The new one.
+        /// The new number.
         to: u32,
     },
-    /// Let these users and no others be in it.
+    /// Set the complete list of members.
     Members {
-        /// Those who were.
+        /// The old members.
         from: Vec<String>,
         /// The desired members.
         to: Vec<String>,
     },
     /// Add these users.
     Add(Vec<String>),
-    /// Remove it.
+    /// Remove the group.
     Remove,
 }
 
@@ -134,7 +134,7 @@ impl Resource for Group {
         shadow_utils::check_id("gid", p.gid)?;
         p.members.iter().flatten().try_for_each(|member| shadow_utils::check_reference("members", member))?;
         if p.append && p.members.is_none() {
-            return Err(Invalid::new("append", "append says how members are meant: it needs members"));
+            return Err(Invalid::new("append", "append modifies members: it needs members"));
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Resource for Group {
     }
 }
 
-/// The step that sets the members right, if one is needed. Their order does not matter.
+/// Returns the step that corrects the members, if needed. Their order does not matter.
 fn members(p: &Properties, state: &GroupState) -> Option<GroupChange> {
     let mut wanted = p.members.clone()?;
     wanted.sort_unstable();
@@ -228,7 +228,7 @@ mod tests {
         GroupState { ensure: Presence::of(gid.is_some()), gid, members }
     }
 
-    /// The decision table: properties, what is there, the steps, the commands.
+    /// The decision table: properties, host, steps, commands.
     #[test]
     fn decisions() {
         let there = || state(Some(7), &["b", "a"]);

@@ -1,4 +1,4 @@
-//! The table of resource types, and their modules. A new type has one line in both.
+//! The table of resource types, and their modules. A new type adds one line to both.
 
 pub mod apply;
 pub mod archive;

@@ -1,7 +1,7 @@
-//! `symlink`: symbolic links, where they lead and whose they are.
+//! `symlink`: symbolic links with their targets and owners.
 //!
-//! Only the link itself is looked at and changed: what it leads to belongs to others and need not exist. A link is replaced
-//! in one step (`host/fs/stage.rs`), so that the path always leads somewhere.
+//! Only the link itself is observed and changed: its target belongs to others and need not exist. A link is replaced in one step
+//! (`host/fs/temp_file.rs`), so that the path always has a link.
 
 use std::fmt;
 use std::path::Path;
@@ -40,10 +40,10 @@ pub struct Properties {
     /// The group of the link itself, by name or number; not managed when left out.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Replace, or with absent remove, a file or an empty directory that is in the place of the link.
+    /// Replace, or with absent remove, a file or an empty directory in the place of the link.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// Follow links on the way to the path that others than root could have made, which is refused otherwise.
+    /// Follow links in the path that others than root could have made, which is refused otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
 }
@@ -52,7 +52,7 @@ pub struct Properties {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
-    /// A link that leads to the target.
+    /// A link to the target.
     #[default]
     Present,
     /// No link.
@@ -82,10 +82,10 @@ enum Found {
 pub struct SymlinkState {
     #[serde(skip)]
     found: Found,
-    /// The reason for which a link can't be made here, or given to that owner.
+    /// The reason why a link can't be made, or given to the owner.
     #[serde(skip)]
     obstacle: Option<String>,
-    /// The numbers of owner and group that are wanted; none where they are not managed, or there is no such account.
+    /// The desired numbers of owner and group. None for unmanaged owners and missing accounts.
     #[serde(skip)]
     wanted: (Option<u32>, Option<u32>),
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -110,21 +110,21 @@ impl State for SymlinkState {
 /// A step towards the desired link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SymlinkChange {
-    /// Make the link where nothing is.
+    /// Make the missing link.
     Create,
-    /// Make it lead elsewhere.
+    /// Change the target.
     Lead(Vec<String>),
-    /// Put it in the place of a file.
+    /// Replace a file by the link.
     ReplaceFile,
-    /// Put it in the place of an empty directory.
+    /// Replace an empty directory by the link.
     ReplaceDirectory,
     /// Set owner and group.
     SetOwner(Vec<String>),
     /// Remove the link.
     Remove,
-    /// Remove a file that is in its place.
+    /// Remove a file in the place of the link.
     RemoveFile,
-    /// Remove an empty directory that is in its place.
+    /// Remove an empty directory in the place of the link.
     RemoveDirectory,
 }
 
@@ -155,7 +155,7 @@ impl Change for SymlinkChange {
 impl Resource for Symlink {
     const TYPE: &'static str = "symlink";
     const REACHES_SYSTEM: bool = false;
-    const ABOUT: &'static str = "Symbolic links: where they lead, and whose they are.";
+    const ABOUT: &'static str = "Symbolic links: target and owner.";
     const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "target", "owner", "group"];
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same path"),
@@ -249,7 +249,7 @@ impl Resource for Symlink {
             SymlinkChange::Create | SymlinkChange::Lead(_) | SymlinkChange::ReplaceFile | SymlinkChange::ReplaceDirectory => {
                 let (uid, gid) = owner(p, host)?;
                 if *change == SymlinkChange::ReplaceDirectory {
-                    // Nothing can be renamed over a directory but another one.
+                    // Only a directory can be renamed over a directory.
                     place.remove()?;
                 }
                 place.write_link(Path::new(&p.target), uid, gid)?;
@@ -259,10 +259,10 @@ impl Resource for Symlink {
     }
 }
 
-/// The steps that what is there needs.
+/// Returns the steps for the observed object.
 fn steps(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {
     let in_the_way = |what: &str, way_out: &str| Err(ResourceError::State(format!("{} is {what}, not a link{way_out}", p.name)));
-    let force = "; set force: true to have it replaced or removed";
+    let force = "; set force: true to replace or remove it";
     let present = p.ensure == Ensure::Present;
     match &state.found {
         Found::Nothing => Ok(if present { vec![SymlinkChange::Create] } else { vec![] }),
@@ -271,7 +271,7 @@ fn steps(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, Res
         Found::File if !p.force => in_the_way("a file", force),
         Found::File => Ok(vec![if present { SymlinkChange::ReplaceFile } else { SymlinkChange::RemoveFile }]),
         Found::Directory { .. } if !p.force => in_the_way("a directory", force),
-        Found::Directory { empty: false } => in_the_way("a directory", ", and it is not empty: remove it with a file resource"),
+        Found::Directory { empty: false } => in_the_way("a directory", ", which is not empty: remove it with a file resource"),
         Found::Directory { empty: true } => {
             Ok(vec![if present { SymlinkChange::ReplaceDirectory } else { SymlinkChange::RemoveDirectory }])
         }
@@ -307,7 +307,7 @@ fn lead(p: &Properties, state: &SymlinkState, link: &Link) -> Vec<SymlinkChange>
     if !p.group.is_empty() && state.wanted.1 != Some(link.gid) {
         details.push(format!("group {} → {}", state.group, p.group));
     }
-    // As it is written: `a/` and `a` are different texts, and it is the text that is managed.
+    // Compared as text, which is managed: `a/` and `a` differ.
     if link.target.as_os_str() != p.target.as_str() {
         details.insert(0, format!("target {} → {}", link.target.display(), p.target));
         return vec![SymlinkChange::Lead(details)];
@@ -328,7 +328,7 @@ mod tests {
         Symlink::validate(&p).map(|()| p).map_err(|invalid| invalid.message)
     }
 
-    /// The decision table: what is wanted, what is there, what a dry run says.
+    /// The decision table: properties, host, description of the dry run.
     #[test]
     fn decisions() {
         let link = |target: &str| Found::Link(Link { target: target.into(), uid: 0, gid: 7 });
@@ -345,13 +345,13 @@ mod tests {
             (json!({"force": true}), Found::File, Ok("replaced the file with a link")),
             (json!({}), full.clone(), Err("/t/l is a directory, not a link; set force: true")),
             (json!({"force": true}), empty.clone(), Ok("replaced the empty directory with a link")),
-            (json!({"force": true}), full.clone(), Err("and it is not empty")),
+            (json!({"force": true}), full.clone(), Err("which is not empty")),
             (json!({"ensure": "absent"}), Found::Nothing, Ok("")),
             (json!({"ensure": "absent"}), link("any"), Ok("removed the link")),
             (json!({"ensure": "absent"}), Found::File, Err("set force: true")),
             (json!({"ensure": "absent", "force": true}), Found::File, Ok("removed the file")),
             (json!({"ensure": "absent", "force": true}), empty, Ok("removed the directory")),
-            (json!({"ensure": "absent", "force": true}), full, Err("and it is not empty")),
+            (json!({"ensure": "absent", "force": true}), full, Err("which is not empty")),
         ] {
             let p = properties(&extra).unwrap();
             let wanted = (p.owner.parse().ok(), p.group.parse().ok());

@@ -1,7 +1,7 @@
 //! `sysctl`: settings of the kernel, now and after the next boot.
 //!
-//! Each setting is persisted in a file of its own (`snippet.rs`), which sysctl.d(5) reads after those of the distribution
-//! and `99-sysctl.conf`. The kernel's own side is `/proc/sys`, written in place.
+//! Each setting is persisted in a file of its own (`core/owned_file.rs`). sysctl.d(5) reads the file after those of the
+//! distribution and `99-sysctl.conf`. The running kernel is changed through `/proc/sys`, written in place.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -20,14 +20,14 @@ use crate::resource::core::owned_file::OwnedFile;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
-/// The directory of persisted settings; an administrator's directory, read at every boot.
+/// The directory of persisted settings; for administrators, and read at every boot.
 const DIRECTORY: &str = "/etc/sysctl.d";
 /// The directory of the kernel's settings.
 const KERNEL: &str = "/proc/sys";
-/// The largest value that is read.
+/// The largest value that is read, in bytes.
 const LIMIT: u64 = 1 << 16;
 
-/// Settings whose values are programs that the kernel runs, or bring such.
+/// Settings with values that are programs for the kernel to run, or that load programs.
 const PROGRAM_KEYS: &[&str] =
     &["kernel/core_pattern", "kernel/modprobe", "kernel/hotplug", "kernel/poweroff_cmd", "fs/binfmt_misc/"];
 
@@ -38,20 +38,20 @@ pub struct Sysctl;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Properties {
-    /// The key, as `net.ipv4.ip_forward` or `net/ipv4/ip_forward`; where a part has a dot of its own, as interfaces do, as
+    /// The key, as `net.ipv4.ip_forward` or `net/ipv4/ip_forward`. If a part contains a dot, as interfaces do, as
     /// `net/ipv4/conf/eth0.100/forwarding`.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// `absent` takes the persisted setting away; the running kernel keeps its value until the next boot.
+    /// `absent` removes the persisted setting; the running kernel keeps its value until the next boot.
     #[serde(default)]
     pub ensure: Presence,
-    /// The value. Between several numbers, any whitespace is as good as any other. Needed unless absent.
+    /// The value. Between several numbers, all whitespace is equal. Needed unless absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Keep the setting after the next boot, by a file of its own in `/etc/sysctl.d`; `false` removes that file.
+    /// Keep the setting after the next boot, in a file in `/etc/sysctl.d`; `false` removes that file.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub persist: bool,
-    /// Set it in the running kernel; `false` leaves the kernel unchanged.
+    /// Set the value in the running kernel; `false` leaves the kernel unchanged.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub runtime: bool,
 }
@@ -65,7 +65,7 @@ impl Properties {
         self.name.parse().map_err(|why| Invalid::new("name", format!("{:?} is no key of a kernel setting: {why}", self.name)))
     }
 
-    /// The key of properties that are valid.
+    /// Returns the key of valid properties.
     fn known_key(&self) -> Result<SysctlKey, ResourceError> {
         self.key().map_err(|invalid| ResourceError::State(invalid.message))
     }
@@ -75,7 +75,7 @@ impl Properties {
     }
 }
 
-/// A value with one space wherever there is whitespace: the kernel writes tabs where people write spaces.
+/// Normalises whitespace in a value to one space: the kernel writes tabs where people write spaces.
 fn normal(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -83,10 +83,10 @@ fn normal(value: &str) -> String {
 /// The values in the kernel and in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SysctlState {
-    /// In the running kernel; none where it has no such key.
+    /// The value in the running kernel; none for a missing key.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
-    /// In the file of the setting.
+    /// The value in the file of the setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     persisted: Option<String>,
     #[serde(skip)]
@@ -102,19 +102,19 @@ impl State for SysctlState {
 /// A step towards the desired setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SysctlChange {
-    /// Set it in the running kernel.
+    /// Set the value in the running kernel.
     Set {
-        /// The old value; none where the kernel has no such key yet.
+        /// The old value; none for a missing key.
         from: Option<String>,
         /// The new value.
         to: String,
     },
-    /// Write its file.
+    /// Write the file.
     Persist {
         /// The difference.
         details: String,
     },
-    /// Remove its file.
+    /// Remove the file.
     Remove,
 }
 
@@ -166,7 +166,7 @@ impl Resource for Sysctl {
                 return Err(Invalid::new("value", "value is required"));
             }
             if !p.persist && !p.runtime {
-                return Err(Invalid::new("persist", "with neither persist nor runtime there is nothing to do"));
+                return Err(Invalid::new("persist", "persist and runtime can't both be false"));
             }
         }
         Ok(())
@@ -183,7 +183,7 @@ impl Resource for Sysctl {
     fn effects(p: &Properties) -> Effects {
         let mut effects = Effects::default();
         let Ok(key) = p.key() else {
-            // What is no key yet may become any.
+            // An invalid key may turn out as any key.
             effects.push(Effect::unknown(Some(EffectKind::Kernel), &p.name));
             effects.push(Effect::unknown(Some(EffectKind::Write), &p.name));
             effects.push(Effect::run(&p.value));
@@ -212,7 +212,7 @@ impl Resource for Sysctl {
             read => read.unwrap_or(None),
         };
         Ok(SysctlState {
-            // What is absent is so whatever the running kernel has.
+            // For absent, the value of the running kernel does not matter.
             value: value.filter(|_| p.ensure == Presence::Present),
             persisted: file.as_ref().and_then(|file| persisted(&file.text)),
             file,
@@ -223,7 +223,7 @@ impl Resource for Sysctl {
         let present = p.ensure == Presence::Present;
         let to = normal(&p.value);
         let mut changes = Vec::new();
-        // First in the kernel: a value that it refuses must not be there at the next boot.
+        // The kernel first: a value that it refuses must not be persisted.
         if present && p.runtime && state.value.as_ref() != Some(&to) {
             changes.push(SysctlChange::Set { from: state.value.clone(), to });
         }
@@ -261,7 +261,7 @@ fn kernel_path(key: &SysctlKey, host: &Host) -> PathBuf {
     host.system_path(KERNEL).join(key.path())
 }
 
-/// The file of a setting; its name comes after others, and what comes last counts.
+/// Returns the file of a setting. Its name sorts after others, as the last file counts.
 fn file(key: &SysctlKey, host: &Host) -> PathBuf {
     host.system_path(persisted_path(key))
 }
@@ -270,13 +270,13 @@ fn persisted_path(key: &SysctlKey) -> String {
     format!("{DIRECTORY}/99-zz-ensign-{}.conf", key.file_name())
 }
 
-/// The value that a file of one setting gives.
+/// Returns the value in the file of a setting.
 fn persisted(text: &str) -> Option<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
     lines.filter_map(|line| line.split_once('=')).next_back().map(|(_, value)| normal(value))
 }
 
-/// The value in the running kernel; none where it has no such key.
+/// Returns the value in the running kernel; none for a missing key.
 fn read(path: &Path) -> Result<Option<String>, ResourceError> {
     match PathResolver::system().read_text(path, LIMIT) {
         Ok(value) => Ok(Some(normal(&value))),
@@ -301,7 +301,7 @@ fn explain(error: FsError) -> ResourceError {
     let shown = path.display();
     let message = match kind {
         ErrorKind::NotFound => {
-            format!("the kernel has no {shown}: check the key, or load the module that brings it; 'runtime: false' only persists")
+            format!("the kernel has no {shown}: check the key, or load its module; 'runtime: false' only persists")
         }
         ErrorKind::ReadOnlyFilesystem => format!(
             "{shown} can't be written: /proc/sys is read-only, as in most containers; set it on their host, or only persist it \
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// The decision table: properties, what is there, the steps.
+    /// The decision table: properties, host, steps.
     #[test]
     fn decisions() {
         let right = "# Managed by Ensign: changes are lost.\nnet.ipv4.tcp_rmem = 1 2 3\n";

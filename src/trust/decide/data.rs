@@ -1,7 +1,7 @@
 //! Signed data on the bus: the keys that may sign a value of a bucket, and the checks of a node.
 //!
-//! A value that is no envelope of data is plain: any writer of the bucket may have made it. The node uses it as unsigned. A
-//! value in an envelope counts whole or not at all.
+//! A value without an envelope is plain: any writer of the bucket may have made it. The node uses it as unsigned. A value in an
+//! envelope is accepted or rejected as a whole.
 
 use jiff::Timestamp;
 
@@ -16,10 +16,10 @@ use super::verify::MAX_CLOCK_SKEW;
 use crate::trust::bundle::TrustedBundle;
 use crate::trust::keys::signers::SignatureBudget;
 
-/// The name of the action that a rule allows signing data by.
+/// The name of the action by which rules allow signing data.
 pub const DATA: &str = "data";
 
-/// A value that is refused.
+/// A value that is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("kv://{bucket}/{key}: {why}")]
 pub struct DataError {
@@ -28,12 +28,12 @@ pub struct DataError {
     why: String,
 }
 
-/// The newest signed value of a key that a reader took.
+/// The newest signed value of a key that a reader accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewestSigned {
     /// The time of the signature.
     pub issued: Timestamp,
-    /// SHA-256 of the signed bytes, lower-case hex.
+    /// SHA-256 of the signed bytes, in lower-case hex.
     pub digest: String,
 }
 
@@ -42,31 +42,31 @@ pub struct NewestSigned {
 pub enum OpenedValue {
     /// A value without signature.
     Plain(Vec<u8>),
-    /// An operator signed it who may.
+    /// A value with an accepted signature.
     Signed {
         /// The value.
         value: Vec<u8>,
-        /// The part to remember, against replay.
+        /// The position to remember, against replay.
         newest: NewestSigned,
         /// The ids of the signers.
         signers: Vec<String>,
     },
 }
 
-/// The reader of a value, and its key.
+/// A reader of a value, and the key of the value.
 #[derive(Debug, Clone, Copy)]
 pub struct DataReader<'a> {
-    /// The trust bundle in force.
+    /// The active trust bundle.
     pub trust: &'a TrustedBundle,
-    /// The node and its groups; nothing for who is no node, to whom rules for some nodes only say nothing.
+    /// The node and its groups; none for other readers. Rules for some nodes only allow such readers nothing.
     pub node: Option<(&'a NodeId, &'a [String])>,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
     /// The bucket that the value was read from.
     pub bucket: &'a str,
-    /// The key that it was read from.
+    /// The key of the value in the bucket.
     pub key: &'a str,
-    /// The newest signed value of this key that the reader took.
+    /// The newest signed value of this key that the reader accepted.
     pub newest: Option<&'a NewestSigned>,
 }
 
@@ -74,8 +74,8 @@ impl DataReader<'_> {
     /// Opens a value.
     ///
     /// # Errors
-    /// For a value in an envelope: no signature by keys that may sign it, another key, too old, or older than the value before.
-    /// For a plain value: the value before was signed.
+    /// For a value in an envelope: no signature by keys that may sign it, another key, too old, or older than the last value.
+    /// For a plain value: the last value was signed.
     pub fn open(&self, bytes: Vec<u8>) -> Result<OpenedValue, DataError> {
         let wrong = |why: String| DataError { bucket: self.bucket.to_owned(), key: self.key.to_owned(), why };
         if !is_signed_data(&bytes) {
@@ -109,7 +109,7 @@ impl DataReader<'_> {
         self.fits(&data, &newest)?;
         let rules = self.trust.rules();
         let Some(signers) = rules.iter().find_map(|rule| self.allows(rule, &valid)) else {
-            return Err(format!("no rule lets {} sign it", valid.join(", ")));
+            return Err(format!("no rule allows {} to sign it", valid.join(", ")));
         };
         Ok(OpenedValue::Signed { value, newest, signers })
     }
@@ -139,15 +139,15 @@ impl DataReader<'_> {
         }
     }
 
-    /// The signers that a rule counts, when it allows them this key. A condition that is about something else than data
-    /// (types, channels, a number of nodes, dry runs) allows no data.
+    /// The signers that a rule counts, when the rule allows them this key. A condition about other subjects (types, channels, a
+    /// number of nodes, dry runs) allows no data.
     fn allows(&self, rule: &Rule, signers: &[String]) -> Option<Vec<String>> {
         let counted: Vec<String> = signers.iter().filter(|id| pattern::matches_any(&rule.keys, id)).cloned().collect();
         let name = format!("{}/{}", self.bucket, self.key);
         let is_named = match (&rule.actions, &rule.names) {
             (None, None) => true,
             (Some(actions), None) => pattern::matches_any(actions, DATA),
-            // Names are those of resources unless the rule itself says that it is about data.
+            // Names mean resources unless the rule names the action `data`.
             (actions, Some(names)) => {
                 actions.as_ref().is_some_and(|actions| actions.iter().any(|action| action == DATA))
                     && pattern::matches_any(names, &name)
@@ -252,7 +252,7 @@ mod tests {
             (json!({"actions": ["data"], "names": ["conf/*"]}), false),
             (json!({"actions": ["data"], "names": ["conf/**"]}), true),
             (json!({"actions": ["data"], "names": ["other/**"]}), false),
-            // Names and types of resources say nothing about data.
+            // Names and types of resources allow no data.
             (json!({"names": ["**"]}), false),
             (json!({"actions": ["*"], "names": ["**"]}), false),
             (json!({"types": ["file"]}), false),
@@ -293,7 +293,7 @@ mod tests {
             (extra.to_string().into_bytes(), "unknown field `x`"),
             (retyped.encode(), "not signed by a key"),
             (signed(&data(&json!({})), &[("alice", 9)]), "not signed by a key"),
-            (signed(&data(&json!({})), &[("bob", 3)]), "no rule lets bob"),
+            (signed(&data(&json!({})), &[("bob", 3)]), "no rule allows bob"),
             (signed(&data(&json!({})), &[("gone", 4)]), "gone that signed it is revoked"),
             (signed(&data(&json!({})), &[("past", 5)]), "past that signed it is not valid"),
             (alice(json!({"fleet": "test"})), "for the fleet test"),
@@ -327,7 +327,7 @@ mod tests {
         ] {
             assert_eq!(open(&trust, bytes, Some(&newest)).is_ok(), wanted);
         }
-        // Under a bundle that is over its time nothing new is believed.
+        // Under an expired bundle no new value is accepted.
         assert!(open(&expired, known, Some(&newest)).is_ok());
         assert!(open(&expired, at("2026-11-20T09:30:01Z", "later"), Some(&newest)).is_err());
         assert!(open(&expired, at("2026-11-20T09:30:01Z", "first"), None).is_err());

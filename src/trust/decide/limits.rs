@@ -1,4 +1,4 @@
-//! Local limits: work that a node refuses from every signer. The source is its own configuration, never the wire.
+//! Local limits: work that a node rejects from every signer. They come from the node's own configuration, never from the bus.
 
 use std::path::Path;
 
@@ -11,29 +11,29 @@ use crate::wire::command::{Action, Command};
 
 use super::{mounts, pattern};
 
-/// The work that a node accepts. `None` is no limit.
+/// The work that a node accepts. `None` means no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLimits {
-    /// Resource types that may be managed.
+    /// The allowed resource types.
     pub types: Option<Vec<String>>,
-    /// Directories (absolute) below which files may be managed.
+    /// Absolute directories with files that may be managed.
     pub paths: Option<Vec<String>>,
-    /// Directories (absolute) below which files may be read, beside those of `paths`; `None` is `paths`.
+    /// Absolute directories with files that may be read, beside those of `paths`. `None` allows `paths` only.
     pub read_paths: Option<Vec<String>>,
-    /// True when programs may be run: by `exec`, and as guards, health checks and the like of other types.
+    /// True when programs may run: by `exec`, and as guards, health checks and the like of other types.
     pub exec: bool,
-    /// The file systems that may be mounted. `None` is none where `types`, `paths`, `read_paths` or `exec` limit something.
+    /// The file systems that may be mounted. `None` allows none where `types`, `paths`, `read_paths` or `exec` set a limit.
     pub mount: Option<Vec<MountLimit>>,
-    /// Hosts that may be fetched from, as `repo.example.org` or `*.example.org`.
+    /// Hosts for downloads, as `repo.example.org` or `*.example.org`.
     pub fetch_hosts: Option<Vec<String>>,
     /// True when manifests may be applied.
     pub apply: bool,
-    /// Channels whose standing desired state is kept to.
+    /// Channels whose assignments the node accepts.
     pub channels: Option<Vec<String>>,
 }
 
 impl Default for NodeLimits {
-    /// Everything but programs.
+    /// Allows everything except programs.
     fn default() -> Self {
         Self {
             types: None,
@@ -49,16 +49,16 @@ impl Default for NodeLimits {
 }
 
 impl NodeLimits {
-    /// Checks a command against the limits, as far as its signed bytes tell. `effects` are those of an `ensure`.
+    /// Checks a command against the limits, as far as its signed bytes show. `effects` are those of an `ensure`.
     ///
-    /// The content of a manifest, the values of templates, the targets of links and redirects are known only at run time. The
-    /// engine checks them again, with [`Self::check_effects`].
+    /// The content of a manifest, values of templates, and targets of links and redirects are known only at run time. The engine
+    /// checks them again, with [`Self::check_effects`].
     ///
     /// # Errors
-    /// The limit that the command exceeds, in words.
+    /// The limit that the command exceeds, as a message.
     pub fn check(&self, command: &Command, effects: &Effects) -> Result<(), String> {
         match &command.action {
-            // Properties that can't be read can't run either, and templates are resolved before the run asks again.
+            // Properties that can't be read can't run either. Templates are resolved before the engine checks again.
             Action::Ensure(ensure) => {
                 let told = effects.iter().filter(|effect| effect.kind().is_some()).cloned().collect();
                 self.check_effects(&ensure.kind, &told)
@@ -94,10 +94,10 @@ impl NodeLimits {
     /// Checks a resource of this type with these effects against the limits.
     ///
     /// # Errors
-    /// The limit that the resource exceeds, in words.
+    /// The limit that the resource exceeds, as a message.
     pub fn check_effects(&self, kind: &str, effects: &Effects) -> Result<(), String> {
         self.check_type(kind)?;
-        // A mount that the owner listed may do what it says, but for its mount point and programs.
+        // A listed mount is allowed with its options, but its mount point and programs are checked.
         let listed = |effect: &Effect| matches!(effect, Effect::Mount(mounting) if self.is_listed(mounting));
         let listed = effects.iter().any(listed);
         effects.iter().try_for_each(|effect| self.check_effect(effect, effects, listed))
@@ -110,7 +110,7 @@ impl NodeLimits {
             Effect::Expose(_) | Effect::Read(_) | Effect::Unknown { aspect: Some(EffectKind::Mount), .. } if listed => Ok(()),
             Effect::Write { place, .. } | Effect::Expose(place) if !self.path_allowed(Path::new(&place.path)) => path(place),
             Effect::Read(place) if !self.read_allowed(Path::new(&place.path)) && !all.writes(place) => {
-                Err(format!("this node does not let \"{}\" be read", place.path))
+                Err(format!("this node does not allow reading \"{}\"", place.path))
             }
             Effect::Run { .. } | Effect::Variable { .. } => self.check_type(RUN_GRANT),
             Effect::Nested(_) => self.check_type(NESTED_GRANT),
@@ -137,14 +137,14 @@ impl NodeLimits {
     /// Checks an unknown effect, which may be any effect of its kind.
     fn check_unknown(&self, aspect: Option<EffectKind>, what: &str) -> Result<(), String> {
         let Some(aspect) = aspect else {
-            return if self.is_bound() { Err(format!("this node can't tell what it does: {what}")) } else { Ok(()) };
+            return if self.is_bound() { Err(format!("this node does not allow unknown effects: {what}")) } else { Ok(()) };
         };
         match aspect {
             EffectKind::Write | EffectKind::Expose if self.paths.is_some() => {
                 Err(format!("this node does not manage the path \"{what}\""))
             }
             EffectKind::Read if self.paths.is_some() || self.read_paths.is_some() => {
-                Err(format!("this node does not let \"{what}\" be read"))
+                Err(format!("this node does not allow reading \"{what}\""))
             }
             EffectKind::Run | EffectKind::Variable => self.check_type(RUN_GRANT),
             EffectKind::Nested => self.check_type(NESTED_GRANT),
@@ -156,7 +156,7 @@ impl NodeLimits {
         }
     }
 
-    /// True where something of the host itself is limited.
+    /// True when the limits restrict the host itself.
     fn is_bound(&self) -> bool {
         !self.exec || self.types.is_some() || self.paths.is_some() || self.read_paths.is_some()
     }
@@ -183,7 +183,7 @@ impl NodeLimits {
         let no = || format!("this node does not fetch from \"{}\"", without_user(text));
         let url = Url::parse(text).map_err(|_| no())?;
         match (url.scheme(), url.host_str()) {
-            // The node itself, and the server that the command came from.
+            // The node itself, and the server that sent the command.
             ("file" | "obj", _) => Ok(()),
             (_, Some(host)) if self.host_allowed(host) => Ok(()),
             _ => Err(no()),
@@ -198,13 +198,13 @@ impl NodeLimits {
         }
     }
 
-    /// True when resources of this type may be managed. Commands of other types are checked as `exec`.
+    /// True when resources of this type may be managed. Commands of other types need `exec`.
     pub fn type_allowed(&self, kind: &str) -> bool {
         let listed = self.types.as_ref().is_none_or(|types| types.iter().any(|t| t == kind));
         listed && (self.exec || kind != RUN_GRANT) && (self.apply || kind != NESTED_GRANT)
     }
 
-    /// True when this path may be managed, compared part by part after `.` and `..` are resolved.
+    /// True when this path may be managed. Paths are compared part by part after `.` and `..` are resolved.
     pub fn path_allowed(&self, path: &Path) -> bool {
         self.paths.as_deref().is_none_or(|allowed| is_below(path, allowed))
     }
@@ -217,14 +217,14 @@ impl NodeLimits {
         }
     }
 
-    /// True when this host may be fetched from.
+    /// True when downloads from this host are allowed.
     pub fn host_allowed(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let Some(allowed) = &self.fetch_hosts else { return true };
         allowed.iter().any(|pattern| pattern::matches(&pattern.to_ascii_lowercase(), &host))
     }
 
-    /// The same limits over paths with their links resolved by `real`.
+    /// Returns the same limits over paths with their links resolved by `real`.
     #[must_use]
     pub fn resolve_links(&self, real: impl Fn(&str) -> String) -> Self {
         let all = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.iter().map(|path| real(path)).collect());

@@ -1,4 +1,4 @@
-//! The limit of mounts: which file systems a node lets be mounted, with which options, from where.
+//! The limit of mounts: the allowed file systems, options and devices.
 
 use crate::model::{MountLimit, MountRequest};
 
@@ -7,13 +7,13 @@ use super::pattern;
 /// Options that a mount must have unless the entry lists their opposites.
 const REQUIRED: &[(&str, &str)] = &[("nosuid", "suid"), ("nodev", "dev")];
 
-/// True when a mount fits an entry.
+/// True when an entry allows a mount.
 fn fits(entry: &MountLimit, mounting: &MountRequest) -> bool {
     let MountRequest { device, fstype, options, .. } = mounting;
     let given: Vec<&str> = mounting.options().collect();
     let listed = |option: &&str| entry.options.iter().any(|pattern| pattern::matches(pattern, option));
     let is_safe = |(wanted, opposite): &(&str, &str)| given.contains(wanted) || entry.options.iter().any(|o| o == opposite);
-    // Quotes, and dots in a path, let a pattern reach elsewhere.
+    // Quotes, and dots in a path, let a pattern match other paths.
     let is_plain = !options.contains(['"', '\\']) && !device.split('/').any(|part| part == "..");
     is_plain
         && entry.fstype == *fstype
@@ -22,7 +22,7 @@ fn fits(entry: &MountLimit, mounting: &MountRequest) -> bool {
         && REQUIRED.iter().all(is_safe)
 }
 
-/// True when some entry allows a mount. Taking one away needs any entry.
+/// True when some entry allows a mount. An unmount is allowed by any entry.
 pub(in crate::trust) fn allowed(entries: &[MountLimit], mounting: &MountRequest) -> bool {
     if mounting.attaches { entries.iter().any(|entry| fits(entry, mounting)) } else { !entries.is_empty() }
 }

@@ -1,35 +1,35 @@
-//! Names and patterns: `?` one character, `*` any number, neither across a `/`; `**` across.
+//! Patterns for names. `?` matches one character and `*` any number, neither across a `/`. `**` matches across.
 
 use crate::model::effects::PathScope;
 
-/// A part of a path that no pattern spells out.
+/// A path component that no pattern contains literally.
 const ANY_NAME: &str = "/\u{1}";
-/// Levels below a directory at which patterns are tried: only `**` reaches both the first level and this one.
+/// Levels below a directory at which patterns are tested: only `**` matches both the first level and this one.
 const DEEP: usize = 40;
 
-/// True when the whole of `text` matches `pattern`. Takes time of pattern × text at most.
+/// True when the whole of `text` matches `pattern`. The time is at most pattern × text.
 pub(in crate::trust) fn matches(pattern: &str, text: &str) -> bool {
     fits(pattern, text, |_| true)
 }
 
-/// True when a command matches a pattern. Wildcards match characters without meaning to a shell; a pattern must write out signs
-/// such as `;` or `$`. The pattern `**` alone matches every command.
+/// True when a command matches a pattern. Wildcards match characters without meaning to a shell; a pattern must contain signs
+/// such as `;` or `$` literally. The pattern `**` alone matches every command.
 pub(in crate::trust) fn matches_command(pattern: &str, command: &str) -> bool {
     pattern == "**" || pattern == command || fits(pattern, command, is_plain)
 }
 
-/// Characters that a shell takes as they are.
+/// True for characters without a meaning to a shell.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || " _-./:=,@+%".contains(c)
 }
 
-/// True when a pattern of commands spells out the program, or matches every command.
+/// True when a pattern of commands contains the program literally, or matches every command.
 pub(in crate::trust) fn names_program(pattern: &str) -> bool {
     pattern == "**" || !pattern.split(' ').next().unwrap_or_default().contains(['*', '?'])
 }
 
-/// True when some pattern matches a path, `.` and `..` resolved; where everything below it counts too, a pattern must
-/// reach all of that.
+/// True when some pattern matches a path, after `.` and `..` are resolved. For a scope with everything below the path, a pattern
+/// must match all of that.
 pub(in crate::trust) fn matches_any_path(patterns: &[String], place: &PathScope) -> bool {
     let path = normalize_path(&place.path);
     let base = path.trim_end_matches('/');
@@ -39,12 +39,12 @@ pub(in crate::trust) fn matches_any_path(patterns: &[String], place: &PathScope)
     matches_any(patterns, &path) && (!place.below || patterns.iter().any(|pattern| below(pattern)))
 }
 
-/// True when a pattern begins with `prefix`, and the rest of it matches `text`.
+/// True when a pattern begins with `prefix`, and its rest matches `text`.
 pub(in crate::trust) fn matches_after(pattern: &str, prefix: &str, text: &str) -> bool {
     pattern.strip_prefix(prefix).is_some_and(|pattern| matches(pattern, text))
 }
 
-/// A pattern of paths where `real` has replaced the directories before the first wildcard.
+/// Returns a pattern of paths with the directories before the first wildcard replaced by `real`.
 pub(in crate::trust) fn resolve_links(pattern: &str, real: &impl Fn(&str) -> String) -> String {
     if !pattern.starts_with('/') {
         return pattern.to_owned();
@@ -56,10 +56,10 @@ pub(in crate::trust) fn resolve_links(pattern: &str, real: &impl Fn(&str) -> Str
     format!("{}{rest}", directory.trim_end_matches('/'))
 }
 
-/// True when the whole of `text` matches `pattern`, and wildcards stand for characters that `reaches` allows.
+/// True when the whole of `text` matches `pattern`, and wildcards match only characters that `reaches` allows.
 fn fits(pattern: &str, text: &str, reaches: impl Fn(char) -> bool) -> bool {
     let text: Vec<char> = text.chars().collect();
-    // reach[i]: what was read of the pattern so far matches the first i characters.
+    // reach[i]: the pattern so far matches the first i characters.
     let mut reach = vec![false; text.len() + 1];
     if let Some(start) = reach.first_mut() {
         *start = true;
@@ -78,7 +78,7 @@ fn fits(pattern: &str, text: &str, reaches: impl Fn(char) -> bool) -> bool {
     reach.last() == Some(&true)
 }
 
-/// Any number of further characters that fit.
+/// Extends each match by any number of characters that fit.
 fn spread(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<bool> {
     let mut on = false;
     let mut before = None;
@@ -94,7 +94,7 @@ fn spread(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<boo
         .collect()
 }
 
-/// Advances by a further character that fits.
+/// Extends each match by one character that fits.
 fn step(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<bool> {
     std::iter::once(false).chain(reach.iter().zip(text).map(|(here, c)| *here && fits(*c))).collect()
 }
@@ -104,9 +104,9 @@ pub(in crate::trust) fn matches_any(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|pattern| matches(pattern, text))
 }
 
-/// An absolute path without `.`, `..`, empty parts and a slash at its end; other texts as they are.
+/// Returns an absolute path without `.`, `..`, empty parts and a final slash; other texts unchanged.
 ///
-/// Lexical: what a symbolic link does to a path is for the engine to ask when it runs.
+/// Purely lexical: the engine resolves symbolic links at run time.
 pub(in crate::trust) fn normalize_path(name: &str) -> String {
     if !name.starts_with('/') {
         return name.to_owned();
@@ -156,7 +156,7 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), wanted, "{pattern} {text}");
         }
-        // Patterns that make a backtracking matcher hang.
+        // Patterns with exponential time in a backtracking matcher.
         assert!(!matches(&"*a".repeat(50), &"a".repeat(49)));
         assert!(!matches(&format!("{}b", "**a*".repeat(30)), &"a".repeat(2000)));
     }

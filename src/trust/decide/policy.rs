@@ -1,4 +1,4 @@
-//! Policy: which rule of the trust bundle allows a command to those who signed it. Default deny.
+//! Policy: finds the rule of the trust bundle that allows a command to its signers. The default is to deny.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use crate::wire::command::{Action, Command, Selector};
 use super::pattern;
 use super::rights::Rights;
 
-/// The rule that allows a command.
+/// The allowing rule of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyDecision {
-    /// Its place in the bundle, from 1.
+    /// The number of the rule in the bundle, from 1.
     pub rule: usize,
-    /// The signing keys that it counts.
+    /// The signing keys that the rule counts.
     pub keys: Vec<String>,
-    /// True when it would allow the same to every node.
+    /// True when the rule allows the same to every node.
     pub for_all: bool,
     /// The rights of the run.
     pub rights: Rights,
 }
 
-/// No rule allows a command: what the rule that came nearest lacks.
+/// The reason why no rule allows a command: the mismatch of the closest rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct PolicyDenial {
     nearest: Option<(usize, String)>,
@@ -31,7 +31,7 @@ pub struct PolicyDenial {
 impl fmt::Display for PolicyDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.nearest {
-            Some((rule, why)) => write!(f, "no rule allows it; rule {rule} comes nearest, but {why}"),
+            Some((rule, why)) => write!(f, "no rule allows it; the closest is rule {rule}, but {why}"),
             None => f.write_str("no rule names the keys that signed it"),
         }
     }
@@ -40,7 +40,7 @@ impl fmt::Display for PolicyDenial {
 /// Finds the first rule that allows `command` to these distinct signers (ids of keys). `effects` are those of an `ensure`.
 ///
 /// # Errors
-/// When none does.
+/// When no rule does.
 pub fn decide(rules: &[Rule], command: &Command, effects: &Effects, signers: &[String]) -> Result<PolicyDecision, PolicyDenial> {
     let mut nearest: Option<(usize, usize, String)> = None;
     for (number, rule) in (1..).zip(rules) {
@@ -61,27 +61,27 @@ pub fn decide(rules: &[Rule], command: &Command, effects: &Effects, signers: &[S
     Err(PolicyDenial { nearest: nearest.map(|(_, number, why)| (number, why)) })
 }
 
-/// Returns the rights of an assignment that was accepted before: those that every rule allows which would now allow the
-/// assignment to these signers. So a wider rule that came later widens nothing. Without a rule: the least rights.
+/// Returns the rights of an assignment that was accepted before: the intersection of all rules that now allow the assignment. So
+/// a wider rule that came later widens nothing. Without a rule, the rights are minimal.
 pub fn assignment_rights(rules: &[Rule], command: &Command, signers: &[String]) -> Rights {
     let nothing = Effects::default();
     let fitting = rules.iter().filter(|rule| decide(std::slice::from_ref(rule), command, &nothing, signers).is_ok());
     fitting.map(Rights::from_rule).reduce(|all, other| all.intersect(&other)).unwrap_or_else(Rights::minimal)
 }
 
-/// True when a rule is about the key of this id.
+/// True when a rule names the key of this id.
 pub fn names(rule: &Rule, id: &str) -> bool {
     pattern::matches_any(&rule.keys, id)
 }
 
-/// The facts about a command that a rule is compared with.
+/// The properties of a command that rules are compared with.
 struct PolicyQuery<'a> {
     command: &'a Command,
     effects: &'a Effects,
     keys: &'a [String],
 }
 
-/// A check of a rule, in the order from coarse to fine. A result is the mismatch in words.
+/// A check of a rule, in the order from coarse to fine. A result is the mismatch as a message.
 type Check = fn(&Rule, &PolicyQuery<'_>) -> Option<String>;
 const CHECKS: &[Check] = &[action, what, audience, count, channel, noop, quorum];
 
@@ -93,7 +93,7 @@ fn action(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<
 fn what(rule: &Rule, PolicyQuery { command, effects, .. }: &PolicyQuery<'_>) -> Option<String> {
     match &command.action {
         Action::Ensure(ensure) => Rights::from_rule(rule).check_effects(&ensure.kind, effects).err(),
-        // What a manifest holds is not known when it is verified.
+        // The content of a manifest is not known at verification.
         Action::Apply(_) | Action::Assign(_) if rule.types.is_some() || rule.names.is_some() => {
             Some("it allows single resources of some types or names, not a manifest".to_owned())
         }
@@ -108,7 +108,7 @@ fn audience(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Optio
     if rule.nodes.is_none() && rule.groups.is_none() {
         return None;
     }
-    // A rule that lists nodes says nothing about groups, and the other way round.
+    // A rule that lists nodes allows no groups, and the other way round.
     let listed = |list: &Option<Vec<String>>, name: &str| list.as_deref().is_some_and(|list| pattern::matches_any(list, name));
     match command.to.selector() {
         Some(Selector::Nodes(nodes)) => {
@@ -137,7 +137,7 @@ fn channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option
     match &command.channel {
         Some(channel) if pattern::matches_any(channels, &channel.name) => None,
         Some(channel) => Some(format!("it does not allow the channel {}", channel.name)),
-        None => Some("it allows only what is in a channel".to_owned()),
+        None => Some("it allows only commands in a channel".to_owned()),
     }
 }
 
@@ -154,10 +154,10 @@ fn noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<St
 
 fn quorum(rule: &Rule, PolicyQuery { keys, .. }: &PolicyQuery<'_>) -> Option<String> {
     let (wanted, found) = (rule.quorum as usize, keys.len());
-    (found < wanted).then(|| format!("it wants {wanted} signatures by keys of its own, and has {found}"))
+    (found < wanted).then(|| format!("it requires {wanted} signatures by its own keys, and has {found}"))
 }
 
-/// A list that is left out allows everything.
+/// True when a list has a name. A missing list allows everything.
 fn allows(list: Option<&[String]>, name: &str) -> bool {
     list.is_none_or(|list| pattern::matches_any(list, name))
 }

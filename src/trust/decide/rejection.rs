@@ -1,4 +1,4 @@
-//! Rejections: a stable code for programs, a sentence for people.
+//! Rejections: a stable code for programs, a message for people.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use uuid::Uuid;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// The reasons for a refusal. Their texts are part of the protocol: they never change meaning.
+        /// The reasons for a rejection. Their codes are part of the protocol and never change meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum RejectionCode {
             $($(#[$doc])* $name,)*
         }
 
         impl RejectionCode {
-            /// Every code, in the order in which they are checked.
+            /// Every code, in the order of the checks.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The code as it travels.
+            /// The code on the wire.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -27,71 +27,71 @@ macro_rules! codes {
 }
 
 codes! {
-    /// More bytes than an envelope may have.
+    /// The envelope exceeds the size limit.
     TooLarge = "too_large",
-    /// Not a DSSE envelope in strict JSON.
+    /// The bytes are no DSSE envelope in strict JSON.
     BadEnvelope = "bad_envelope",
-    /// No signature names a key that is known, and none verifies.
+    /// No signature names a known key, and none verifies.
     UnknownKey = "unknown_key",
-    /// A known key is named, and no signature verifies.
+    /// A signature names a known key, and none verifies.
     BadSignature = "bad_signature",
-    /// Signed by revoked keys only.
+    /// Only revoked keys signed the message.
     RevokedKey = "revoked_key",
-    /// Signed by keys outside their time only.
+    /// Only keys outside their validity signed the message.
     KeyNotValid = "key_not_valid",
-    /// Signed, but as something else.
+    /// The signed payload has another type.
     WrongType = "wrong_type",
     /// The signed bytes are not a command of the right form.
     Malformed = "malformed",
-    /// For another fleet.
+    /// The command is for another fleet.
     WrongFleet = "wrong_fleet",
-    /// For other nodes.
+    /// The command is for other nodes.
     NotForMe = "not_for_me",
-    /// Its time is over.
+    /// The command has expired.
     Expired = "expired",
-    /// Its time has not come; or this node's clock is behind.
+    /// The command is not valid yet, or the clock of this node is behind.
     NotYetValid = "not_yet_valid",
-    /// Another command with this id was accepted before.
+    /// This node accepted another command with this id before.
     Replayed = "replayed",
-    /// A later serial of the channel was accepted before.
+    /// This node accepted a later serial of the channel before.
     StaleSerial = "stale_serial",
-    /// The same serial with other content was accepted before.
+    /// This node accepted the same serial with other content before.
     SerialConflict = "serial_conflict",
-    /// The serial is so far ahead that no room would be left.
+    /// The serial is so far ahead that the channel would run out of serials.
     SerialJump = "serial_jump",
-    /// The trust bundle that was in force was lost, and the one that is there is older.
+    /// The active trust bundle was lost, and the stored bundle is older.
     TrustLost = "trust_lost",
-    /// The trust bundle of this node is out of date.
+    /// The trust bundle of this node has expired.
     TrustExpired = "trust_expired",
-    /// No rule of the trust bundle allows it to these keys.
+    /// No rule of the trust bundle allows the command to these keys.
     NotAllowed = "not_allowed",
-    /// The configuration of the node itself forbids it.
+    /// The configuration of the node itself forbids the command.
     LocalLimit = "local_limit",
-    /// The command came on a subject that it was not signed for.
+    /// The command arrived on a subject that it was not signed for.
     SubjectMismatch = "subject_mismatch",
-    /// The command was signed before the ledger of this node was made: it may have run here.
+    /// The operator signed the command before this node created its ledger, so the command may have run here.
     BeforeLedger = "before_ledger",
-    /// Its `where` can't be evaluated.
+    /// The filter (`where`) can't be evaluated.
     BadWhere = "bad_where",
-    /// The changes of the command differ from those approved.
+    /// The changes of the command differ from the approved changes.
     PlanChanged = "plan_changed",
-    /// The job was halted, or too many nodes had failed before it was this node's turn.
+    /// The job was halted, or too many nodes failed before the wave of this node.
     Halted = "halted",
     /// The queue of the node is full.
     Busy = "busy",
     /// The agent is stopping.
     ShuttingDown = "shutting_down",
-    /// The node could not write it down, and what is not written down is not run.
+    /// The node could not record the command, and does not run unrecorded commands.
     Storage = "storage",
     /// The fetched artifact differs from the signed artifact, or can't be used.
     BadArtifact = "bad_artifact",
-    /// A trust bundle that contradicts itself.
+    /// The trust bundle contradicts itself.
     BadTrust = "bad_trust",
-    /// A trust bundle with a weak key.
+    /// The trust bundle has a weak key.
     WeakKey = "weak_key",
-    /// A trust bundle that too few distinct root keys signed.
+    /// Too few distinct root keys signed the trust bundle.
     TrustQuorum = "trust_quorum",
-    /// A trust bundle that is not the next version.
+    /// The trust bundle is not the next version.
     TrustVersion = "trust_version",
 }
 
@@ -101,19 +101,19 @@ impl fmt::Display for RejectionCode {
     }
 }
 
-/// A refusal, with what is known of what was refused.
+/// A rejection, with the known properties of the message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Rejection {
     /// The reason.
     pub code: RejectionCode,
-    /// The reason in words.
+    /// The reason as a message.
     pub message: String,
-    /// SHA-256 of the payload where there is one, else of what came; lower-case hex.
+    /// SHA-256 of the payload, or of the whole message without a payload; lower-case hex.
     pub digest: String,
-    /// The command, where its id could be read from verified bytes.
+    /// The id of the command, where verified bytes contain it.
     pub id: Option<Uuid>,
-    /// The key ids that the envelope names: hints, not facts.
+    /// The key ids in the envelope: hints, not facts.
     pub keyids: Vec<String>,
 }
 

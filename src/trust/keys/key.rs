@@ -1,7 +1,8 @@
-//! Ed25519 keys: parsed, written, generated; signatures and their verification.
+//! Ed25519 keys: parsed, formatted, generated; signatures and their verification.
 //!
 //! Signatures cover DSSE's encoding of type and bytes. Verification is strict: it refuses the malleable and small-order cases
-//! that RFC 8032 leaves open. Under a weak public key any process can sign. Parsing refuses such keys, so no list can hold one.
+//! that RFC 8032 leaves open. Under a weak public key any process can sign. Parsing refuses such keys, so no list can contain
+//! one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,40 +18,40 @@ use zeroize::Zeroizing;
 use crate::model::Secret;
 use crate::wire::pae;
 
-/// Rounds of bcrypt-pbkdf over the passphrase of a key file: OpenSSH's own default.
+/// Rounds of bcrypt-pbkdf over the passphrase of a key file, the default of OpenSSH.
 const ROUNDS: u32 = 16;
 const SHORT: &str = "ed25519:";
 
 /// A key that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// Neither of the two forms of a public key.
+    /// The text has neither form of a public key.
     #[error("not a public key: expected \"ssh-ed25519 AAAA...\" or \"ed25519:\" and the base64 of 32 bytes")]
     NotAKey,
-    /// An OpenSSH key of another kind.
+    /// The key is an OpenSSH key of another algorithm.
     #[error("the key is {0}, only ssh-ed25519 can sign")]
     Algorithm(String),
-    /// The key of a FIDO device.
+    /// The key is in a FIDO device.
     #[error(
         "the key is in a FIDO device ({0}), whose signatures cover more than the bytes that nodes verify; only ssh-ed25519 can sign"
     )]
     Fido(String),
-    /// A point of small order: signatures under it prove nothing.
+    /// The key is a point of small order: signatures under it prove nothing.
     #[error("the key is weak: signatures for it can be forged")]
     Weak,
-    /// The text is no OpenSSH private key, or a broken one.
+    /// The text is no OpenSSH private key, or damaged.
     #[error("not an OpenSSH private key")]
     PrivateKey(#[source] ssh_key::Error),
-    /// The private key is encrypted, and there is no passphrase.
+    /// The private key is encrypted, and no passphrase was given.
     #[error("the key is encrypted: it needs its passphrase")]
     NeedsPassphrase,
-    /// The passphrase is not that of the key.
+    /// The passphrase is wrong.
     #[error("the passphrase is wrong")]
     WrongPassphrase,
-    /// The private key could not be written as text.
+    /// The private key could not be formatted.
     #[error("could not encode the key")]
     Encode(#[source] ssh_key::Error),
-    /// The system has no randomness to give.
+    /// The system has no random bytes.
     #[error("could not get random bytes")]
     Random(#[source] getrandom::Error),
 }
@@ -65,21 +66,21 @@ impl KeyError {
     }
 }
 
-/// A public key. Never a weak one.
+/// A public key, never a weak one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey(ed25519_dalek::VerifyingKey);
 
 impl PublicKey {
-    /// The key of these 32 bytes.
+    /// Creates the key of these 32 bytes.
     ///
     /// # Errors
-    /// When they are no point of the curve, or a weak one.
+    /// When they are no point of the curve, or a weak key.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::NotAKey)?;
         if key.is_weak() { Err(KeyError::Weak) } else { Ok(Self(key)) }
     }
 
-    /// `ed25519:` and the base64 of its 32 bytes.
+    /// Returns `ed25519:` and the base64 of the 32 bytes.
     pub fn to_short(&self) -> String {
         format!("{SHORT}{}", STANDARD.encode(self.0.as_bytes()))
     }
@@ -90,13 +91,13 @@ impl PublicKey {
         line.trim_end().to_owned()
     }
 
-    /// Its fingerprint, as `ssh-keygen -l` shows it: `SHA256:` and base64 without padding.
+    /// Returns the fingerprint, as `ssh-keygen -l` shows it: `SHA256:` and base64 without padding.
     pub fn fingerprint(&self) -> String {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.blob())))
     }
 
     fn blob(&self) -> Vec<u8> {
-        // RFC 8709: two strings, each after its length as 4 bytes.
+        // RFC 8709: two strings, each with a length prefix of 4 bytes.
         let mut blob = Vec::with_capacity(51);
         blob.extend_from_slice(&[0, 0, 0, 11]);
         blob.extend_from_slice(b"ssh-ed25519");
@@ -105,7 +106,7 @@ impl PublicKey {
         blob
     }
 
-    /// True when `signature` is this key's over these bytes of this type.
+    /// True for a valid signature of this key over these bytes of this type.
     pub fn verify(&self, payload_type: &str, payload: &[u8], signature: &[u8]) -> bool {
         self.verify_encoded(&pae(payload_type, payload), signature)
     }
@@ -143,25 +144,25 @@ impl fmt::Display for PublicKey {
 pub struct SigningKey(ed25519_dalek::SigningKey);
 
 impl SigningKey {
-    /// A new key from the system's randomness.
+    /// Generates a key from the system's random bytes.
     ///
     /// # Errors
-    /// When there is none to be had.
+    /// When the system has none.
     pub fn generate() -> Result<Self, KeyError> {
         let mut seed = Zeroizing::new([0; 32]);
         getrandom::fill(seed.as_mut()).map_err(KeyError::Random)?;
         Ok(Self::from_seed(&seed))
     }
 
-    /// The key of this seed (the 32 bytes that RFC 8032 calls the private key).
+    /// Creates the key of this seed (the 32 bytes that RFC 8032 calls the private key).
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(ed25519_dalek::SigningKey::from_bytes(seed))
     }
 
-    /// Reads the text of an OpenSSH private key file.
+    /// Parses an OpenSSH private key file.
     ///
     /// # Errors
-    /// When it is none, of another algorithm, or encrypted and the passphrase is missing or wrong.
+    /// When it is no such file, of another algorithm, or encrypted and the passphrase is missing or wrong.
     pub fn from_openssh(text: &str, passphrase: Option<&Secret>) -> Result<Self, KeyError> {
         let mut key = ssh_key::PrivateKey::from_openssh(text).map_err(KeyError::PrivateKey)?;
         if key.algorithm() != ssh_key::Algorithm::Ed25519 {
@@ -180,10 +181,10 @@ impl SigningKey {
         }
     }
 
-    /// The text of an OpenSSH private key file, encrypted when there is a passphrase.
+    /// Returns the text of an OpenSSH private key file, encrypted when a passphrase is given.
     ///
     /// # Errors
-    /// When the system has no randomness, or the library refuses.
+    /// When the system has no random bytes, or the library refuses.
     pub fn to_openssh(&self, comment: &str, passphrase: Option<&Secret>) -> Result<Zeroizing<String>, KeyError> {
         let pair = Ed25519Keypair::from_seed(self.0.as_bytes());
         let mut key = ssh_key::PrivateKey::new(KeypairData::Ed25519(pair), comment).map_err(KeyError::Encode)?;
@@ -199,18 +200,18 @@ impl SigningKey {
         key.to_openssh(LineEnding::LF).map_err(KeyError::Encode)
     }
 
-    /// Its public key.
+    /// The public key.
     pub fn public(&self) -> PublicKey {
         // A key of a hashed and clamped seed is never of small order.
         PublicKey(self.0.verifying_key())
     }
 
-    /// The seed it is made of.
+    /// The seed of the key.
     pub(in crate::trust) fn seed(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }
 
-    /// The 64 bytes of its signature over these bytes of this type.
+    /// Returns the 64 bytes of the signature over these bytes of this type.
     pub fn sign(&self, payload_type: &str, payload: &[u8]) -> Vec<u8> {
         self.0.sign(&pae(payload_type, payload)).to_bytes().to_vec()
     }
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn verification_is_the_strict_one() {
-        // Made with the private key: R is the neutral element, S the challenge times the secret. RFC 8032 lets it pass.
+        // Made with the private key: R is the neutral element, S the challenge times the secret. RFC 8032 accepts it.
         const NEUTRAL_R: &str = "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABJvvtO3fUtROyqPR0M+FmYBMvwAqsm/1y/kOhcbQyLAw==";
         let signature = STANDARD.decode(NEUTRAL_R).unwrap();
         let key = SigningKey::from_seed(&[1; 32]).public();

@@ -11,22 +11,22 @@ use crate::trust::keys::key::{KeyError, PublicKey};
 #[error("not `fleet node ed25519:... first-seen`")]
 pub struct PinnedKeyLineError(#[source] pub Option<KeyError>);
 
-/// A line, its key not read yet: a key is a point of a curve, and takes some microseconds to find.
+/// A line with an unparsed key: decoding the point of the curve takes some microseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedKeyLine<'a> {
     /// The fleet.
     pub fleet: &'a str,
-    /// The node, as it is written.
+    /// The node, as written.
     pub node: &'a str,
     key: &'a str,
     since: &'a str,
 }
 
 impl<'a> PinnedKeyLine<'a> {
-    /// Takes a line apart; nothing for one that is empty or a comment.
+    /// Splits a line into its parts; none for an empty line or a comment.
     ///
     /// # Errors
-    /// When it has not four parts.
+    /// When the line has not four parts.
     pub fn split(line: &'a str) -> Result<Option<Self>, PinnedKeyLineError> {
         if line.trim().is_empty() || line.starts_with('#') {
             return Ok(None);
@@ -36,10 +36,10 @@ impl<'a> PinnedKeyLine<'a> {
         Ok(Some(Self { fleet, node, key, since }))
     }
 
-    /// The node, its key, and when that was first seen.
+    /// Parses the node, its key, and the time when the key was first seen.
     ///
     /// # Errors
-    /// When one of them can't be read.
+    /// When a part can't be read.
     pub fn read(&self) -> Result<(NodeId, PublicKey, Timestamp), PinnedKeyLineError> {
         let key = self.key.parse::<PublicKey>().map_err(|source| PinnedKeyLineError(Some(source)))?;
         let node = self.node.parse::<NodeId>().map_err(|_| PinnedKeyLineError(None))?;

@@ -1,7 +1,7 @@
-//! Digests that only one node can make: HMAC-SHA256 (RFC 2104) with a key that is derived from the key of the node.
+//! Pseudonyms: digests that only one node can make. They are HMAC-SHA256 (RFC 2104) with a key derived from the node key.
 //!
-//! The SHA-256 of a short text can be found by trial. Without the key the pseudonym can't. Equal contents of one node still
-//! show.
+//! The content behind the SHA-256 of a short text can be found by trial. Behind a pseudonym it can't, without the key. Equal
+//! contents of one node are still visible.
 
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -10,18 +10,19 @@ use crate::trust::keys::key::SigningKey;
 
 /// The purpose of the derived key. Another purpose has another key.
 const PURPOSE: &[u8] = b"ensign.v1.digest-of-content";
-/// The block of SHA-256, in bytes.
+/// The block size of SHA-256, in bytes.
 const BLOCK: usize = 64;
 
 impl SigningKey {
-    /// Returns the pseudonym of the SHA-256 of a content: as long, and of this key only. Lower-case hex.
+    /// Returns the pseudonym of the SHA-256 of a content, in lower-case hex. The length is the same, and the value depends on
+    /// this key.
     pub fn pseudonymize(&self, sha256: &str) -> String {
         let key = Zeroizing::new(hmac(self.seed(), PURPOSE));
         crate::host::fs::hex(&hmac(key.as_ref(), sha256.as_bytes()))
     }
 }
 
-/// RFC 2104 for keys of at most a block.
+/// Computes HMAC-SHA256 (RFC 2104) for keys of at most a block.
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let padded = |with: u8| {
         let mut block = Zeroizing::new([with; BLOCK]);

@@ -1,7 +1,7 @@
-//! Receipts, made by nodes and checked by readers of their messages.
+//! Receipts, signed by nodes and verified by readers of their messages.
 //!
-//! The signature proves that the holder of the key sent exactly these bytes on exactly this subject. The caller knows whose key
-//! it is. The chain of statements shows that no message is missing.
+//! The signature proves that the holder of the key sent exactly these bytes on exactly this subject. The caller knows the owner
+//! of the key. The hash chain of receipts shows that no message is missing.
 
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use crate::wire::{digest, json};
 
 use crate::trust::keys::key::{PublicKey, SigningKey};
 
-/// A message whose receipt does not hold.
+/// A message without a valid receipt.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiptError {
     /// The message has no receipt.
@@ -22,49 +22,49 @@ pub enum ReceiptError {
     /// The receipt can't be read.
     #[error("its receipt can't be read")]
     Malformed(#[from] MalformedReceipt),
-    /// The signature is not one of this key over this statement.
+    /// The signature does not verify under this key.
     #[error("its receipt is not signed by the key of the node")]
     Signature,
-    /// The receipt of another node.
+    /// The receipt is of another node.
     #[error("its receipt is that of the node {0}")]
     Node(NodeId),
-    /// The receipt of a message on another subject.
+    /// The receipt is of a message on another subject.
     #[error("its receipt is that of a message on {0}")]
     Subject(String),
-    /// The receipt of other bytes.
-    #[error("its receipt is that of another message: what it says was changed")]
+    /// The receipt is of other bytes.
+    #[error("its receipt is that of another message: the content was changed")]
     Payload,
-    /// The answer to another command.
+    /// The receipt is of an answer to another command.
     #[error("its receipt answers another command")]
     Command,
 }
 
-/// A statement whose signature was checked, about a message that it fits.
+/// A statement with a verified signature, about the given message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedReceipt {
     /// The statement of the node.
     pub statement: ReceiptBody,
-    /// SHA-256 of the statement, lower-case hex.
+    /// SHA-256 of the statement, in lower-case hex.
     pub digest: String,
 }
 
 /// Signs a statement.
 pub fn sign_receipt(key: &SigningKey, statement: &ReceiptBody) -> Receipt {
-    // Texts and numbers only: there is nothing in it that could fail to be written.
+    // The statement has only texts and numbers, so serialisation can't fail.
     let statement = serde_json::to_vec(statement).unwrap_or_default();
     let signature = key.sign(RECEIPT_TYPE, &statement);
     Receipt { statement, signature }
 }
 
-/// Signs a statement; gives the text of the header.
+/// Signs a statement and returns the text of the header.
 pub fn issue_receipt(key: &SigningKey, statement: &ReceiptBody) -> String {
     sign_receipt(key, statement).encode()
 }
 
-/// Checks the receipt of a message of `node`, whose key this is.
+/// Verifies the receipt of a message of `node` under its key.
 ///
 /// # Errors
-/// When it is missing, not signed by this key, or about something else.
+/// When the receipt is missing, not signed by this key, or about another message.
 pub fn verify_receipt(
     receipt: Option<&str>,
     key: &PublicKey,
@@ -89,7 +89,8 @@ pub fn verify_receipt(
     Ok(VerifiedReceipt { digest: receipt.digest(), statement })
 }
 
-/// True when a message is the mark of a witness that the command `id`, whose signed bytes have this digest, went well on it.
+/// True for a message of a witness that proves the success of the command `id`. The signed bytes of the command have the digest
+/// `command`.
 pub fn proves_success(witness: &Witness, id: Uuid, command: &str, subject: &str, receipt: Option<&str>, payload: &[u8]) -> bool {
     let Ok(key) = witness.key.parse::<PublicKey>() else { return false };
     let attested =
@@ -99,10 +100,10 @@ pub fn proves_success(witness: &Witness, id: Uuid, command: &str, subject: &str,
 }
 
 impl VerifiedReceipt {
-    /// Holds it to be an answer to the command of this digest.
+    /// Checks that the message answers the command of this digest.
     ///
     /// # Errors
-    /// When it answers another one, or none.
+    /// When it answers another command, or none.
     pub fn check_answers(self, command: &str) -> Result<Self, ReceiptError> {
         if self.statement.command.as_deref() == Some(command) { Ok(self) } else { Err(ReceiptError::Command) }
     }

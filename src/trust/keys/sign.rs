@@ -1,4 +1,4 @@
-//! Signing: bytes and keys in, an envelope out. Runs where the operator is; the keys stay there.
+//! Signing: turns bytes and keys into an envelope. Runs at the operator's side; the keys stay there.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum SignError {
     /// The SSH agent that holds the key did not sign.
     #[error("could not sign")]
     Agent(#[from] SshAgentError),
-    /// The SSH agent gave a signature that its key did not make over these bytes.
+    /// The SSH agent returned a signature that does not verify under its key.
     #[error("the ssh-agent gave a signature ({0}) that its key did not make over these bytes")]
     Wrong(String),
     /// The payload can't be written as JSON.
@@ -23,7 +23,7 @@ pub enum SignError {
 
 /// A signer: a private key in memory, or a key that another process holds.
 pub trait Signer: fmt::Debug + Send + Sync {
-    /// The public key that verifies its signatures.
+    /// The public key of the signer.
     fn public(&self) -> PublicKey;
 
     /// Returns the 64 bytes of the signature over these bytes of this type.
@@ -43,7 +43,7 @@ impl Signer for SigningKey {
     }
 }
 
-/// Signs these bytes with each key; the id beside a key is the hint that goes with its signature.
+/// Signs these bytes with each key. The id beside a key becomes the hint of its signature.
 pub fn sign_envelope(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &SigningKey)]) -> Envelope {
     let signatures =
         keys.iter().map(|(id, key)| Signature { keyid: (*id).to_owned(), sig: key.sign(payload_type, &payload) }).collect();
@@ -60,10 +60,10 @@ pub fn sign_envelope_with(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &
     Ok(envelope)
 }
 
-/// Adds the signature of each key to an envelope, in place of an earlier one by the same key.
+/// Adds the signature of each key to an envelope, and replaces earlier signatures of the same keys.
 ///
 /// # Errors
-/// When one of them does not sign; then the envelope stays as it was.
+/// When a signer does not sign; then the envelope is unchanged.
 pub fn countersign(envelope: &mut Envelope, keys: &[(&str, &dyn Signer)]) -> Result<(), SignError> {
     let sign = |(id, key): &(&str, &dyn Signer)| {
         let sig = key.signature(&envelope.payload_type, &envelope.payload)?;

@@ -1,19 +1,19 @@
-//! The signers of an envelope. Their rights are not decided here.
+//! The signers of an envelope. Policy decides about their rights.
 
 use crate::wire::{Envelope, Signature, pae};
 
 use crate::trust::bundle::{TrustedBundle, TrustedKey};
 
-/// Most signatures that are computed for one message. Each of the 16 of an envelope may be tried under the key of its `keyid`,
-/// and as many under other keys. Without the bound a forged message costs 16 times the number of keys.
+/// Most signatures that are computed for one message: 16 under the key of their `keyid`, and as many under other keys. Without
+/// the limit a forged message costs 16 times the number of keys.
 const MAX_SIGNATURE_CHECKS: usize = 32;
 
-/// The bound on the work for one message.
+/// The limit on the work for one message.
 #[derive(Debug, Clone)]
 pub struct SignatureBudget {
     /// The number of signatures that may still be computed.
     left: usize,
-    /// True: only signatures under the keys that they name, and no more after the first that does not verify.
+    /// True when only signatures under their named keys count, up to the first that does not verify.
     named_only: bool,
     /// The number of computed signatures.
     spent: usize,
@@ -26,8 +26,8 @@ impl Default for SignatureBudget {
 }
 
 impl SignatureBudget {
-    /// The bound while forged messages come in numbers: one wrong signature ends the work. A signature whose `keyid`
-    /// names its key is verified as ever.
+    /// Returns the limit for a flood of forged messages: one wrong signature ends the work. A signature whose `keyid` names its
+    /// key is verified as usual.
     pub fn under_pressure() -> Self {
         Self { named_only: true, ..Self::default() }
     }
@@ -45,22 +45,22 @@ impl SignatureBudget {
     }
 }
 
-/// A signature without a matching key so far, and the key of its `keyid`.
+/// A signature that matches no key so far, and the key of its `keyid`.
 type Unnamed<'a> = (&'a Signature, Option<usize>);
 
-/// The signers of an envelope.
+/// The result of a search for signers.
 pub(in crate::trust) struct SignerSearch {
     /// The distinct keys, by their places in the bundle, in their order; valid or not.
     pub(in crate::trust) keys: Vec<usize>,
-    /// True when an envelope names a known key.
+    /// True when the envelope names a known key.
     pub(in crate::trust) named: bool,
-    /// True when signatures were left that a larger effort would have tried under further keys.
+    /// True when a larger budget would have tried further keys.
     pub(in crate::trust) cut_short: bool,
 }
 
 impl TrustedBundle {
-    /// Returns the distinct keys of the bundle whose signature over the envelope verifies. Revoked and expired keys are
-    /// included, as they may have been valid at the time of the signature.
+    /// Returns the distinct keys of the bundle that signed the envelope. Revoked and expired keys are included, as they may have
+    /// been valid at the time of the signature.
     pub fn signers(&self, envelope: &Envelope) -> Vec<&TrustedKey> {
         let encoded = pae(&envelope.payload_type, &envelope.payload);
         let signed =
@@ -68,11 +68,10 @@ impl TrustedBundle {
         self.keys().iter().filter(signed).collect()
     }
 
-    /// Acts as [`Self::signers`], within a bound.
+    /// Acts as [`Self::signers`], within a budget.
     ///
-    /// First tries each signature under the key of its `keyid`, a hint that finds the key of an honest message at once. Then
-    /// tries the remaining signatures under the other keys, in the order of the bundle, revoked keys last, while effort is
-    /// left.
+    /// First tries each signature under the key of its `keyid`, the hint that finds the key of an honest message. Then tries the
+    /// remaining signatures under the other keys, in the order of the bundle, with revoked keys last. The budget limits both.
     pub(in crate::trust) fn find_signers(&self, envelope: &Envelope, effort: &mut SignatureBudget) -> SignerSearch {
         let encoded = pae(&envelope.payload_type, &envelope.payload);
         let mut found = SignerSearch { keys: Vec::new(), named: false, cut_short: false };
@@ -108,7 +107,7 @@ impl TrustedBundle {
     fn try_others(&self, mut open: Vec<Unnamed<'_>>, encoded: &[u8], found: &mut SignerSearch, effort: &mut SignatureBudget) {
         let (revoked, good): (Vec<usize>, Vec<usize>) =
             (0..self.keys().len()).partition(|index| self.keys().get(*index).is_some_and(|key| key.revoked));
-        // All signatures under one key before the next: the many that a forger adds do not use up what an honest one needs.
+        // All signatures under one key before the next key: forged signatures do not use up the budget of an honest one.
         for index in good.into_iter().chain(revoked) {
             if found.keys.contains(&index) {
                 continue;
@@ -143,7 +142,7 @@ mod tests {
         SigningKey::from_seed(&[seed; 32])
     }
 
-    /// A bundle of a hundred keys, `op1` to `op100`, of which `op1` is revoked.
+    /// Returns a bundle of a hundred keys, `op1` to `op100`, of which `op1` is revoked.
     fn hundred() -> TrustedBundle {
         let keys: Vec<Value> = (1..=100).map(|n| json!({"id": format!("op{n}"), "key": key(n).public().to_short()})).collect();
         let bundle = json!({
@@ -164,11 +163,11 @@ mod tests {
             (some(&[("op7", 7)]), vec![6], 1, 1),
             (some(&[("op100", 100)]), vec![99], 1, 1),
             (some(&[("op7", 7), ("op90", 90)]), vec![6, 89], 2, 2),
-            // Without or with a wrong keyid it is looked for: revoked keys come last.
+            // Without a correct keyid all keys are tried: revoked keys come last.
             (some(&[("", 2)]), vec![1], 1, 0),
             (some(&[("", 30)]), vec![29], 29, 0),
             (some(&[("op9", 8)]), vec![7], 8, 1),
-            // Too far down in the bundle for a signature that does not say whose it is.
+            // The key is too far down in the bundle for a signature without a keyid.
             (some(&[("", 90)]), vec![], MAX_SIGNATURE_CHECKS, 0),
             (some(&[("op7", 7), ("", 9)]), vec![6, 8], 8, 1),
             // Forged: sixteen signatures, of one key, of no key, of sixteen keys.

@@ -1,7 +1,7 @@
-//! Keys that an SSH agent holds: found by what people call them, and signed with like any other.
+//! Keys in an SSH agent: found by comment or fingerprint, and used like any other signer.
 //!
-//! The agent signs the bytes that nodes verify, so a node can't tell such a signature from one by a key file. How the
-//! agent is spoken to is `host`'s business.
+//! The agent signs the bytes that nodes verify. So a node can't distinguish such a signature from that of a key file. `host`
+//! implements the protocol of the agent.
 
 use crate::host::ssh_agent::{Identity, SshAgent, SshAgentError};
 use crate::wire::pae;
@@ -9,12 +9,12 @@ use crate::wire::pae;
 use super::sign::{SignError, Signer};
 use crate::trust::keys::key::PublicKey;
 
-/// The one form of signature that nodes verify.
+/// The only signature format that nodes verify.
 const ED25519: &str = "ssh-ed25519";
 /// The prefix of the algorithms of keys in FIDO devices.
 const FIDO: &str = "sk-";
 
-/// No key of the agent to sign with.
+/// No usable key in the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentKeyError {
     /// The agent can't be reached.
@@ -25,34 +25,34 @@ pub enum AgentKeyError {
     None {
         /// The wanted key.
         wanted: String,
-        /// The names of those it has.
+        /// The names of the keys in the agent.
         has: Vec<String>,
     },
     /// The agent has several matching keys.
     #[error("the ssh-agent has {0} keys {1}: name one by its fingerprint")]
     Several(usize, String),
-    /// A key of a FIDO device: it signs a counter and flags of the device too, which nodes do not know.
+    /// The key is in a FIDO device. Its signatures include a counter and flags of the device, which nodes do not know.
     #[error(
         "the key {0} is in a FIDO device ({1}), whose signatures cover more than the bytes that nodes verify; only ssh-ed25519 can sign"
     )]
     Fido(String, String),
-    /// Another kind of key.
+    /// The key has another algorithm.
     #[error("the key {0} is {1}, only ssh-ed25519 can sign")]
     Algorithm(String, String),
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() { "none at all".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "no keys".to_owned() } else { names.join(", ") }
 }
 
-/// The description of a key of an agent.
+/// The description of a key in an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySelector {
-    /// The only one that can sign.
+    /// The only key that can sign.
     Only,
-    /// The one of this comment, or of this fingerprint (`SHA256:...`).
+    /// The key of this comment, or of this fingerprint (`SHA256:...`).
     Named(String),
-    /// This one.
+    /// This public key.
     Key(PublicKey),
 }
 
@@ -74,7 +74,7 @@ impl KeySelector {
     }
 }
 
-/// A key as the agent shows it.
+/// A key in the list of the agent.
 struct AgentIdentity {
     identity: Identity,
     algorithm: String,
@@ -101,7 +101,7 @@ impl AgentIdentity {
     }
 }
 
-/// A key that an SSH agent signs with.
+/// A signer with a key in an SSH agent.
 #[derive(Debug, Clone)]
 pub struct AgentKey {
     agent: SshAgent,
@@ -111,10 +111,10 @@ pub struct AgentKey {
 }
 
 impl AgentKey {
-    /// Finds a key of an agent.
+    /// Finds a key in an agent.
     ///
     /// # Errors
-    /// When there is none or several, or when it is not one that can sign.
+    /// When no key matches or several do, or when the key can't sign.
     pub fn find(agent: &SshAgent, wanted: &KeySelector) -> Result<Self, AgentKeyError> {
         let all: Vec<AgentIdentity> = agent.identities()?.into_iter().map(AgentIdentity::of).collect();
         let has: Vec<String> = all.iter().map(AgentIdentity::name).collect();
@@ -144,7 +144,7 @@ impl Signer for AgentKey {
 
     fn signature(&self, payload_type: &str, payload: &[u8]) -> Result<Vec<u8>, SignError> {
         let (form, signature) = self.agent.sign(&self.blob, &pae(payload_type, payload))?;
-        // It would be refused by every node; who holds the agent is the one to hear of it.
+        // Every node would reject the signature, so the operator must see the error here.
         if form != ED25519 || !self.public.verify(payload_type, payload, &signature) {
             return Err(SignError::Wrong(form));
         }

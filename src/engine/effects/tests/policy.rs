@@ -46,7 +46,7 @@ fn what_no_rule_allows_is_denied() {
     assert_eq!(verdict(&rules, &json!({}), &["ops-alice"]), Ok(1));
     assert_eq!(
         verdict(&rules, &json!({}), &["ci"]).unwrap_err(),
-        "no rule allows it; rule 2 comes nearest, but it allows dry runs only"
+        "no rule allows it; the closest is rule 2, but it allows dry runs only"
     );
     assert_eq!(verdict(&rules, &json!({"options": {"noop": true}}), &["ci"]), Ok(2));
     assert!(verdict(&rules, &json!({}), &["other"]).is_err());
@@ -153,7 +153,7 @@ fn each_condition_counts() {
 fn a_quorum_counts_the_rules_own_keys() {
     let rules = [json!({"keys": ["ops-*"], "quorum": 2})];
     assert!(
-        verdict(&rules, &json!({}), &["ops-a"]).unwrap_err().ends_with("it wants 2 signatures by keys of its own, and has 1")
+        verdict(&rules, &json!({}), &["ops-a"]).unwrap_err().ends_with("it requires 2 signatures by its own keys, and has 1")
     );
     assert!(verdict(&rules, &json!({}), &["ops-a", "ci"]).is_err());
     assert_eq!(verdict(&rules, &json!({}), &["ops-a", "ops-b"]), Ok(1));
@@ -164,7 +164,7 @@ fn the_rule_that_comes_nearest_is_named() {
     let rules = [json!({"keys": ["a"], "actions": ["apply"]}), json!({"keys": ["a"], "types": ["service"]})];
     assert_eq!(
         verdict(&rules, &json!({}), &["a"]).unwrap_err(),
-        "no rule allows it; rule 2 comes nearest, but it does not allow the type file"
+        "no rule allows it; the closest is rule 2, but it does not allow the type file"
     );
 }
 

@@ -1,5 +1,5 @@
-//! Download of an archive into a part file beside its place, hashed on the way, then renamed into place. An interrupted
-//! download is resumed where the server confirms that the content is the same.
+//! Download of an archive into a partial file beside its place, hashed meanwhile, then renamed into place. An interrupted
+//! download is resumed if the server confirms that the content is the same.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{MODE, Properties, ResourceError, mark};
 
 /// Maximum number of connections without progress.
 const TRIES: usize = 3;
-/// Before it is made again.
+/// Pause before a new connection.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -34,11 +34,11 @@ enum DownloadError {
 }
 
 pub(super) fn download(p: &Properties, host: &Host) -> Result<String, ResourceError> {
-    // Before anything is fetched for an owner that does not exist.
+    // Check the owner before the download.
     let spec = p.write_spec(host, MODE)?;
     obtain(p, host)
         .and_then(|(partial, digest)| {
-            // A run that ends between here and the end of the extraction has to be done again.
+            // A run that ends between here and the end of the extraction must be repeated.
             if p.extracts() {
                 mark(p, &host.managed(p.follow).known_place(p.path())?)?;
             }
@@ -48,7 +48,7 @@ pub(super) fn download(p: &Properties, host: &Host) -> Result<String, ResourceEr
         .map_err(|error| ResourceError::State(format!("download failed: {}", chain(&error))))
 }
 
-/// The whole archive, in a part of its own, and its digest.
+/// Downloads the whole archive into its own partial file, and returns its digest.
 fn obtain(p: &Properties, host: &Host) -> Result<(ResumableFile, String), DownloadError> {
     let mut partial = ResumableFile::open(host.managed(p.follow).known_place(p.path())?)?;
     let what = format!("downloading {}", p.path().file_name().unwrap_or_default().to_string_lossy());
@@ -75,7 +75,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Asks until all of it is there, or the server gives nothing more.
+    /// Sends requests until the archive is complete, or the server sends no more.
     async fn whole(&mut self) -> Result<String, DownloadError> {
         let mut tries = 0;
         loop {
@@ -84,7 +84,7 @@ impl Job<'_> {
             let resumed = part.is_some();
             match self.attempt(part).await {
                 Ok(digest) if self.p.is_wanted(&digest) => return Ok(digest),
-                // What was there was not a part of it, or the server has not what it says.
+                // The partial file was no part of the archive, or the server does not send the announced bytes.
                 Ok(_) | Err(DownloadError::Http(HttpError::Part { .. })) if resumed => self.partial.begin(None)?,
                 Ok(got) => return Err(DownloadError::Checksum { expected: self.p.checksum.clone(), got }),
                 Err(DownloadError::Http(HttpError::Transport { .. }))
@@ -98,7 +98,7 @@ impl Job<'_> {
         }
     }
 
-    /// Asks once, and gives the digest of all of it.
+    /// Sends one request, and returns the digest of the complete archive.
     async fn attempt(&mut self, part: Option<Part>) -> Result<String, DownloadError> {
         let bounds = self.host.bounds();
         let policy = Policy { hosts: bounds.fetch_hosts.clone(), internal: bounds.internal, loopback: false };
@@ -147,14 +147,14 @@ impl Job<'_> {
         if size > max { Err(DownloadError::TooLarge { url: shown(&self.p.url), max }) } else { Ok(()) }
     }
 
-    /// Returns the identity of the part's content: the URL, and the validator of the server.
+    /// Returns the identity of the partial content: the URL, and the validator of the server.
     fn note(&self, answer: &Answer) -> Option<String> {
-        // A time does not tell two changes within a second; where it misleads, the checksum tells.
+        // A modification time does not distinguish two changes within a second. A checksum detects the difference.
         let validator = answer.validator().filter(|validator| validator.strong || !self.p.checksum.is_empty())?;
         Some(format!("{} {}", fs::sha256(self.p.url.as_bytes()), validator.text))
     }
 
-    /// Returns the present part, when it is of the same URL.
+    /// Returns the partial content, if it is of the same URL.
     fn part(&self, from: u64) -> Option<Part> {
         let note = self.partial.note()?;
         let (url, validator) = note.split_once(' ')?;

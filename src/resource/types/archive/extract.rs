@@ -1,8 +1,8 @@
-//! Unpacking an archive: once to look at all of it, once to write. A hostile or broken one is found by the look, and
+//! Unpacks an archive in two passes: one examines all of it, one writes. The first pass finds a hostile or broken archive, and
 //! changes nothing.
 //!
-//! The result is that of `tar` and `unzip`: permission bits are kept whatever the mask of the process. As root, owners are
-//! those of the archive, by name where this host knows the name. Setuid and setgid are never set, and no write follows a link.
+//! The result is that of `tar` and `unzip`: permission bits are kept regardless of the umask. As root, owners are those of the
+//! archive, by name if this host knows the name. Setuid and setgid are never set, and no write follows a link.
 
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> 
     let rules = host.managed(p.follow);
     let place = rules.known_target(p.path())?;
     let (mut file, look) = place.open_regular()?;
-    // Its owner could change it while it is read.
+    // The owner could change the archive while it is read.
     let private = if look.uid == effective_uid() && look.mode & 0o022 == 0 {
         None
     } else {
@@ -41,7 +41,7 @@ pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> 
     }
     let read = |error| FsError::io("read", p.path(), error);
     let size = file.metadata().map_err(read)?.len();
-    // The file that was looked at may be another one by now; this one is held.
+    // The file may have been replaced since the check; this descriptor is stable.
     let digest = fs::sha256_of(&mut file).map_err(read)?;
     if downloaded.is_some_and(|downloaded| downloaded != digest) {
         return Err(failed("another process changed it meanwhile".to_owned()));
@@ -54,8 +54,8 @@ pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> 
     let mut look = Look::default();
     file.rewind().map_err(read)?;
     if let Err(error) = unpack::walk(format, Until { inner: &file, host }, size, &caps, &mut look) {
-        // Nothing was written. Something must tell that there is something to do: what is missing, or else the archive, which is
-        // good for nothing.
+        // Nothing was written. The next run must see a difference: the path in `creates` is missing, or else the useless archive
+        // is removed.
         let beside = rules.known_place(p.path())?;
         if !host.is_over() {
             if p.creates.is_empty() || rules.exists(Path::new(&p.creates))? {
@@ -79,7 +79,7 @@ pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> 
     writer.finish().map_err(|error| failed(chain(&error)))
 }
 
-/// Reads until the run is over.
+/// A reader that fails at the end of the run.
 struct Until<'a, R> {
     inner: R,
     host: &'a Host,
@@ -105,7 +105,7 @@ struct Writer<'a> {
     tree: Tree,
     host: &'a Host,
     meter: Meter<'a>,
-    /// Directories get their attributes in the end: one may forbid to write into it.
+    /// Directories with attributes to set at the end: the attributes may forbid writing.
     directories: Vec<(PathBuf, WriteSpec, Option<i64>)>,
     as_root: bool,
 }
@@ -121,7 +121,7 @@ impl Writer<'_> {
     }
 
     fn finish(mut self) -> Result<(), FsError> {
-        // Inner ones first: writing into a directory changes its time.
+        // Inner directories first: writing into a directory changes its time.
         self.directories.sort_by(|(one, ..), (other, ..)| other.cmp(one));
         for (path, spec, modified) in std::mem::take(&mut self.directories) {
             self.tree.set_directory(&path, spec, modified)?;

@@ -1,4 +1,4 @@
-//! Properties and hosts with which the tests of all types try `archive`.
+//! Test data for `archive`.
 
 use crate::host::account::{effective_gid, effective_uid};
 use crate::http::testing::{Asked, Reply, Web};
@@ -28,7 +28,7 @@ impl TypeFixture for Archive {
                     "name": path(name), "ensure": ensure, "url": url, "checksum": checksum,
                     "owner": effective_uid().to_string(), "group": effective_gid().to_string(),
                     "extract_parent": if extract { path(".") } else { String::new() }.trim_end_matches("/."),
-                    // Without an extraction, nothing leads to it.
+                    // Without an extraction, no step creates the path.
                     "creates": if extract { path(creates) } else { String::new() }, "cleanup": cleanup, "headers": {"X": "***"}, "password": "***",
                 });
                 serde_json::from_value(properties).unwrap()

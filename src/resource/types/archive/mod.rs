@@ -1,7 +1,7 @@
 //! `archive`: a file from an HTTP server, kept or unpacked.
 //!
 //! This module decides about the steps; `download.rs` fetches the file, `extract.rs` unpacks it. During the extraction a mark
-//! file lies beside the archive. A run that finds the mark extracts again, whatever is there already.
+//! file lies beside the archive. A run that finds the mark extracts again, even over existing files.
 
 mod download;
 mod extract;
@@ -25,7 +25,7 @@ use crate::unpack::Format;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
 
-/// The mode of a downloaded archive, which may hold files that not all users may read.
+/// The mode of a downloaded archive, which may contain files that not all users may read.
 const MODE: u32 = 0o600;
 
 /// Archives.
@@ -35,7 +35,7 @@ pub struct Archive;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
-    /// Downloaded, and unpacked where that is asked for.
+    /// Downloaded, and unpacked if requested.
     Present,
     /// Absent. Extracted files stay.
     Absent,
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Ensure {
 /// Properties of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-// Read as if they could be left out, so that an empty one and none get the same words.
+// Optional for serde, so that an empty and a missing value have the same error.
 #[schemars(extend("required" = ["name", "ensure", "url", "owner", "group"]))]
 pub struct Properties {
     /// Path of the archive: absolute, with the suffix `.tar.gz`, `.tgz`, `.tar`, `.zip`, `.tar.xz`, `.tar.zst` or `.tar.bz2`.
@@ -69,7 +69,7 @@ pub struct Properties {
     /// Source: `https://` or `http://`, with a suffix of the same kind as that of the name.
     #[serde(default, deserialize_with = "text::or_empty")]
     pub url: String,
-    /// Headers of the request. A server that it redirects to on another host does not get them.
+    /// Headers of the request. A redirect to another host does not get them.
     #[serde(default, deserialize_with = "secrets", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<String, String>")]
     pub headers: BTreeMap<String, Secret>,
@@ -80,19 +80,19 @@ pub struct Properties {
     #[serde(default, deserialize_with = "secret", skip_serializing_if = "is_empty")]
     #[schemars(with = "Secret")]
     pub password: Secret,
-    /// SHA-256 of the archive, in hex. Without it, the archive is fetched again whenever something else is not as wanted.
+    /// SHA-256 of the archive, in hex. Without it, the archive is fetched again whenever another property differs.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub checksum: String,
-    /// The directory to unpack into; made when it is not there.
+    /// The directory to unpack into; made when missing.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub extract_parent: String,
-    /// A path that is there once the archive is unpacked; while it is not, the archive is unpacked again.
+    /// A path that exists once the archive is unpacked. While it is missing, the archive is unpacked again.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub creates: String,
     /// Remove the archive once it is unpacked. Needs `extract_parent` and `creates`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cleanup: bool,
-    /// Follow links on the way to the paths that others than root could have made, which is refused otherwise.
+    /// Follow links in the paths that others than root could have made, which is refused otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
     /// The owner of the archive itself, by name or number.
@@ -123,7 +123,7 @@ impl Properties {
         Path::new(&self.name)
     }
 
-    /// Lies there while an extraction is on.
+    /// The mark file, which exists during an extraction.
     fn mark(&self, place: &DirEntryHandle) -> Result<DirEntryHandle, FsError> {
         place.sibling(beside(self.path().file_name().unwrap_or_default(), "unpacking"))
     }
@@ -132,7 +132,7 @@ impl Properties {
         !self.extract_parent.is_empty()
     }
 
-    /// Returns true for the desired digest; without one, for any.
+    /// True for the desired digest. Without a checksum, every digest is accepted.
     fn is_wanted(&self, sha256: &str) -> bool {
         self.checksum.is_empty() || self.checksum.eq_ignore_ascii_case(sha256)
     }
@@ -148,16 +148,16 @@ impl Properties {
 pub struct ArchiveState {
     #[serde(skip)]
     found: Option<FileInfo>,
-    /// An extraction was begun and not ended.
+    /// An extraction began and did not end.
     #[serde(skip)]
     interrupted: bool,
-    /// True where there is a part of a download, a mark, or an object that is not read because it may belong to others.
+    /// True for a partial download, a mark, or an object that is not read because it may belong to others.
     #[serde(skip)]
     remains: bool,
-    /// The digest of what this run downloaded.
+    /// The digest of the download of this run.
     #[serde(skip)]
     downloaded: Option<String>,
-    /// The numbers of owner and group; none while there is no such account.
+    /// The numbers of owner and group; none for missing accounts.
     #[serde(skip)]
     wanted: (Option<u32>, Option<u32>),
     metadata: Metadata,
@@ -188,24 +188,24 @@ impl State for ArchiveState {
 /// A step towards the desired archive, with the differences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArchiveChange {
-    /// Bring the archive from its server.
+    /// Download the archive from its server.
     Download {
         /// The differences.
         details: Vec<String>,
     },
-    /// Unpack it.
+    /// Unpack the archive.
     Extract {
-        /// The differences; empty, where the download has named them.
+        /// The differences; empty when the download lists them.
         details: Vec<String>,
     },
-    /// Remove the archive after it was unpacked.
+    /// Remove the archive after unpacking.
     CleanUp,
     /// Set owner and group of the archive.
     SetOwner {
-        /// Old and new.
+        /// The old and new owner and group.
         details: Vec<String>,
     },
-    /// Remove the archive, and what there is of a download.
+    /// Remove the archive, and the leftovers of a download.
     Remove,
 }
 
@@ -225,7 +225,7 @@ impl Change for ArchiveChange {
     fn details(&self) -> Vec<String> {
         match self {
             Self::Download { details } | Self::Extract { details } | Self::SetOwner { details } => details.clone(),
-            // It follows from the extraction, which says why.
+            // The extraction gives the reason.
             Self::CleanUp => vec![],
             Self::Remove => vec![self.to_string()],
         }
@@ -234,19 +234,19 @@ impl Change for ArchiveChange {
 
 /// The interface of archive providers.
 pub trait Archives: Send + Sync {
-    /// Puts the archive in its place, with its digest checked and its owner set, and gives the digest.
+    /// Downloads the archive to its place, checks its digest and sets its owner. Returns the digest.
     ///
     /// # Errors
-    /// When it can't be had; what was in its place is untouched.
+    /// When the download fails; then the old archive is unchanged.
     fn download(&self, p: &Properties, host: &Host) -> Result<String, ResourceError>;
-    /// Unpacks the archive that is in its place, which must have the digest of what was downloaded.
+    /// Unpacks the archive in its place, which must have the digest of the download.
     ///
     /// # Errors
     /// When the archive can't be unpacked. Errors of the archive itself are found before the first write.
     fn extract(&self, p: &Properties, downloaded: Option<&str>, host: &Host) -> Result<(), ResourceError>;
 }
 
-/// The provider of every host: HTTP by a library, and formats by libraries.
+/// The provider of every host: libraries for HTTP and the formats.
 struct Http;
 
 impl Archives for Http {
@@ -270,8 +270,8 @@ impl Resource for Archive {
         ("password", "sent to the host of the URL alone"),
         ("checksum", "which content is taken"),
         ("cleanup", "removes the archive, which is written anyway"),
-        ("owner", "of what is written"),
-        ("group", "of what is written"),
+        ("owner", "attribute at the same path"),
+        ("group", "attribute at the same path"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn Archives>] =
@@ -321,7 +321,7 @@ impl Resource for Archive {
 
     fn effects(p: &Properties) -> Effects {
         let mut effects = Effects::default();
-        // A part of a download and a mark lie beside the archive for a while.
+        // A partial download and a mark lie beside the archive for a while.
         effects.push(Effect::write(&p.name));
         if p.ensure == Ensure::Absent {
             return effects;
@@ -337,7 +337,7 @@ impl Resource for Archive {
     }
 
     fn observe(p: &Properties, _: &dyn Archives, host: &Host) -> Result<ArchiveState, ResourceError> {
-        // Known when the manifest is read; but there, other types have other providers, and the rest of it goes on.
+        // Parsing could detect this, but then the whole manifest would fail. Other types find out about providers here too.
         if let Some((scheme, _)) = p.url.split_once("://").filter(|(scheme, _)| !is_http(scheme)) {
             let message =
                 format!("no suitable provider found for archive: http fetches from http:// and https://, not {scheme}://");
@@ -347,7 +347,7 @@ impl Resource for Archive {
         let (found, foreign) = match rules.look(p.path(), true)? {
             PathInfo::Nothing | PathInfo::Dangling => (None, false),
             PathInfo::Something { look, .. } => (Some(look), false),
-            // What it leads to or holds is not looked at: it is replaced or removed.
+            // The object is replaced or removed without reading it.
             PathInfo::Link | PathInfo::Shared => (None, true),
         };
         if found.as_ref().is_some_and(|look| look.kind != fs::FileKind::File) {
@@ -415,21 +415,21 @@ impl Resource for Archive {
     }
 
     fn redacted(p: &Properties) -> Value {
-        // Password and headers are secrets by their type.
+        // Password and headers are redacted by their type.
         let p = Properties { url: shown(&p.url), ..p.clone() };
         serde_json::to_value(p).unwrap_or_default()
     }
 
     fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
         p.headers.values().chain([&p.password]).for_each(|secret| note(Hidden::Value(secret.reveal())));
-        // The parts of the URL that are not shown.
+        // The parts of the URL that are redacted.
         if let Ok(url) = Url::parse(&p.url) {
             url.password().into_iter().chain(url.query()).for_each(|part| note(Hidden::Value(part)));
         }
     }
 }
 
-/// Leaves the mark of an extraction beside the archive.
+/// Makes the mark of an extraction beside the archive.
 fn mark(p: &Properties, place: &DirEntryHandle) -> Result<(), FsError> {
     let mark = p.mark(place)?;
     if mark.is_free()? { mark.create_new(MODE).map(drop) } else { Ok(()) }
@@ -478,7 +478,7 @@ fn present(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, R
             let have = look.sha256.as_deref().unwrap_or_default();
             Some(format!("checksum mismatch: {have} → {}", p.checksum))
         }
-        // Nobody knows what it is: as in the Go system.
+        // The expected content is unknown: as in the Go system.
         Some(_) if p.checksum.is_empty() => again.clone(),
         Some(_) => None,
     };

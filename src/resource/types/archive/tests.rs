@@ -16,7 +16,7 @@ fn properties(extra: &Value) -> Properties {
     serde_json::from_value(all).unwrap()
 }
 
-/// What is there: the digest and owner of the archive, whether what it creates is there, whether an extraction ended early.
+/// The host: the digest and owner of the archive, whether the path in `creates` exists, whether an extraction was interrupted.
 struct There(Option<(&'static str, u32)>, bool, bool);
 
 impl There {
@@ -36,7 +36,7 @@ impl There {
     }
 }
 
-/// The decision table: properties, what is there, the steps.
+/// The decision table: properties, host, steps.
 #[test]
 fn decisions() {
     let plain = json!({});
@@ -62,7 +62,7 @@ fn decisions() {
         (&creates, There(None, true, false), "downloaded, extracted"),
         (&creates, There(Some(("aa", 0)), true, false), ""),
         (&creates, There(Some(("aa", 1)), true, false), "set owner and group"),
-        // Without a checksum, nobody knows what is there.
+        // Without a checksum, the content is unknown.
         (&creates, There(Some(("aa", 0)), false, false), "downloaded, extracted"),
         (&both, There(Some(("aa", 0)), false, false), "extracted"),
         (&both, There(Some(("aa", 1)), false, false), "set owner and group, extracted"),
@@ -72,7 +72,7 @@ fn decisions() {
         (&cleanup, There(None, false, false), "downloaded, extracted, cleaned up"),
         (&cleanup, There(None, true, false), ""),
         (&cleanup, There(None, true, true), "downloaded, extracted, cleaned up"),
-        // As in the Go system: what is left over is left.
+        // As in the Go system: the leftover archive stays.
         (&cleanup, There(Some(("aa", 0)), true, false), ""),
         (&cleanup, There(Some(("aa", 0)), false, false), "downloaded, extracted, cleaned up"),
         (&clean_sum, There(Some(("aa", 0)), false, false), "extracted, cleaned up"),
@@ -159,7 +159,7 @@ fn secrets_are_not_shown() {
     assert!(!shown.to_string().contains("hunter2") && !format!("{:?} {:?}", p.password, p.headers).contains("hunter2"));
 }
 
-/// A directory with an archive in the making, and a server for it.
+/// A directory with a partial archive, and a server for the archive.
 struct Desk {
     dir: tempfile::TempDir,
     web: Web,
@@ -188,7 +188,7 @@ impl Desk {
         Http.download(p, &self.host).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Unpacks an archive, as one of this name, into `out`.
+    /// Unpacks an archive with this name into `out`.
     fn unpack(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
         std::fs::write(self.path(name), bytes).unwrap();
         let url = format!("http://h/{name}");
@@ -215,7 +215,7 @@ fn a_broken_download_goes_on_where_it_ended() {
     let count = AtomicUsize::new(0);
     let desk = Desk::new(move |asked: &Asked| {
         let whole = Reply::file(asked, CONTENT, "v1");
-        // The first two break; the second one is what is left of the first.
+        // The first two requests break; the second one resumes the first.
         match count.fetch_add(1, Ordering::Relaxed) {
             0 => whole.cut(6, Cut::Close),
             1 => whole.cut(4, Cut::Close),
@@ -231,7 +231,7 @@ fn a_broken_download_goes_on_where_it_ended() {
     assert_eq!(desk.names(), ["a.tar.gz"]);
 }
 
-/// What an earlier run left: bytes, and what they are a part of.
+/// Leaves the bytes of an earlier run, and their note.
 fn leave(p: &Properties, bytes: &[u8], validator: &str) {
     let mut partial = ResumableFile::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
     partial.begin(Some(&format!("{} {validator}", sha256(p.url.as_bytes())))).unwrap();
@@ -245,7 +245,7 @@ fn what_an_earlier_run_left_is_used_only_where_it_fits() {
         (&CONTENT[..7], "\"v1\"", false, &["bytes=7-"]),
         // The server has another file by now.
         (b"another", "\"v0\"", false, &["bytes=7-"]),
-        // The bytes are not what they should be: found by the checksum, and by the server where there are too many.
+        // The bytes are wrong: the checksum detects this, and the server when there are too many.
         (b"another", "\"v1\"", true, &["bytes=7-", ""]),
         (b"much more than there is", "\"v1\"", true, &["bytes=23-", ""]),
         (CONTENT, "\"v1\"", true, &["bytes=16-", ""]),
@@ -261,7 +261,7 @@ fn what_an_earlier_run_left_is_used_only_where_it_fits() {
         assert_eq!(std::fs::read(desk.path("a.tar.gz")).unwrap(), CONTENT);
         assert_eq!(desk.names(), ["a.tar.gz"]);
     }
-    // Of another URL.
+    // A partial download of another URL.
     let desk = Desk::new(|asked: &Asked| Reply::file(asked, CONTENT, "v1"));
     let p = desk.properties(&json!({}));
     leave(&Properties { url: format!("{}?other", p.url), ..p.clone() }, b"another", "\"v1\"");
@@ -287,7 +287,7 @@ fn what_is_not_had_leaves_what_was_there() {
     for (host, extra, why) in [
         (&system, at("none"), "404 Not Found"),
         (&system, at("cut"), "could not fetch"),
-        // Who changed it within the second is not known without a checksum.
+        // Without a checksum, a change within the second is not detected.
         (&system, at("timed"), "could not fetch"),
         (&system, json!({"checksum": "0".repeat(64)}), "checksum mismatch, expected \"0000"),
         (&system, json!({"headers": {"X Y": "z"}}), "the header \"X Y\" can't be sent"),
@@ -301,7 +301,7 @@ fn what_is_not_had_leaves_what_was_there() {
         assert_eq!(desk.names(), ["a.tar.gz"], "{extra}");
         assert_eq!(std::fs::read(desk.path("a.tar.gz")).unwrap(), b"old");
     }
-    // A second process that makes the same one.
+    // A second process downloads the same archive.
     let p = desk.properties(&json!({}));
     let _other = ResumableFile::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
     assert!(desk.download(&p).unwrap_err().contains("is being made by another process"));
@@ -332,12 +332,12 @@ fn an_archive_comes_out_as_it_was_packed() {
         assert_eq!(inode("hard"), inode("d/run"));
         assert_eq!(std::fs::read(desk.path("out/f")).unwrap(), b"second");
     }
-    // The last one is removed by `apply`, which ends the extraction.
+    // `apply` removes the mark at the end of the extraction.
     assert_eq!(desk.names(), [".a.tar.gz.ensign-unpacking", "a.tar.gz", "out"]);
     let tree: Vec<_> = std::fs::read_dir(desk.path("out")).unwrap().collect();
     assert_eq!(tree.len(), 3);
     if effective_uid() == 0 {
-        // Owners by number, as nobody has such a name.
+        // Owners by number, as the names are unknown.
         let mut owned = tar_of(&[file("o", "x")]);
         let mut header = tar::Header::from_byte_slice(&owned[..512]).clone();
         header.set_uid(1234);
@@ -370,20 +370,20 @@ fn a_hostile_or_broken_archive_changes_nothing() {
     ] {
         let error = desk.unpack(name, &bytes).unwrap_err();
         assert!(error.contains("could not extract"), "{error}");
-        // Nor does it stay itself, so that the next run fetches it again.
+        // The archive does not stay either, so that the next run fetches it again.
         assert!(desk.names().is_empty(), "{name}: {:?}", desk.names());
     }
-    // Through a link of the archive's own, which leads to within.
+    // Through a link of the archive that stays within.
     let through = tar_of(&[other(b'5', "d", ""), other(b'2', "l", "d"), file("l/f", "x")]);
     assert!(desk.unpack("a.tar", &through).unwrap_err().contains("is in the way"));
     assert!(!desk.path("out/d/f").exists());
-    // Through one of somebody else's, which leads out.
+    // Through a link of another user that leads out.
     let outside = desk.path("outside");
     std::fs::create_dir(&outside).unwrap();
     std::os::unix::fs::symlink(&outside, desk.path("out/s")).unwrap();
     assert!(desk.unpack("a.tar", &tar_of(&[file("s/f", "x")])).unwrap_err().contains("is in the way"));
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
-    // The file that is there is not the one that is wanted.
+    // The existing file has another checksum.
     let p = desk.properties(&json!({
         "name": desk.path("a.tar"), "url": "http://h/a.tar", "extract_parent": desk.path("other"), "checksum": "00",
     }));
@@ -413,7 +413,7 @@ fn an_interrupted_extraction_is_done_again() {
         let steps = Archive::diff(&p, &state).unwrap();
         (steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), steps, state)
     };
-    // The archive is in its place, and what it creates is there; but the run ended before it was all written.
+    // The archive and the path in `creates` exist, but the run ended during the extraction.
     desk.download(&p).unwrap();
     std::fs::create_dir_all(desk.path("out/app")).unwrap();
     std::fs::write(desk.path("out/app/run"), "new").unwrap();

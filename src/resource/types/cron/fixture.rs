@@ -1,4 +1,4 @@
-//! Properties and hosts with which the tests of all types try `cron`.
+//! Test data for `cron`.
 
 use crate::resource::properties_test::prelude::*;
 

@@ -1,7 +1,7 @@
-//! `cron`: entries of the system's crontab, each in a file of its own in `/etc/cron.d` (`snippet.rs`).
+//! `cron`: entries of the system's crontab, each in a file of its own in `/etc/cron.d` (`core/owned_file.rs`).
 //!
-//! A file of its own is replaced in one step and removed as a whole; other people's crontabs are never edited. The syntax
-//! is that of crontab(5), checked before anything is written: cron(8) only complains in its log.
+//! Such a file is replaced in one step and removed as a whole. The crontabs of other owners are never edited. The syntax of
+//! crontab(5) is checked before the write: cron(8) reports errors only in its log.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,12 +25,12 @@ use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, Resourc
 const DIRECTORY: &str = "/etc/cron.d";
 /// The first line of every file.
 const HEADER: &str = "# Managed by Ensign: changes are lost.\n";
-/// The longest command that every cron takes.
+/// The longest command that every cron accepts, in bytes.
 const COMMAND_MAX: usize = 998;
 /// Macros that replace the five fields.
 const MACROS: &[&str] = &["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
-/// Variables that do not decide what a command is: where mail goes, and whose clock counts.
+/// Variables that do not change the meaning of a command: the address for mail, and the time zone.
 const HARMLESS_VARIABLES: &[&str] = &["MAILTO", "MAILFROM", "CRON_TZ"];
 
 /// Cron entries.
@@ -46,10 +46,10 @@ pub struct Properties {
     /// Desired state of the entry.
     #[serde(default)]
     pub ensure: Presence,
-    /// The command, given to a shell by cron. A `%` is just that: it is escaped in the file. Needed unless absent.
+    /// The command, which cron passes to a shell. A `%` is literal: the file escapes it. Needed unless absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// The user who runs it; `root` when left out.
+    /// The user that runs the command; `root` when left out.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub user: String,
     /// Schedule in one text: five fields as in crontab(5), or `@reboot`, `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
@@ -58,17 +58,16 @@ pub struct Properties {
     /// Minutes, 0 to 59, as `0`, `*/15` or `5,35`. Needed where there is no `schedule`.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub minute: String,
-    /// Hours, 0 to 23; every one when left out.
+    /// Hours, 0 to 23; all when left out.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub hour: String,
-    /// Days of the month, 1 to 31; every one when left out.
+    /// Days of the month, 1 to 31; all when left out.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub day: String,
-    /// Months, 1 to 12 or `jan` to `dec`; every one when left out.
+    /// Months, 1 to 12 or `jan` to `dec`; all when left out.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub month: String,
-    /// Days of the week, 0 to 7 (0 and 7 are Sunday) or `sun` to `sat`; every one when left out. Together with `day`, either
-    /// is enough.
+    /// Days of the week: 0 to 7 (0 and 7 are Sunday) or `sun` to `sat`; all when left out. With `day` too, either is enough.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub weekday: String,
     /// Variables as `NAME=value`, as `MAILTO=ops@example.com`. cron sets `SHELL`, `HOME` and `LOGNAME` itself.
@@ -85,18 +84,18 @@ impl Properties {
         [&self.minute, &self.hour, &self.day, &self.month, &self.weekday]
     }
 
-    /// Returns the schedule in the form of crontab(5): numbers for names, one space between the fields.
+    /// Returns the schedule in the form of crontab(5): numbers instead of names, one space between the fields.
     fn when(&self) -> Result<String, Invalid> {
         if !self.schedule.is_empty() {
             if let Some((field, _)) = FIELDS.iter().zip(self.given()).find(|(_, given)| !given.is_empty()) {
-                return Err(Invalid::new("schedule", format!("schedule says all: there can't be {} too", field.name)));
+                return Err(Invalid::new("schedule", format!("schedule and {} are mutually exclusive", field.name)));
             }
             return whole(&self.schedule);
         }
         if self.minute.is_empty() {
             let message = match self.given().iter().all(|given| given.is_empty()) {
                 true => "schedule or minute is required",
-                false => "minute is required: write \"*\" to run in every minute of what the others say",
+                false => "minute is required: write \"*\" to run in every minute of the other fields",
             };
             return Err(Invalid::new("minute", message));
         }
@@ -106,7 +105,7 @@ impl Properties {
         Ok(fields?.join(" "))
     }
 
-    /// The lines of the variables.
+    /// Returns the lines of the variables.
     fn variables(&self) -> Result<Vec<String>, Invalid> {
         self.environment.iter().map(|pair| variable(pair)).collect()
     }
@@ -127,7 +126,7 @@ struct Field {
     name: &'static str,
     low: u32,
     high: u32,
-    /// Names, the first for the lowest number.
+    /// The names of values; the first has the lowest number.
     names: &'static [&'static str],
 }
 
@@ -145,7 +144,7 @@ const FIELDS: [Field; 5] = [
 ];
 
 impl Field {
-    /// The field with numbers for names, which crontab(5) does not know in lists and ranges.
+    /// Returns the field with numbers for names, which crontab(5) does not allow in lists and ranges.
     fn normal(&self, text: &str, property: &'static str) -> Result<String, Invalid> {
         let items: Result<Vec<String>, String> = text.split(',').map(|item| self.item(item)).collect();
         match items {
@@ -192,7 +191,7 @@ fn digits(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// A schedule that is written in one.
+/// Returns a schedule in a single text, in the form of crontab(5).
 fn whole(schedule: &str) -> Result<String, Invalid> {
     if schedule.starts_with('@') {
         let known = MACROS.iter().find(|name| name.eq_ignore_ascii_case(schedule));
@@ -209,7 +208,7 @@ fn whole(schedule: &str) -> Result<String, Invalid> {
     Ok(fields?.join(" "))
 }
 
-/// A command as the file has it: an unescaped `%` would end it.
+/// Returns the command as in the file: an unescaped `%` would end it.
 fn escaped(command: &str) -> String {
     command.replace('%', "\\%")
 }
@@ -222,7 +221,7 @@ fn check_command(command: &str) -> Result<(), Invalid> {
     if command.contains(['\n', '\r', '\0']) {
         return wrong("command must be one line: put more into a script");
     }
-    // Of an odd number of backslashes, cron would take the last one for its own.
+    // cron would consume the last of an odd number of backslashes.
     let odd = |before: &str| before.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
     if command.match_indices('%').any(|(at, _)| command.get(..at).is_some_and(odd)) {
         return wrong("command has \"\\%\": write \"%\" alone, it is escaped in the file");
@@ -233,7 +232,7 @@ fn check_command(command: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The line of a variable, with its value in quotes.
+/// Returns the line of a variable, with its value in quotes.
 fn variable(pair: &str) -> Result<String, Invalid> {
     let name_of = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
     let wrong = |why: &str| Err(Invalid::new("environment", format!("the variable {:?} is not valid: {why}", name_of(pair))));
@@ -243,7 +242,7 @@ fn variable(pair: &str) -> Result<String, Invalid> {
         return wrong("its name takes letters, digits and \"_\", and no digit first");
     }
     if name == "LOGNAME" {
-        return wrong("cron does not let it be set");
+        return wrong("cron sets it itself");
     }
     if value.contains(['\n', '\r', '\0']) {
         return wrong("its value must be one line");
@@ -287,7 +286,7 @@ fn is_variable(line: &str) -> bool {
     line.contains('=') && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && !name.contains(char::is_whitespace)
 }
 
-/// Takes the first word.
+/// Splits off the first word.
 fn word<'a>(rest: &mut &'a str) -> &'a str {
     let (first, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     *rest = after.trim_start();
@@ -316,14 +315,14 @@ impl State for CronState {
 /// A step towards the desired entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CronChange {
-    /// Write its file, where there is none.
+    /// Write the missing file.
     Create,
-    /// Write its file anew.
+    /// Rewrite the file.
     Update {
         /// The differences.
         details: Vec<String>,
     },
-    /// Remove its file.
+    /// Remove the file.
     Remove,
 }
 
@@ -393,7 +392,7 @@ impl Resource for Cron {
         let mut effects = Effects::default();
         effects.push(Effect::Schedule(p.name.clone()));
         effects.push(match p.name.contains('/') {
-            // No name of an entry: it must not be taken for a path.
+            // An invalid name must not be used as a path.
             true => Effect::unknown(Some(EffectKind::Write), &p.name),
             false => Effect::implied(format!("{DIRECTORY}/{}", p.name)),
         });
@@ -440,7 +439,7 @@ impl Resource for Cron {
         if *change == CronChange::Remove {
             return owned_file::remove(&path(p, host));
         }
-        // cron refuses a whole file for one of these, and says so only in its log.
+        // cron ignores the whole file for an unknown user, and reports this only in its log.
         host.accounts().uid(p.user())?;
         if !PathResolver::system().exists(&host.system_path(DIRECTORY))? {
             return Err(ResourceError::State(format!("there is no {DIRECTORY}: install cron first")));
@@ -474,7 +473,7 @@ fn path(p: &Properties, host: &Host) -> PathBuf {
     host.system_path(DIRECTORY).join(&p.name)
 }
 
-/// Returns the differences between two files, for people.
+/// Returns the differences between two files, for the user.
 fn differences(before: &str, after: &str) -> Vec<String> {
     if before == after {
         return vec![];
@@ -497,7 +496,7 @@ fn differences(before: &str, after: &str) -> Vec<String> {
     details
 }
 
-/// A variable without its value, where secrets may be.
+/// Redacts the value of a variable, which may be a secret.
 fn redacted(pair: &str) -> String {
     format!("{}={REDACTED}", pair.split('=').next().unwrap_or_default().trim_end())
 }

@@ -1,4 +1,4 @@
-//! What properties become which lines, which are refused, and which steps follow.
+//! The lines in the file, invalid properties, and the decision table of `cron`.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The steps towards the wanted file, and which of them what is there needs: no host is asked.
+//! The steps from the observed to the desired file, decided without the host.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use crate::resource::{Change, ResourceError};
 pub enum FileChange {
     /// Write the file: content, owner, mode.
     Store {
-        /// Nothing is managed but its existence and attributes.
+        /// True when only the existence and attributes are managed.
         empty: bool,
         /// The differences.
         details: Vec<String>,
     },
     /// Set owner, group and mode.
     SetAttributes {
-        /// The content is managed too, and right.
+        /// True when the content is managed too, and needs no change.
         managed: bool,
         /// The differences.
         details: Vec<String>,
@@ -37,7 +37,7 @@ pub enum FileChange {
     RemoveFile,
     /// Remove an empty directory.
     RemoveDirectory,
-    /// Remove a directory with all it holds.
+    /// Remove a directory with everything below.
     RemoveTree,
 }
 
@@ -70,7 +70,7 @@ impl Change for FileChange {
     }
 }
 
-/// The steps that lead from what is there to what is wanted.
+/// Returns the steps from the observed to the desired state.
 pub(super) fn changes(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
     let changes = steps(p, state)?;
     match &state.obstacle {
@@ -126,7 +126,7 @@ fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resourc
         Found::Nothing | Found::DanglingLink => {
             return Ok(vec![FileChange::Store { empty: !p.manages_content(), details: vec![] }]);
         }
-        // What a link of others leads to, and what a file of somebody else holds, is not looked at: it is replaced.
+        // The target of a foreign link and the content of a shared file are not read: both are replaced.
         Found::ForeignLink if p.manages_content() => return Ok(vec![replaced("link → file")]),
         Found::Shared if p.manages_content() => return Ok(vec![replaced("shared → own file")]),
         Found::ForeignLink => {
@@ -135,7 +135,7 @@ fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resourc
         }
         Found::Shared => {
             let message = "has several names (hard links) in a directory that others can change; refusing to set attributes: it \
-                           may be a file of somebody else";
+                           may be a file of another user";
             return Err(ResourceError::State(format!("{} {message}", p.name)));
         }
         Found::Something { look, link } => (look, *link),
@@ -158,7 +158,7 @@ fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resourc
     let managed = p.manages_content();
     Ok(match details.is_empty() {
         true => vec![],
-        // A link is replaced, because attributes are not set through one.
+        // A link is replaced, because attributes are not set through a link.
         false if content || (managed && link) => vec![FileChange::Store { empty: false, details }],
         false => vec![FileChange::SetAttributes { managed, details }],
     })

@@ -1,4 +1,4 @@
-//! Properties and hosts with which the tests of all types try `file`.
+//! Test data for `file`.
 
 use crate::host::account::{effective_gid, effective_uid};
 use crate::resource::properties_test::prelude::*;

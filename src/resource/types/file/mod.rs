@@ -1,6 +1,6 @@
 //! `file`: regular files and directories: existence, content, owner, group, mode.
 //!
-//! A file is replaced in one step, with its owner and mode set before it becomes visible; `core/safe_replace.rs` does it.
+//! A file is replaced in one step, with its owner and mode set before it becomes visible; `core/safe_replace.rs` does this.
 //! `properties.rs` has the desired state, `state.rs` the observed state, and `change.rs` the steps between the two. `tree.rs`
 //! manages directories with all files below.
 
@@ -29,10 +29,10 @@ pub(in crate::resource) use properties::mode;
 pub use properties::{Mode, Properties};
 pub use state::FileState;
 
-/// The largest text, in bytes, of which a diff is made.
+/// The largest text with a diff, in bytes.
 pub(in crate::resource) const PREVIEW_LIMIT: u64 = 1 << 20;
 
-/// The most that the mode of directories is that are made because one below them is wanted.
+/// The upper limit of the mode of parent directories that are made.
 const PARENTS: u32 = 0o755;
 
 /// Files and directories.
@@ -40,7 +40,7 @@ pub struct File;
 
 /// The interface of file providers.
 pub trait Files: Send + Sync {
-    /// Writes a file that can then be put in place in one step.
+    /// Writes a temporary file that can be put in place in one step.
     ///
     /// # Errors
     /// When a step fails.
@@ -81,10 +81,10 @@ impl Resource for File {
     const ABOUT: &'static str = "Regular files and directories: existence, content, owner, group and mode.";
     const RUNTIME_TEMPLATES: &'static [&'static str] = &["content", "source"];
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
-        ("content", "what is written, not where"),
-        ("owner", "of what is written"),
-        ("group", "of what is written"),
-        ("mode", "of what is written"),
+        ("content", "content at the same path"),
+        ("owner", "attribute at the same path"),
+        ("group", "attribute at the same path"),
+        ("mode", "attribute at the same path"),
         ("purge", "removes below a directory that is written anyway"),
         ("backup_keep", "how many copies stay where they are written"),
     ];
@@ -135,7 +135,7 @@ impl Resource for File {
             Ok(FileState { metadata, found, wanted: Wanted::default(), below, obstacle, mounted: None })
         };
         let seen = match (p.ensure, host.managed(p.follow)) {
-            // What goes is told by its digest, where it can be read.
+            // The digest of a file to remove is reported, if the file can be read.
             (Ensure::Absent, rules) => rules.look(path, true).or_else(|_| rules.look(path, false))?,
             (ensure, rules) => rules.look(path, ensure == Ensure::Present)?,
         };
@@ -154,7 +154,7 @@ impl Resource for File {
         };
         let wanted = Wanted { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
         let there = look.kind == fs::FileKind::Directory;
-        // A link to something else gives way to a directory, which is empty then.
+        // A link to another object is replaced by a new directory, which is empty.
         let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
         let goes = there && !link && p.ensure == Ensure::Absent;
         let mounted = if goes && p.force { host.managed(p.follow).known_place(path)?.mounted()? } else { None };
@@ -258,7 +258,7 @@ pub(in crate::resource) fn digest(content: &[u8]) -> String {
     format!("sha256:{} ({} bytes)", fs::sha256(content), content.len())
 }
 
-/// The file that content is copied from, opened.
+/// Opens the file to copy the content from.
 fn source(p: &Properties, host: &Host) -> Result<fs::File, ResourceError> {
     let path = host.resolve(Path::new(&p.source));
     match host.sources(p.follow).open(&path) {
@@ -270,8 +270,7 @@ fn source(p: &Properties, host: &Host) -> Result<fs::File, ResourceError> {
     }
 }
 
-/// Returns the reason for which the file can't be created or owned, unless an earlier resource of a dry run would remove that
-/// reason.
+/// Returns the reason why the file can't be created or owned. Ignores reasons that an earlier resource of a dry run would remove.
 fn obstacle(p: &Properties, missing: bool, host: &Host) -> Result<Option<String>, ResourceError> {
     if p.ensure == Ensure::Absent {
         return Ok(None);

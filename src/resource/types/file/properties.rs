@@ -23,7 +23,7 @@ use crate::resource::{Invalid, ResourceError};
 pub enum Ensure {
     /// A regular file.
     Present,
-    /// Nothing.
+    /// No object.
     Absent,
     /// A directory.
     Directory,
@@ -55,8 +55,7 @@ impl<'de> Deserialize<'de> for Ensure {
 
 /// Permission bits, written in octal, as `644`, `0644` and `0o644`, or for each class, as `u=rw,go=r`.
 ///
-/// Of the bits above them, setgid and sticky are for directories. Setuid is never allowed: it gives away the rights of the
-/// owner.
+/// Of the bits above them, setgid and sticky are for directories. Setuid is never allowed: it passes on the rights of the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(pub(super) u32);
 
@@ -71,12 +70,12 @@ impl Mode {
         self.0
     }
 
-    /// The mode of a directory: who may read or write may also enter.
+    /// The mode for directories: users who may read or write may also enter.
     pub(super) fn for_directory(self) -> u32 {
         [0o100, 0o010, 0o001].into_iter().fold(self.0, |mode, x| if mode & (x * 6) == 0 { mode } else { mode | x })
     }
 
-    /// The permission bits alone, which files have.
+    /// The mode for files: the permission bits only.
     pub(super) fn for_file(self) -> u32 {
         self.0 & PERMISSIONS
     }
@@ -94,13 +93,13 @@ impl Mode {
         }
     }
 
-    /// Classes with their permissions, as `chmod` takes them. A class that is not named has none.
+    /// Parses classes with their permissions, as `chmod` does. A class that is left out has none.
     fn symbolic(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| Err(format!("mode \"{text}\" is not valid: {why}"));
         let mut mode = 0;
         for clause in text.split(',') {
             let Some((classes, permissions)) = clause.split_once('=') else {
-                return wrong("+ and - depend on what is there: say with = what each class may do");
+                return wrong("+ and - depend on the present mode: set the permissions of each class with =");
             };
             let mut mask = 0;
             for class in if classes.is_empty() { "a" } else { classes }.chars() {
@@ -141,16 +140,16 @@ impl Serialize for Mode {
     }
 }
 
-/// The mode of a file as it is written; none when it is left out, null or empty.
+/// Parses the mode of a file; none for null or an empty text.
 ///
 /// # Errors
-/// When it is no mode, or one for directories.
+/// When it is no mode, or a mode for directories only.
 pub(in crate::resource) fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
     let mode = any_mode(deserializer)?;
     mode.filter(|mode| mode.0 != mode.for_file()).map_or(Ok(mode), |mode| Err(serde::de::Error::custom(only_directories(mode))))
 }
 
-/// The same of a file or directory.
+/// Parses the mode of a file or directory.
 fn any_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
     let written = text::or_empty(deserializer)?;
     if written.is_empty() { Ok(None) } else { Mode::parse(&written).map(Some).map_err(serde::de::Error::custom) }
@@ -172,7 +171,7 @@ pub struct Properties {
     /// The content. Empty text empties the file; left out or null, the content is not managed.
     #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// A file on this host to copy the content from, or with `recurse` a directory; relative to the directory of the manifest.
+    /// File on this host to copy the content from, or with `recurse` a directory. Relative to the directory of the manifest.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// The owner, by name or number. Needed unless absent.
@@ -181,27 +180,27 @@ pub struct Properties {
     /// The group, by name or number. Needed unless absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The permission bits in octal, up to 0777, or as `u=rw,go=r`. Needed unless absent. In a directory, who may read or write
-    /// may also enter; setgid and sticky (`2755`, `1777`, `g=rxs`) are for directories.
+    /// The permission bits in octal, up to 0777, or as `u=rw,go=r`. Needed unless absent. In a directory, users who may read or
+    /// write may also enter; setgid and sticky (`2755`, `1777`, `g=rxs`) are for directories.
     #[serde(default, deserialize_with = "any_mode", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", regex(pattern = r"^((0[oO])?[0-7]{1,5}|[ugoa]*=[rwxst]*(,[ugoa]*=[rwxst]*)*)$"))]
     pub mode: Option<Mode>,
-    /// With absent: remove a directory with all it holds.
+    /// With absent: remove a directory with everything below.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// Command that must accept the new content before it replaces the old. `%s` is the path of a file with the new content, in
     /// the same directory. No shell runs. Not run in a dry run.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub validate: String,
-    /// With directory: manage all that is below it too. With a `source`, which is a directory then, its files, directories and
-    /// links are copied; without one, only owner, group and mode are set. Every file gets the mode, links are not followed.
+    /// With directory: manage everything below too. With a `source` directory, its files, directories and links are copied.
+    /// Without a `source`, only owner, group and mode are set. Every file gets the mode, links are not followed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recurse: bool,
-    /// With `recurse` and a `source`: remove what the source does not have, and replace what is of another kind.
+    /// With `recurse` and a `source`: remove entries that the source lacks, and replace entries of another kind.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purge: bool,
-    /// Follow links that others than root could have made: on the way to the path, to the source, and at their ends. Without it
-    /// one on the way is refused, and one at the end is replaced.
+    /// Follow links that others than root could have made: in the path, in the source, and at their ends. Otherwise a link in the
+    /// path is refused, and a link at the end is replaced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
     /// Keep the old file before its content is replaced or it is removed. `true` keeps it beside the file, as `NAME.TIME.bak`.
@@ -227,7 +226,7 @@ impl Properties {
         self.content.is_some() || !self.source.is_empty()
     }
 
-    /// The mode that is wanted of what `ensure` says.
+    /// The desired mode for this `ensure`.
     pub(super) fn wanted_mode(&self) -> u32 {
         let mode = self.mode.unwrap_or(Mode(0));
         if self.ensure == Ensure::Directory { mode.for_directory() } else { mode.for_file() }
@@ -262,7 +261,7 @@ impl Properties {
         effects
     }
 
-    /// A file of this name, to be looked at only.
+    /// Returns properties for observing a file of this name.
     pub(super) fn of(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -282,7 +281,7 @@ impl Properties {
         }
     }
 
-    /// Checks that the properties go together.
+    /// Checks that the properties are compatible.
     pub(super) fn check(&self) -> Result<(), Invalid> {
         text::check_path("name", "file path", &self.name)?;
         if self.content.is_some() && !self.source.is_empty() {
@@ -310,7 +309,7 @@ impl Properties {
         self.check_tree()?;
         let judged = self.ensure == Ensure::Present && self.manages_content();
         if !self.validate.is_empty() && !judged {
-            return Err(Invalid::new("validate", "'validate' judges new content: it needs 'content' or 'source'"));
+            return Err(Invalid::new("validate", "'validate' checks new content: it needs 'content' or 'source'"));
         }
         self.care().check()
     }
@@ -318,7 +317,7 @@ impl Properties {
     fn check_tree(&self) -> Result<(), Invalid> {
         let wrong = |property, message: &str| Err(Invalid::new(property, message));
         if self.purge && (!self.recurse || self.source.is_empty()) {
-            return wrong("purge", "'purge' removes what a source does not have: it needs 'recurse: true' and 'source'");
+            return wrong("purge", "'purge' removes entries that the source lacks: it needs 'recurse: true' and 'source'");
         }
         if !self.recurse {
             return Ok(());

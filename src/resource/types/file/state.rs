@@ -1,4 +1,4 @@
-//! The state of a path, and the desired state in the same terms.
+//! The observed state of a path, and the desired state in the same terms.
 
 use std::path::PathBuf;
 
@@ -15,27 +15,27 @@ use crate::resource::State;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
-    /// A symbolic link that leads nowhere.
+    /// A symbolic link to nothing.
     DanglingLink,
     /// A symbolic link that is not followed, because others than root could have made it.
     ForeignLink,
-    /// A regular file that may be another name for a file of another user.
+    /// A regular file that may belong to another user under another name.
     Shared,
-    /// The kind of object, links followed, and, where that kind is not the desired one, true for a link at the path itself.
+    /// The kind of object, links followed. If this is not the desired kind, also whether the path itself is a link.
     Something {
         look: FileInfo,
         link: bool,
     },
 }
 
-/// The desired state, in the terms of the host.
+/// The desired state, with names resolved on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Wanted {
-    /// The number of the owner; none while there is no such account.
+    /// The number of the owner; none for a missing account.
     pub(super) uid: Option<u32>,
-    /// The number of the group; none while there is no such account.
+    /// The number of the group; none for a missing group.
     pub(super) gid: Option<u32>,
-    /// Digest of the content, where content is managed and there is a file to compare with.
+    /// Digest of the content, if content is managed and there is a file to compare with.
     pub(super) sha256: Option<String>,
 }
 
@@ -55,10 +55,10 @@ pub struct FileState {
     /// The tasks below the directory, or the error of their search.
     #[serde(skip)]
     pub(super) below: Result<Vec<Task>, String>,
-    /// The reason for which the file can't be created or owned.
+    /// The reason why the file can't be created or owned.
     #[serde(skip)]
     pub(super) obstacle: Option<String>,
-    /// A mount point in a directory to be removed with all its content.
+    /// A mount point in a directory to be removed.
     #[serde(skip)]
     pub(super) mounted: Option<PathBuf>,
     pub(super) metadata: Metadata,
@@ -89,7 +89,7 @@ impl State for FileState {
     }
 }
 
-/// The details of what was found, by name.
+/// The details of the observed object, by name.
 pub(super) fn describe(p: &Properties, look: Option<&FileInfo>, host: &Host) -> Metadata {
     let mut metadata = Metadata { name: p.name.clone(), provider: "posix", ..Metadata::default() };
     if let Some(look) = look {

@@ -1,4 +1,4 @@
-//! The decision table of `file`, and what it refuses.
+//! The decision table of `file`, and invalid properties.
 
 use crate::host::fs::FileInfo;
 
@@ -42,7 +42,7 @@ fn linked(kind: fs::FileKind, mode: u32, content: Option<&str>) -> Found {
     Found::Something { look: look(kind, mode, content), link: true }
 }
 
-/// The decision table: what is wanted, what is there, what a dry run says.
+/// The decision table: properties, host, description of the dry run.
 #[test]
 fn decisions() {
     use fs::FileKind::{Directory, File as Regular, Other};

@@ -1,6 +1,6 @@
-//! Directories with all that is below them: what differs from a source, or only from the owner and mode that are wanted.
+//! Directories with everything below: differences from a source, or only from the desired owner and mode.
 //!
-//! `compare` decides, without a host; the rest reads and acts through `host/tree.rs`, which follows no link.
+//! `compare` decides, without a host. The rest reads and acts through `host/tree`, which follows no link.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,15 +14,15 @@ use crate::host::{DirEntryHandle, Host, WriteSpec};
 use super::{Mode, Properties};
 use crate::resource::ResourceError;
 
-/// The most entries of a directory that is managed with all that is below it.
+/// Most entries of a directory that is managed with everything below.
 const ENTRIES: usize = 100_000;
 /// Maximum number of listed steps.
 const LISTED: usize = 200;
 
-/// Something to do below the directory.
+/// A task below the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// The path, from the directory on.
+    /// The path, relative to the directory.
     path: PathBuf,
     /// The task.
     what: What,
@@ -32,13 +32,13 @@ pub struct Task {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
-    /// Remove it with all that is below it.
+    /// Remove the entry with everything below.
     Remove,
     /// Make the directory.
     Make,
     /// Copy the file from the source.
     Copy,
-    /// Make the link, which leads there.
+    /// Make the link with this target.
     Link(OsString),
     /// Set owner and mode of a file.
     SetFile,
@@ -62,24 +62,24 @@ impl Task {
 /// The desired attributes of every entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
-    /// The number of the owner; none while there is no such account.
+    /// The number of the owner; none for a missing account.
     pub(super) uid: Option<u32>,
-    /// The number of the group.
+    /// The number of the group; none for a missing group.
     pub(super) gid: Option<u32>,
-    /// The mode of files; that of directories follows from it.
+    /// The mode of files. The mode of directories is derived from it.
     pub(super) mode: Mode,
-    /// True where entries that the source lacks are removed, and entries of another kind replaced.
+    /// True when entries that the source lacks are removed, and entries of another kind replaced.
     pub(super) purge: bool,
 }
 
-/// Describes the first tasks, in words.
+/// Describes the first tasks.
 pub(super) fn describe(tasks: &[Task]) -> Vec<String> {
     let more = tasks.len().saturating_sub(LISTED);
     let more = (more > 0).then(|| format!("and {more} more"));
     tasks.iter().take(LISTED).map(Task::describe).chain(more).collect()
 }
 
-/// The tasks in one phrase.
+/// Summarises the tasks in one phrase.
 pub(super) fn summarise(tasks: &[Task]) -> String {
     let count = |wanted: fn(&Task) -> bool| tasks.iter().filter(|task| wanted(task)).count();
     let removed = count(|task| task.what == What::Remove);
@@ -90,11 +90,11 @@ pub(super) fn summarise(tasks: &[Task]) -> String {
     format!("{} below the directory", counts.join(", "))
 }
 
-/// Returns the tasks below the directory of these properties, which exists or not.
+/// Returns the tasks below the directory of these properties, which may be missing.
 pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) -> Result<Vec<Task>, ResourceError> {
     let place = host.managed(p.follow).place(p.path())?;
     if exists && place.as_ref().map_or(Ok(false), DirEntryHandle::is_link)? {
-        let message = format!("{} is a symlink; refusing to manage what is below it through it: name what it leads to", p.name);
+        let message = format!("{} is a symlink; refusing to manage the directory through it: use its target as the name", p.name);
         return Err(ResourceError::State(message));
     }
     let tree = if exists { place.map(|place| place.tree()).transpose()? } else { None };
@@ -103,13 +103,14 @@ pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) ->
         return Ok(attributes_only(&there, wanted));
     }
     if !exists && check_source(p, host).is_err() {
-        // An earlier resource may make it; in earnest it is missed before the directory is made.
+        // An earlier resource of the dry run may make the source. A real run reports a missing source before it makes the
+        // directory.
         return Ok(Vec::new());
     }
     let source = source(p, host)?;
     let is_same = |path: &Path| match &tree {
         Some(tree) => match sha256(tree, path) {
-            // What may be a file of somebody else is not read, but replaced.
+            // A file that may belong to another user is not read, but replaced.
             Err(FsError::Shared { .. }) => Ok(false),
             there => Ok(sha256(&source, path)? == there?),
         },
@@ -119,7 +120,7 @@ pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) ->
         .map_err(|error| ResourceError::State(format!("{}: {}", p.name, crate::diag::chain(&error))))
 }
 
-/// Checks that there is a directory to copy, where one is wanted.
+/// Checks that the source is a directory, if one is given.
 pub(super) fn check_source(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let source = host.resolve(Path::new(&p.source));
     if p.source.is_empty() || host.sources(p.follow).is_directory(&source)? {
@@ -128,11 +129,11 @@ pub(super) fn check_source(p: &Properties, host: &Host) -> Result<(), ResourceEr
     Err(ResourceError::State(format!("source {} is not a directory", source.display())))
 }
 
-/// The directory that is copied.
+/// Opens the directory to copy.
 fn source(p: &Properties, host: &Host) -> Result<Tree, ResourceError> {
     check_source(p, host)?;
     let source = host.resolve(Path::new(&p.source));
-    // One within the other would grow with every run, or be purged.
+    // A source within the target, or the reverse, would grow with every run, or be purged.
     let rules = host.sources(p.follow);
     let (real, own) = (rules.real(&source), rules.real(p.path()));
     if let (Some(real), Some(own)) = (real, own)
@@ -147,7 +148,7 @@ fn sha256(tree: &Tree, path: &Path) -> Result<String, FsError> {
     fs::sha256_of(&mut tree.file(path)?).map_err(|error| FsError::io("read", path, error))
 }
 
-/// Takes all steps, in order.
+/// Applies all tasks, in order.
 pub(super) fn apply(tasks: &[Task], p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let file = WriteSpec { mode: p.mode.unwrap_or(Mode(0)).for_file(), ..p.write_spec(host)? };
     let directory = p.write_spec(host)?;
@@ -155,7 +156,7 @@ pub(super) fn apply(tasks: &[Task], p: &Properties, host: &Host) -> Result<(), R
     let source = if p.source.is_empty() { None } else { Some(source(p, host)?) };
     for task in tasks {
         if host.is_over() {
-            return Err(ResourceError::State(format!("{}: the run ended before all below it was done", p.name)));
+            return Err(ResourceError::State(format!("{}: the run ended before all entries below were done", p.name)));
         }
         let path = &task.path;
         match (&task.what, &source) {
@@ -185,7 +186,7 @@ fn attributes_only(there: &[Entry], wanted: Wanted) -> Vec<Task> {
     there.iter().filter_map(|entry| attributes(entry, wanted)).collect()
 }
 
-/// The entry needs no other content: at most another owner or mode.
+/// Returns the task for owner and mode of an entry with the right content, if needed.
 fn attributes(entry: &Entry, wanted: Wanted) -> Option<Task> {
     let (what, mode) = match entry.node {
         Node::File(_) => (What::SetFile, Some(wanted.mode.for_file())),
@@ -206,10 +207,10 @@ fn attributes(entry: &Entry, wanted: Wanted) -> Option<Task> {
     (!details.is_empty()).then(|| Task { path: entry.path.clone(), what, details })
 }
 
-/// An entry that can't become like that of the source.
+/// An entry that can't become like the source.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unlike {
-    /// Something of another kind is there.
+    /// An object of another kind is in the way.
     #[error("{} is {is}, in the source it is {wanted}; set purge: true to have it replaced", path.display())]
     InTheWay {
         /// The path.
@@ -219,10 +220,10 @@ pub(super) enum Unlike {
         /// The kind in the source.
         wanted: &'static str,
     },
-    /// The source has what is not copied.
+    /// The source has an object that can't be copied.
     #[error("the source has {}, a device, socket or pipe; only files, directories and links are copied", .0.display())]
     NotCopied(PathBuf),
-    /// Another file system is mounted where something would be removed.
+    /// A file system is mounted in a directory that would be removed.
     #[error("{} would be removed, but a file system is mounted there", .0.display())]
     Mounted(PathBuf),
     /// Content could not be compared.
@@ -240,7 +241,7 @@ fn compare(
     let now: BTreeMap<&Path, &Entry> = there.iter().map(|entry| (entry.path.as_path(), entry)).collect();
     let (mut gone, mut tasks): (Vec<PathBuf>, Vec<Task>) = (Vec::new(), Vec::new());
     for entry in source {
-        // What was in a directory that makes room is gone with it.
+        // The content of a replaced directory is gone too.
         let there = now.get(entry.path.as_path()).copied().filter(|there| !is_below(&there.path, &gone));
         let (new, differs) = match (&entry.node, there.map(|there| &there.node)) {
             (Node::Other, _) => return Err(Unlike::NotCopied(entry.path.clone())),
@@ -253,7 +254,7 @@ fn compare(
                 What::Link(target.clone()),
                 (target != other).then(|| format!("target {} → {}", other.display(), target.display())),
             ),
-            // A link is replaced by a file, as `file` does it everywhere.
+            // A link is replaced by a file, as everywhere in `file`.
             (Node::File(_), Some(Node::Link(_))) => (What::Copy, Some("link → file".to_owned())),
             (node, Some(other)) if !wanted.purge => {
                 return Err(Unlike::InTheWay { path: entry.path.clone(), is: kind(other), wanted: kind(node) });
@@ -288,9 +289,9 @@ fn compare(
     Ok(removed.chain(tasks).collect())
 }
 
-/// True for one of these, and for what is below it.
+/// True for one of these paths, and for everything below.
 fn is_below(path: &Path, gone: &[PathBuf]) -> bool {
-    // The last one is the nearest: both are in the same order.
+    // The last path is the nearest: both lists have the same order.
     gone.last().is_some_and(|last| path.starts_with(last)) || gone.iter().any(|one| path.starts_with(one))
 }
 
@@ -345,7 +346,7 @@ mod tests {
         Wanted { uid: Some(0), gid: Some(0), mode: MODE, purge }
     }
 
-    /// The decision table: source, what is there, whether to purge, what is done. Files of one byte differ when in `other`.
+    /// The decision table: source, target, purge, tasks. Files of one byte differ when in `other`.
     #[test]
     fn decisions() {
         for (source, there, purge, expected) in [

@@ -1,43 +1,43 @@
-//! Changes of a text for a line that must be in it, or must not: bytes in, bytes out.
+//! Edits of a text for a line that is present or absent: bytes in, bytes out.
 //!
-//! Lines end with LF or CRLF. Unchanged lines keep their bytes, and a new line ends as the first line does. A text without a
-//! line end after its last line stays so.
+//! Lines end with LF or CRLF. Unchanged lines keep their bytes, and a new line ends like the first line. A text without a final
+//! line end stays so.
 
 use regex::bytes::Regex;
 
 /// The desired text.
 #[derive(Debug)]
 pub(super) enum Wish<'a> {
-    /// The line is in it.
+    /// The line is in the text.
     Present {
         /// The line, without its end.
         line: &'a [u8],
-        /// Lines that it takes the place of; only an equal one when none.
+        /// The lines to replace; only an equal line when none.
         pattern: Option<&'a Regex>,
-        /// Of several such lines, all are replaced.
+        /// True to replace all matching lines.
         all: bool,
         /// The place of a new line.
         spot: Spot<'a>,
     },
-    /// No such line is in it.
+    /// No line of these is in the text.
     Absent(Lines<'a>),
 }
 
 /// Some lines of a text.
 #[derive(Debug)]
 pub(super) enum Lines<'a> {
-    /// Those equal to this.
+    /// Lines equal to this text.
     Equal(&'a [u8]),
-    /// Those that match.
+    /// Lines that match.
     Matching(&'a Regex),
 }
 
 /// The place of a new line.
 #[derive(Debug)]
 pub(super) struct Spot<'a> {
-    /// After the last, or before the first, line that matches.
+    /// After the last, or before the first, matching line.
     pub(super) beside: Option<(Side, &'a Regex)>,
-    /// The alternative place, when there is no such line or no line is named.
+    /// The alternative place, without a matching line or pattern.
     pub(super) or: Option<End>,
 }
 
@@ -55,27 +55,27 @@ pub(super) enum End {
     End,
 }
 
-/// A change of a text. Lines are counted from 1.
+/// An edit of a text. Lines are counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Edit {
-    /// The text afterwards.
+    /// The text after the edit.
     pub(super) content: Vec<u8>,
-    /// The number of the new line, in the text as it is afterwards.
+    /// The number of the new line, after the edit.
     pub(super) added: Option<usize>,
     /// The lines that were replaced.
     pub(super) replaced: Vec<usize>,
-    /// The lines that were removed, by their numbers before.
+    /// The removed lines, by their numbers before the edit.
     pub(super) removed: Vec<usize>,
 }
 
 impl Edit {
-    /// True when nothing was done.
+    /// True for an edit without changes.
     pub(super) fn is_none(&self) -> bool {
         self.added.is_none() && self.replaced.is_empty() && self.removed.is_empty()
     }
 }
 
-/// No edit leads to what is wanted.
+/// No edit leads to the desired text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EditError {
     /// The text has several matching lines.
@@ -83,19 +83,19 @@ pub(super) enum EditError {
         "{count} lines match, among them lines {first} and {second}: make the match narrower, or set all: true to replace each"
     )]
     Several {
-        /// The number of lines.
+        /// The number of matching lines.
         count: usize,
-        /// The number of the first.
+        /// The number of the first matching line.
         first: usize,
-        /// The number of the second.
+        /// The number of the second matching line.
         second: usize,
     },
-    /// The line beside which the new one should go is not there.
+    /// No line matches `before` or `after`.
     #[error("no line matches {side}: \"{pattern}\"; say with at: start or at: end where the line goes then")]
     NoNeighbour {
         /// `before` or `after`.
         side: &'static str,
-        /// The expression.
+        /// The regular expression.
         pattern: String,
     },
 }
@@ -121,10 +121,10 @@ fn split(content: &[u8]) -> Vec<Line<'_>> {
         .collect()
 }
 
-/// The text as it is wanted, with what differs.
+/// Returns the desired text, with the differences.
 ///
 /// # Errors
-/// When the line, or the place of a new one, is ambiguous.
+/// When the line, or the place of a new line, is ambiguous.
 pub(super) fn edit(content: &[u8], wish: &Wish<'_>) -> Result<Edit, EditError> {
     let mut lines = split(content);
     let closed = lines.last().is_none_or(|last| !last.end.is_empty());
@@ -165,12 +165,12 @@ fn text_of<'a>(lines: &[Line<'a>], number: usize) -> &'a [u8] {
     number.checked_sub(1).and_then(|index| lines.get(index)).map_or(&[], |line| line.text)
 }
 
-/// The lines as one text. `end` is for lines that have none of their own, `closed` says whether the last has one.
+/// Joins lines to a text. `end` is for lines without an end, `closed` is true for a final line end.
 fn join(lines: &[Line<'_>], end: &[u8], closed: bool) -> Vec<u8> {
     let mut content = Vec::with_capacity(lines.iter().map(|line| line.text.len() + 2).sum());
     for (left, line) in (0..lines.len()).rev().zip(lines) {
         content.extend_from_slice(line.text);
-        // An empty line is one only by its end.
+        // An empty last line exists only by its end.
         if left > 0 || closed || line.text.is_empty() {
             content.extend_from_slice(if line.end.is_empty() { end } else { line.end });
         }
@@ -179,7 +179,7 @@ fn join(lines: &[Line<'_>], end: &[u8], closed: bool) -> Vec<u8> {
 }
 
 impl Lines<'_> {
-    /// Their numbers, in order.
+    /// Returns the numbers of these lines, in order.
     fn numbers(&self, lines: &[Line<'_>]) -> Vec<usize> {
         let is = |text: &[u8]| match self {
             Self::Equal(wanted) => text == *wanted,
@@ -190,7 +190,7 @@ impl Lines<'_> {
 }
 
 impl Spot<'_> {
-    /// Before which line (from 0) the new one goes.
+    /// Returns the index (from 0) of the line before which the new line goes.
     fn index(&self, lines: &[Line<'_>]) -> Result<usize, EditError> {
         let found = self.beside.and_then(|(side, pattern)| {
             let is = |line: &Line<'_>| pattern.is_match(line.text);
@@ -314,7 +314,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Once done, nothing is left to do; and what was not meant is still there.
+        /// A repeated edit changes nothing, and unrelated lines stay.
         #[test]
         fn edits_converge(
             content in "([ax=01]{0,3}(\n|\r\n)){0,6}[ax=01]{0,3}",

@@ -1,4 +1,4 @@
-//! Properties and hosts with which the tests of all types try `line`.
+//! Test data for `line`.
 
 use crate::resource::properties_test::prelude::*;
 

@@ -1,6 +1,6 @@
-//! `line`: one line in a text file, the rest of which belongs to others.
+//! `line`: a single line in a text file whose other lines belong to others.
 //!
-//! `edit.rs` changes the text. The file is replaced by `core/safe_replace.rs`, with its present owner and mode.
+//! `edit.rs` edits the text. `core/safe_replace.rs` replaces the file, with its present owner and mode.
 
 mod edit;
 
@@ -41,23 +41,23 @@ pub struct Line;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Properties {
-    /// The path of the file; or, with `path`, any name.
+    /// The path of the file; with `path`, any name.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
     /// Desired state of the line.
     #[serde(default)]
     pub ensure: Ensure,
-    /// The path of the file, where the name is something else: for several lines in one file.
+    /// The path of the file, for several lines in one file with different names.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub path: String,
     /// The line, without its end. Needed unless absent with a `match`.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub line: String,
-    /// Regular expression: the line that matches is replaced, or with absent removed. The expression must match `line` too.
-    /// When left out, only an equal line counts.
+    /// Regular expression: the matching line is replaced, or with absent removed. The expression must match `line` too. When left
+    /// out, only an equal line counts.
     #[serde(default, rename = "match", deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub pattern: String,
-    /// Replace every line that matches. Otherwise it is an error when there are several.
+    /// Replace every matching line. Otherwise several matching lines are an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
     /// A new line goes after the last line that matches this regular expression.
@@ -66,20 +66,20 @@ pub struct Properties {
     /// A new line goes before the first line that matches this regular expression.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub before: String,
-    /// A new line goes to this end of the file: also where nothing matches `after` or `before`, which otherwise is an error.
-    /// By default the end.
+    /// The end of the file for a new line, by default `end`. Also used if nothing matches `after` or `before`, which otherwise is
+    /// an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<At>,
     /// Create the file when it is missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create: bool,
-    /// The owner of a file that is created. A file that is there keeps its own.
+    /// The owner of a new file. An existing file keeps its owner.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// The group of a file that is created.
+    /// The group of a new file.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The permission bits of a file that is created, in octal; 0644 when left out.
+    /// The permission bits of a new file, in octal; 0644 when left out.
     #[serde(default, deserialize_with = "file::mode", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", regex(pattern = r"^(0[oO])?[0-7]{1,4}$"))]
     pub mode: Option<Mode>,
@@ -87,7 +87,7 @@ pub struct Properties {
     /// run.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub validate: String,
-    /// Follow links on the way to the path that others than root could have made, which is refused otherwise.
+    /// Follow links in the path that others than root could have made, which is refused otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
     /// Keep the old file before it is changed. `true` keeps it beside the file, as `NAME.TIME.bak`. A suffix that begins with a
@@ -107,7 +107,7 @@ pub enum Ensure {
     /// Present.
     #[default]
     Present,
-    /// Absent, as is every line that matches.
+    /// Absent, like every matching line.
     Absent,
 }
 
@@ -130,7 +130,7 @@ impl Properties {
         ReplaceOptions { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
     }
 
-    /// Returns the change of this content.
+    /// Returns the edit for this content.
     fn edit(&self, content: &[u8]) -> Result<Edit, ResourceError> {
         let wrong = |invalid: Invalid| ResourceError::State(invalid.message);
         let pattern = expression("match", &self.pattern).map_err(wrong)?;
@@ -150,7 +150,7 @@ impl Properties {
     }
 }
 
-/// A regular expression; none when there is no text.
+/// Parses a regular expression; none for an empty text.
 fn expression(property: &'static str, text: &str) -> Result<Option<Regex>, Invalid> {
     if text.is_empty() {
         return Ok(None);
@@ -165,16 +165,16 @@ fn expression(property: &'static str, text: &str) -> Result<Option<Regex>, Inval
 pub struct LineState {
     #[serde(skip)]
     found: Found,
-    /// True where the line, or a match, is there.
+    /// True when the line, or a match, is present.
     #[serde(skip)]
     there: bool,
     path: String,
     /// The number of lines in the file.
     lines: usize,
-    /// The reason for which the missing file can't be created.
+    /// The reason why the missing file can't be created.
     #[serde(skip)]
     obstacle: Option<String>,
-    /// An earlier resource of a dry run would make it.
+    /// True when an earlier resource of a dry run would make the file.
     #[serde(skip)]
     foreseen: bool,
 }
@@ -182,13 +182,13 @@ pub struct LineState {
 /// The object at the path, links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
-    /// Nothing, or a link that leads nowhere.
+    /// No object, or a link to nothing.
     Nothing,
     /// A regular file.
     File {
         content: Vec<u8>,
         look: FileInfo,
-        /// The path itself is a symbolic link.
+        /// True when the path itself is a symbolic link.
         link: bool,
     },
     /// A symbolic link that is not followed, because others than root could have made it.
@@ -214,7 +214,7 @@ impl State for LineState {
 pub enum LineChange {
     /// Create the file with the line.
     Create,
-    /// Add the line, which then has this number.
+    /// Add the line, with this number afterwards.
     Add(usize),
     /// Replace the lines of these numbers.
     Replace(Vec<usize>),
@@ -263,16 +263,16 @@ impl Resource for Line {
     const ABOUT: &'static str = "Single lines in text files.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes from the same file"),
-        ("line", "what is written, not where"),
+        ("line", "content at the same path"),
         ("match", "which line of the same file"),
         ("all", "which lines of the same file"),
         ("after", "where in the same file"),
         ("before", "where in the same file"),
         ("at", "where in the same file"),
         ("create", "makes the same file"),
-        ("owner", "of what is written"),
-        ("group", "of what is written"),
-        ("mode", "of what is written"),
+        ("owner", "attribute at the same path"),
+        ("group", "attribute at the same path"),
+        ("mode", "attribute at the same path"),
         ("backup_keep", "how many copies stay where they are written"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
@@ -321,7 +321,7 @@ impl Resource for Line {
 
     fn effects(p: &Properties) -> Effects {
         let path = if p.path.is_empty() { &p.name } else { &p.path };
-        // Whether a pattern matches tells what is in the file.
+        // The result of a pattern reveals content of the file.
         let mut effects: Effects = [Effect::write(path), Effect::read(path)].into_iter().collect();
         effects.extend(p.care().effects(path));
         effects
@@ -351,7 +351,7 @@ impl Resource for Line {
         let (content, link) = match &state.found {
             Found::Nothing if p.ensure == Ensure::Present => match &state.obstacle {
                 Some(why) => return Err(ResourceError::State(why.clone())),
-                // Of a file that an earlier resource of a dry run would make, only that run will know the lines.
+                // An earlier resource of the dry run would make the file, so its lines are unknown.
                 None if state.foreseen => return Ok(vec![LineChange::Create]),
                 None => return p.edit(&[]).map(|_| vec![LineChange::Create]),
             },
@@ -370,7 +370,7 @@ impl Resource for Line {
     }
 
     fn apply(_: &LineChange, p: &Properties, _: &mut LineState, (): &(), host: &Host) -> Result<(), ResourceError> {
-        // As it is now: what others wrote since it was looked at stays.
+        // Read again: changes by others since the observation are kept.
         let (place, found) = read(p, host)?;
         let (content, spec) = match found {
             Found::ForeignLink | Found::File { link: true, .. } => return Err(through_a_link(p)),
@@ -378,7 +378,7 @@ impl Resource for Line {
                 (p.edit(&content)?.content, WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode })
             }
             Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
-            // It may have gone since.
+            // Another process may have removed the file since.
             Found::Nothing => match obstacle(p, host) {
                 Some(why) => return Err(ResourceError::State(why)),
                 None => (p.edit(&[])?.content, created(p, host)?),
@@ -405,7 +405,7 @@ impl Resource for Line {
 
     fn redacted(p: &Properties) -> Value {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
-        // A line is content: it may hold a password.
+        // A line is content: it may contain a password.
         if let Some(line) = shown.get_mut("line") {
             *line = Value::String(file::digest(p.line.as_bytes()));
         }
@@ -422,9 +422,9 @@ fn check_line(p: &Properties) -> Result<(), Invalid> {
         return Err(Invalid::new("line", "line must be one line, without a line end"));
     }
     if p.all && pattern.is_none() {
-        return Err(Invalid::new("all", "'all' is about lines that match: it needs 'match'"));
+        return Err(Invalid::new("all", "'all' replaces matching lines: it needs 'match'"));
     }
-    // Otherwise the line would be added again and again.
+    // Otherwise every run would add the line.
     if p.ensure == Ensure::Present && pattern.is_some_and(|pattern| !pattern.is_match(p.line.as_bytes())) {
         let message = format!("match \"{}\" does not match the line itself, so the line would be added at every run", p.pattern);
         return Err(Invalid::new("match", message));
@@ -432,7 +432,7 @@ fn check_line(p: &Properties) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Reads the object at the path, from one descriptor, and its place.
+/// Reads the object at the path with one descriptor, and returns its place too.
 fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, Found), ResourceError> {
     let rules = host.managed(p.follow);
     let Some(place) = rules.place(p.path())? else { return Ok((None, Found::Nothing)) };
@@ -458,8 +458,7 @@ fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, Found), 
     Ok((Some(place), found))
 }
 
-/// Returns the reason for which a missing file can't be created, unless an earlier resource of a dry run would remove that
-/// reason.
+/// Returns the reason why a missing file can't be created. Ignores reasons that an earlier resource of a dry run would remove.
 fn obstacle(p: &Properties, host: &Host) -> Option<String> {
     let path = p.path();
     if host.expects_path(path) {
@@ -474,7 +473,7 @@ fn obstacle(p: &Properties, host: &Host) -> Option<String> {
 
 fn through_a_link(p: &Properties) -> ResourceError {
     let path = p.path().display();
-    ResourceError::State(format!("{path} is a symlink; refusing to edit through it: name what it leads to"))
+    ResourceError::State(format!("{path} is a symlink; refusing to edit through it: use its target as the path"))
 }
 
 fn created(p: &Properties, host: &Host) -> Result<WriteSpec, ResourceError> {

@@ -1,4 +1,4 @@
-//! The decision table of `line`, what it refuses, and what becomes of real files.
+//! The decision table of `line`, invalid properties, and edits of real files.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -27,7 +27,7 @@ fn found(content: &str, link: bool) -> LineState {
     LineState { found, there: false, path: "/t/x".into(), lines: 0, obstacle: None, foreseen: false }
 }
 
-/// The decision table: what is wanted, what is there, what a dry run says.
+/// The decision table: properties, host, description of the dry run.
 #[test]
 fn decisions() {
     let missing =
@@ -126,7 +126,7 @@ fn files_keep_what_is_not_the_line() {
     let state = Line::observe(&p, &(), &host).unwrap();
     let preview = Line::preview(&p, &state, &host).unwrap();
     assert_eq!((preview.before.as_str(), preview.after.as_str()), ("a\r\nx=0\r\n\u{fc}\r\n", "a\r\nx=1\r\n\u{fc}\r\n"));
-    // What was written between looking and acting is kept.
+    // A change between observation and step is kept.
     std::fs::write(&path, "b\r\nx=0\r\n").unwrap();
     for change in Line::diff(&p, &state).unwrap() {
         Line::apply(&change, &p, &mut state.clone(), &(), &host).unwrap();

@@ -1,12 +1,12 @@
-//! The effects of a mount: what it makes reachable, what its options name, and which programs it brings.
+//! The effects of a mount: the paths that it exposes, the paths in its options, and the programs that run.
 
 use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, Effects, MountRequest};
 
 use super::{Ensure, Properties};
 
-/// Types of file systems that the kernel mounts by itself, or by a helper of the distribution that runs no program of the
-/// author's choice.
+/// Types of file systems that the kernel mounts by itself, or with a helper of the distribution. Such a helper runs no program of
+/// the author's choice.
 const PLAIN: &[&str] = &[
     "auto",
     "bpf",
@@ -47,11 +47,11 @@ const PLAIN: &[&str] = &[
     "vfat",
     "xfs",
 ];
-/// Options that attach a directory, whatever the type of file system.
+/// Options that attach a directory, for every type of file system.
 const ATTACHING: &[&str] = &["bind", "rbind", "move", "rmove", "loop"];
 /// Options that name a helper program.
 const HELPERS: &[&str] = &["helper", "uhelper"];
-/// Options that name layers, separated by colons.
+/// Options that contain layers, separated by colons.
 const LAYERS: &[&str] = &["lowerdir", "lowerdir+", "datadir+", "upperdir", "workdir"];
 /// Options with values that are neither a path nor a program.
 const VALUES: &[&str] = &[
@@ -112,7 +112,7 @@ pub(super) fn effects(p: &Properties) -> Effects {
     effects.push(Effect::implied(MountRequest::TABLE));
     if mounting.attaches {
         if !PLAIN.contains(&p.fstype.as_str()) {
-            // mount(8) runs `mount.TYPE`, and the helper of fuse runs what the device or the type names.
+            // mount(8) runs `mount.TYPE`, and the helper of fuse runs the program in the device or the type.
             effects.push(Effect::run(format!("mount.{} {}", p.fstype, p.device)));
         }
         if mounting.options().any(|option| ATTACHING.contains(&named(option).0)) {
@@ -126,7 +126,7 @@ pub(super) fn effects(p: &Properties) -> Effects {
     effects
 }
 
-/// An option as name and value, without quotes.
+/// Splits an option into name and value, without quotes.
 fn named(option: &str) -> (&str, Option<&str>) {
     let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
     (name.trim().trim_matches('"'), value.map(|value| value.trim_matches('"')))

@@ -1,10 +1,10 @@
-//! Properties and hosts with which the tests of all types try `mount`.
+//! Test data for `mount`.
 
 use crate::resource::properties_test::prelude::*;
 
 use super::Mount;
 
-/// Only what needs no change of this host: `mount/tests.rs` has the laws over a host in memory, the scenarios real mounts.
+/// Only cases without a change of this host. `mount/tests.rs` tests over a host in memory, the scenarios test real mounts.
 impl TypeFixture for Mount {
     const CHANGES: bool = false;
 

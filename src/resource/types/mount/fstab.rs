@@ -1,5 +1,5 @@
-//! `/etc/fstab` as `fstab(5)` has it: six fields a line, with octal escapes. Only the lines of one mount point are ever
-//! touched; all others, comments too, keep their bytes.
+//! The table `/etc/fstab`, as in `fstab(5)`: six fields a line, with octal escapes. Edits change only the lines of one mount
+//! point. All other lines, and comments, keep their bytes.
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) options: String,
     /// The field for `dump`.
     pub(super) dump: u32,
-    /// In which pass it is checked at boot; 0 never.
+    /// The pass in which it is checked at boot; 0 for never.
     pub(super) pass: u32,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn entries(table: &[u8], point: &str) -> Vec<Entry> {
     lines(table).filter_map(Entry::parse).filter(|entry| entry.point == point).collect()
 }
 
-/// The table with this entry in the place of the one of its mount point, or at its end.
+/// Returns the table with this entry in place of the old one of its mount point, or at its end.
 pub(super) fn with(table: &[u8], entry: &Entry) -> Vec<u8> {
     let mut new = Vec::with_capacity(table.len() + 80);
     let mut put = false;
@@ -68,7 +68,7 @@ pub(super) fn with(table: &[u8], entry: &Entry) -> Vec<u8> {
     new
 }
 
-/// The table without the entries of a mount point.
+/// Returns the table without the entries of a mount point.
 pub(super) fn without(table: &[u8], point: &str) -> Vec<u8> {
     lines(table).filter(|line| !is_of(line, point)).flatten().copied().collect()
 }
@@ -81,7 +81,7 @@ fn is_of(line: &[u8], point: &str) -> bool {
     Entry::parse(line).is_some_and(|entry| entry.point == point)
 }
 
-/// A field as it is written: what would end it, or begin a comment, in octal.
+/// Encodes a field: characters that would end the field, or begin a comment, in octal.
 fn encode(field: &str) -> String {
     let mut text = String::with_capacity(field.len());
     for (at, c) in field.chars().enumerate() {
@@ -94,12 +94,12 @@ fn encode(field: &str) -> String {
     text
 }
 
-/// The octal digit of a character that begins at this bit.
+/// Returns the octal digit of the three bits of a character from this bit on.
 fn digit(c: char, bit: u32) -> char {
     char::from_digit((u32::from(c) >> bit) & 7, 8).unwrap_or('0')
 }
 
-/// A field as it is meant: a backslash with three octal digits is a byte. The kernel writes `/proc/self/mountinfo` so too.
+/// Decodes a field: a backslash with three octal digits is a byte. `/proc/self/mountinfo` has the same encoding.
 pub(super) fn decode(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();

@@ -1,5 +1,4 @@
-//! Mounts on Linux: `/etc/fstab`, `/proc/self/mountinfo`, and the commands of util-linux, which know the helpers of every
-//! type of file system.
+//! Mounts on Linux: `/etc/fstab`, `/proc/self/mountinfo`, and the commands of util-linux, which run the helpers of file systems.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,15 +15,15 @@ const FSTAB: &str = MountRequest::TABLE;
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// The largest fstab and mountinfo, in bytes.
 const LIMIT: u64 = 16 << 20;
-/// Maximum duration of a command: a server that does not answer is tried for two minutes.
+/// Maximum duration of a command: mount tries an unresponsive server for two minutes.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Maximum number of characters of a failed command's output.
+/// Maximum length of a failed command's output, in characters.
 const SAID: usize = 2000;
 
 /// The mounts of this host.
 pub(super) struct Linux;
 
-/// True where the kernel tells what is mounted.
+/// True where the kernel reports mounts.
 pub(super) fn suits() -> bool {
     Path::new(MOUNTINFO).exists()
 }
@@ -46,7 +45,7 @@ impl Mounts for Linux {
             _ => WriteSpec { uid: None, gid: None, mode: 0o644 },
         };
         place.stage(&mut &*table, spec)?.put()?;
-        // It makes units of the lines of fstab.
+        // systemd generates units from the lines of fstab.
         if systemd::is_booted() {
             run("systemctl", &["daemon-reload"], host)?;
         }
@@ -63,7 +62,7 @@ impl Mounts for Linux {
         }
         let source = Path::new(&mounted.source);
         if let Some(by_tag) = tagged(device) {
-            // What can't be looked up can't be said to be another.
+            // A device that can't be resolved may be the same.
             return Ok(fs::is_same(Path::new(&by_tag), source)? != Some(false));
         }
         if !device.starts_with('/') {
@@ -80,7 +79,7 @@ impl Mounts for Linux {
     fn obstacle(&self, p: &Properties, host: &Host) -> Option<String> {
         let is_there = |path: &Path| fs::exists(path) || host.expects_path(path);
         let point = Path::new(&p.name);
-        // As mount(8) says it, which makes it itself where it is told to.
+        // The message is that of mount(8), which makes the directory itself with this option.
         let makes = p.options.split(',').any(|option| option.starts_with("X-mount.mkdir") || option.starts_with("x-mount.mkdir"));
         if !makes && !is_there(point) {
             return Some(format!("mount point does not exist: {}", p.name));
@@ -105,23 +104,24 @@ impl Mounts for Linux {
     }
 
     fn unmount(&self, point: &str, host: &Host) -> Result<(), ResourceError> {
-        // Held open, it could not be unmounted; but no link of others is followed, and nobody can move it while it is mounted.
+        // An open descriptor would keep it from being unmounted. No link of others is followed, and a mounted directory can't be
+        // moved.
         held(point)?;
         run("umount", &["--", point], host)
     }
 }
 
-/// A directory that is held open, for a command that takes a path.
+/// An open directory, for a command that needs a path.
 struct Held(fs::File);
 
 impl Held {
-    /// A path that leads to it, whatever its name leads to by then.
+    /// Returns a path to the open directory, independent of its name.
     fn path(&self) -> String {
         fs::path_of(&self.0)
     }
 }
 
-/// The mount point, held open where others than root could swap it.
+/// Opens the mount point if users other than root could replace it.
 fn held(point: &str) -> Result<Option<Held>, FsError> {
     let (rules, path) = (PathResolver::system(), Path::new(point));
     if rules.is_steady(path)? {
@@ -130,7 +130,7 @@ fn held(point: &str) -> Result<Option<Held>, FsError> {
     Ok(Some(Held(rules.known_place(path)?.open_directory()?.into())))
 }
 
-/// True for a type of file system whose device is a path, as far as the kernel knows it.
+/// True for a type of file system with a path as its device, as far as the kernel knows the type.
 fn is_of_device(fstype: &str) -> bool {
     let Ok(known) = fs::read_text(Path::new("/proc/filesystems"), LIMIT) else { return false };
     fstype == "auto" || known.lines().any(|line| line.trim_start() == fstype && !line.starts_with("nodev"))
@@ -150,7 +150,7 @@ fn tagged(device: &str) -> Option<String> {
     Some(format!("/dev/disk/{directory}/{}", value.trim_matches('"')))
 }
 
-/// The file that a loop device is made of.
+/// Returns the file behind a loop device.
 fn backing_file(source: &str) -> Result<Option<String>, FsError> {
     let Some(name) = source.strip_prefix("/dev/").filter(|name| name.starts_with("loop") && !name.contains('/')) else {
         return Ok(None);
@@ -212,7 +212,7 @@ mod tests {
             ("server:/export/".into(), "", "server:/export".into(), true),
             ("server:/export".into(), "", "server:/other".into(), false),
             ("tmpfs".into(), "", "tmpfs".into(), true),
-            // Nobody knows which device that is.
+            // The device of the tag is unknown.
             ("UUID=no-such".into(), "", "/dev/null".into(), true),
             (at("directory"), "ro,bind", "/dev/null".into(), true),
             (at("disk"), "bind", "/dev/null".into(), false),

@@ -1,7 +1,7 @@
 //! `mount`: file systems, in `/etc/fstab` and mounted.
 //!
-//! `mount/fstab.rs` edits the table, `mount/mountinfo.rs` reads what is mounted, `mount/linux.rs` is the provider. Swap has
-//! no mount point and is not managed here.
+//! `mount/fstab.rs` edits the table, `mount/mountinfo.rs` reads the present mounts, `mount/linux.rs` is the provider. Swap has no
+//! mount point and is not managed here.
 
 mod effects;
 mod fstab;
@@ -22,9 +22,9 @@ use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, S
 use fstab::Entry;
 use mountinfo::Mounted;
 
-/// The type of file system at a mount point that is mounted on access.
+/// The type of file system at a mount point with automount.
 const AUTOFS: &str = "autofs";
-/// The option that asks for it.
+/// The option for automount.
 const AUTOMOUNT: &str = "x-systemd.automount";
 
 /// Mounted file systems.
@@ -72,14 +72,14 @@ pub struct Properties {
     /// The type of file system.
     #[serde(default = "auto", deserialize_with = "text::text")]
     pub fstype: String,
-    /// Options, with commas. A remount corrects named options that the kernel reports. These are `ro`, `nosuid`, `nodev`,
-    /// `noexec`, `noatime`, `nodiratime` and their opposites, and `size` and `nr_inodes` of a tmpfs.
+    /// Options, separated by commas. A remount corrects options in this list that the kernel reports. These are `ro`, `nosuid`,
+    /// `nodev`, `noexec`, `noatime`, `nodiratime` and their opposites, and `size` and `nr_inodes` of a tmpfs.
     #[serde(default = "defaults", deserialize_with = "text::text")]
     pub options: String,
-    /// Field for `dump`: the fifth of fstab.
+    /// Field for `dump`: the fifth field of fstab.
     #[serde(default)]
     pub dump: u32,
-    /// In which pass it is checked at boot, 0 never: the sixth field of fstab.
+    /// The pass in which it is checked at boot, 0 for never: the sixth field of fstab.
     #[serde(default)]
     pub pass: u32,
 }
@@ -115,17 +115,17 @@ impl Properties {
     }
 }
 
-/// True when a directory is mounted a second time, not a file system.
+/// True for a mount of a directory instead of a file system.
 fn is_bind(options: &str) -> bool {
     options.split(',').any(|option| matches!(option, "bind" | "rbind"))
 }
 
-/// Returns true where a file system of the desired type may report this name.
+/// True where a file system of the desired type may report this name.
 fn is_type(wanted: &str, actual: &str) -> bool {
     matches!(wanted, "auto" | "none")
         || wanted == actual
         || (wanted, actual) == ("nfs", "nfs4")
-        // Made by a program, which may call itself as it likes.
+        // A program makes the mount, and chooses the name.
         || actual == "fuseblk"
         || (actual.starts_with("fuse.") && (wanted == "fuse" || actual.strip_prefix("fuse.") == Some(wanted)))
 }
@@ -139,10 +139,10 @@ pub struct MountState {
     /// The mounts, the lowest first.
     #[serde(skip)]
     mounts: Vec<Mounted>,
-    /// True where the topmost mount is the desired one, its options aside.
+    /// True when the topmost mount is the desired one, apart from options.
     #[serde(skip)]
     right: bool,
-    /// The reason for which a missing mount can't be made.
+    /// The reason why a missing mount can't be made.
     #[serde(skip)]
     obstacle: Option<String>,
     in_fstab: bool,
@@ -170,15 +170,15 @@ impl State for MountState {
 pub enum MountChange {
     /// Add the line to fstab.
     List,
-    /// Change the line in fstab: what differs.
+    /// Change the line in fstab, with the differences.
     Relist(Vec<String>),
     /// Remove the lines from fstab.
     Unlist,
-    /// Mount it.
+    /// Mount the file system.
     Mount,
-    /// Mount it again with its options: why.
+    /// Remount with the options, with the reasons.
     Remount(Vec<String>),
-    /// Unmount so many file systems.
+    /// Unmount this number of file systems.
     Unmount(usize),
 }
 
@@ -212,7 +212,7 @@ pub trait Mounts: Send + Sync {
     /// # Errors
     /// When it can't be read.
     fn table(&self) -> Result<Vec<u8>, ResourceError>;
-    /// Replaces fstab in one step, and tells who must know.
+    /// Replaces fstab in one step, and makes systemd read it.
     ///
     /// # Errors
     /// When the system refuses.
@@ -220,32 +220,32 @@ pub trait Mounts: Send + Sync {
     /// Returns the mounts in the form of the kernel.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When they can't be read.
     fn mountinfo(&self) -> Result<Vec<u8>, ResourceError>;
-    /// Returns true where the mount is of this device.
+    /// True when the mount is of this device.
     ///
     /// # Errors
-    /// When the host can't be looked at.
+    /// When the host can't be observed.
     #[expect(private_interfaces, reason = "only this type has providers for it")]
     fn is_same(&self, device: &str, options: &str, mounted: &Mounted) -> Result<bool, ResourceError>;
-    /// Returns the reason for which a mount is impossible, as far as known before the attempt.
+    /// Returns the reason why a mount is impossible, as far as known before the attempt.
     fn obstacle(&self, _: &Properties, _: &Host) -> Option<String> {
         None
     }
-    /// Mounts it, whatever fstab has.
+    /// Mounts the file system, regardless of fstab.
     ///
     /// # Errors
-    /// When that fails.
+    /// When the mount fails.
     fn mount(&self, wanted: &Properties, host: &Host) -> Result<(), ResourceError>;
-    /// Mounts it again with its options, whatever fstab has.
+    /// Remounts with the options, regardless of fstab.
     ///
     /// # Errors
-    /// When that fails.
+    /// When the remount fails.
     fn remount(&self, wanted: &Properties, host: &Host) -> Result<(), ResourceError>;
-    /// Unmounts what is topmost at a mount point.
+    /// Unmounts the topmost file system at a mount point.
     ///
     /// # Errors
-    /// When that fails, as for one that is in use.
+    /// When that fails, as for a file system in use.
     fn unmount(&self, point: &str, host: &Host) -> Result<(), ResourceError>;
 }
 
@@ -276,7 +276,7 @@ impl Resource for Mount {
             return Err(Invalid::new("device", "device is required"));
         }
         check_field("fstype", &p.fstype)?;
-        // mount(8) makes the path of a helper program of it.
+        // mount(8) builds the path of a helper program from the type.
         if p.fstype.contains('/') {
             return Err(Invalid::new("fstype", format!("fstype can't hold a slash: \"{}\"", p.fstype)));
         }
@@ -344,7 +344,7 @@ impl Resource for Mount {
             Ensure::Mounted if !remount.is_empty() => vec![MountChange::Remount(remount)],
             Ensure::Mounted | Ensure::Present | Ensure::Absent => vec![],
         };
-        // What can't be mounted does not come into fstab: the host might not boot again.
+        // A failed mount must not be in fstab: the host might not boot again.
         Ok(acting.into_iter().chain(listing).collect())
     }
 
@@ -356,7 +356,7 @@ impl Resource for Mount {
         host: &Host,
     ) -> Result<(), ResourceError> {
         match change {
-            // From the table as it is now: what others wrote since it was looked at stays.
+            // Read the table again: changes by others since the observation are kept.
             MountChange::List | MountChange::Relist(_) => {
                 provider.write_table(&fstab::with(&provider.table()?, &p.entry()), host)
             }
@@ -372,7 +372,7 @@ impl Resource for Mount {
         let mounts =
             |changes: &[MountChange]| changes.iter().any(|change| matches!(change, MountChange::Mount | MountChange::Remount(_)));
         match due {
-            // What is mounted anew needs no refresh; what is not as wanted says so itself.
+            // A new mount needs no refresh; a wrong mount gets its own steps.
             Ok(changes) if p.ensure == Ensure::Mounted && state.right && !mounts(&changes) => {
                 std::iter::once(MountChange::Remount(vec![])).chain(changes).collect()
             }
@@ -388,7 +388,7 @@ fn check_field(property: &'static str, field: &str) -> Result<(), Invalid> {
     if field.contains(['\0', '\n', '\r']) {
         return Err(Invalid::new(property, format!("{property} must be one line of text")));
     }
-    // Programs are given it as a word of its own.
+    // The field is an argument of programs.
     if field.starts_with('-') {
         return Err(Invalid::new(property, format!("{property} can't begin with a dash: \"{field}\"")));
     }
@@ -403,8 +403,7 @@ fn listing(p: &Properties, state: &MountState) -> Result<Option<MountChange>, Re
         [entry] if *entry == wanted => Ok(None),
         [entry] => Ok(Some(MountChange::Relist(differences(entry, &wanted)))),
         several => {
-            let message =
-                format!("{} lines of fstab are about {}: leave one, so that it is clear which counts", several.len(), p.name);
+            let message = format!("{} lines of fstab are for {}: keep one of them", several.len(), p.name);
             Err(ResourceError::State(message))
         }
     }
@@ -428,7 +427,7 @@ fn differences(entry: &Entry, wanted: &Entry) -> Vec<String> {
 fn remount(p: &Properties, state: &MountState) -> Vec<String> {
     let Some(top) = state.mounts.last() else { return vec![] };
     let changed = state.entries.iter().any(|entry| entry.options != p.options);
-    let mut why: Vec<String> = top.lacks(&p.options).into_iter().map(|option| format!("{option} is not in force")).collect();
+    let mut why: Vec<String> = top.lacks(&p.options).into_iter().map(|option| format!("{option} is not active")).collect();
     if changed && why.is_empty() {
         why.push("its options changed".to_owned());
     }

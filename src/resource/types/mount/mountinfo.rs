@@ -1,4 +1,4 @@
-//! Mounts, as in `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`), and the options in force.
+//! Mounts, as in `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`), and their active options.
 
 use super::fstab::decode;
 
@@ -9,11 +9,11 @@ pub(super) struct Mounted {
     pub(super) point: String,
     /// The type of file system.
     pub(super) fstype: String,
-    /// The source, in the words of the file system.
+    /// The source, in the format of the file system.
     pub(super) source: String,
-    /// Options of this mount, with commas.
+    /// Options of this mount, separated by commas.
     pub(super) options: String,
-    /// Options of the file system, whichever way it is mounted.
+    /// Options of the file system, shared by all its mounts.
     pub(super) of_all: String,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn at(mountinfo: &[u8], point: &str) -> Vec<Mounted> {
 }
 
 fn parse(line: &str) -> Option<Mounted> {
-    // Fields that may be there or not stand before the dash.
+    // Optional fields come before the dash.
     let (mount, system) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(4);
     let (point, options) = (mount.next()?, mount.next()?);
@@ -39,21 +39,21 @@ fn parse(line: &str) -> Option<Mounted> {
     })
 }
 
-/// Options of which the kernel says whether they are in force, with what takes them back.
+/// Options that the kernel reports, with their opposites.
 const FLAGS: &[(&str, &str)] =
     &[("ro", "rw"), ("nosuid", "suid"), ("nodev", "dev"), ("noexec", "exec"), ("noatime", "atime"), ("nodiratime", "diratime")];
 
 impl Mounted {
-    /// Those of the wanted options that are not in force.
+    /// Returns the desired options that are not active.
     ///
-    /// Checks only named options that the kernel reports. A file system that became read-only because its disk fails is not
-    /// made writable again without a request.
+    /// Checks only listed options that the kernel reports. A file system that became read-only because of a failing disk is made
+    /// writable again only on request.
     pub(super) fn lacks(&self, wanted: &str) -> Vec<&'static str> {
         let has = |options: &str, name: &str| options.split(',').any(|one| one == name);
         let mut lacking = Vec::new();
         for (flag, opposite) in FLAGS {
             let in_force = has(&self.options, flag) || (*flag == "ro" && has(&self.of_all, flag));
-            // The last one that is named counts.
+            // The last of both counts.
             match wanted.split(',').rfind(|one| one == flag || one == opposite) {
                 Some(one) if one == *flag && !in_force => lacking.push(*flag),
                 Some(one) if one == *opposite && in_force => lacking.push(*opposite),
@@ -64,16 +64,16 @@ impl Mounted {
         lacking
     }
 
-    /// True where a limit of a tmpfs is named, and another is in force.
+    /// True when a limit of a tmpfs is set, and differs from the active one.
     fn is_of_other_size(&self, wanted: &str, name: &str) -> bool {
         let of = |options: &str| {
             let mut values = options.split(',').filter_map(|one| one.split_once('=')).filter(|(key, _)| *key == name);
             values.next_back().map(|(_, value)| value.to_owned())
         };
-        // A part of the memory is for the kernel to count.
+        // The kernel computes a percentage of the memory.
         let Some(wanted) = of(wanted).and_then(|value| bytes(&value)) else { return false };
         let in_force = of(&self.of_all).and_then(|value| bytes(&value));
-        // Sizes are whole pages, and are shown in kibibytes.
+        // Sizes are whole pages, and the kernel shows them in kibibytes.
         let rounded = |size: u64| if name == "size" { size.div_ceil(PAGE) } else { size };
         in_force.map(rounded) != Some(rounded(wanted))
     }
@@ -83,10 +83,10 @@ impl Mounted {
 const TMPFS: &str = "tmpfs";
 /// The names of these limits.
 const SIZES: &[&str] = &["size", "nr_inodes"];
-/// The largest page of the processors that this runs on: sizes within one are the same.
+/// The largest page size of supported processors, in bytes: smaller differences of sizes do not count.
 const PAGE: u64 = 64 << 10;
 
-/// A number as tmpfs takes it: `64k`, `1m`, `2G`.
+/// Parses a number as tmpfs does: `64k`, `1m`, `2G`.
 fn bytes(text: &str) -> Option<u64> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text.get(number.len()..)?.to_ascii_lowercase().as_str() {

@@ -1,4 +1,4 @@
-//! The decision table of `mount`, what it refuses, and whole runs over a host in memory.
+//! The decision table of `mount`, invalid properties, and whole runs over a host in memory.
 
 use std::sync::Mutex;
 
@@ -80,7 +80,7 @@ fn changes(p: &Properties, memory: &Memory) -> Result<String, String> {
 const LINE: &str = "# x\n/dev/a /m ext4 noexec 0 0\n";
 const RIGHT: [&str; 4] = ["/m", "ext4", "/dev/a", "rw,noexec"];
 
-/// The decision table: what is wanted, what is there, what a dry run says.
+/// The decision table: properties, host, description of the dry run.
 #[test]
 fn decisions() {
     let other = ["/m", "xfs", "/dev/b", "rw"];
@@ -90,7 +90,7 @@ fn decisions() {
         (json!({}), LINE, vec![], Ok("mounted the file system")),
         (json!({}), LINE, vec![RIGHT], Ok("")),
         (json!({}), "", vec![RIGHT], Ok("added the entry to fstab")),
-        (json!({}), LINE, vec![lax], Ok("remounted the file system: noexec is not in force")),
+        (json!({}), LINE, vec![lax], Ok("remounted the file system: noexec is not active")),
         (json!({}), LINE, vec![other], Ok("unmounted the file system; mounted the file system")),
         (json!({}), LINE, vec![RIGHT, other], Ok("unmounted the file system; mounted the file system")),
         (json!({}), LINE, vec![["/n", "ext4", "/dev/a", "rw"]], Ok("mounted the file system")),
@@ -102,7 +102,7 @@ fn decisions() {
         ),
         (json!({"pass": 2}), LINE, vec![RIGHT], Ok("pass 0 → 2")),
         (json!({"fstype": "auto"}), "/dev/a /m auto noexec", vec![RIGHT], Ok("")),
-        (json!({}), "/dev/a /m ext4 noexec\n/dev/b /m ext4\n", vec![], Err("2 lines of fstab are about /m")),
+        (json!({}), "/dev/a /m ext4 noexec\n/dev/b /m ext4\n", vec![], Err("2 lines of fstab are for /m")),
         (json!({"ensure": "present"}), "", vec![], Ok("added the entry to fstab")),
         (json!({"ensure": "present"}), LINE, vec![], Ok("")),
         (json!({"ensure": "present"}), LINE, vec![other], Ok("")),
@@ -141,7 +141,7 @@ fn a_refresh_is_a_remount_of_what_is_mounted() {
     };
     assert_eq!(refreshed(json!({}), LINE, &[RIGHT]), "remounted the file system");
     assert_eq!(refreshed(json!({"pass": 2}), LINE, &[RIGHT]), "remounted the file system, changed the entry in fstab");
-    // Then the usual steps are taken.
+    // Then the usual steps are applied.
     assert_eq!(refreshed(json!({}), LINE, &[]), "");
     assert_eq!(refreshed(json!({"ensure": "present"}), LINE, &[RIGHT]), "");
     assert_eq!(refreshed(json!({"ensure": "unmounted"}), LINE, &[]), "");
@@ -195,7 +195,7 @@ fn validation() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever was there: once the steps are taken, none is left; and other lines and mounts are as they were.
+    /// After a run no step is pending, and other lines and mounts are unchanged.
     #[test]
     fn runs_converge(
         ensure in prop::sample::select(vec!["mounted", "present", "unmounted", "absent"]),

@@ -1,5 +1,5 @@
-//! apt and dpkg. The database of dpkg (`host::dpkg`) tells the installed packages. A single `apt-cache policy` tells the index
-//! of all packages of a run. `apt-get` makes the transactions.
+//! apt and dpkg. The database of dpkg (`host::dpkg`) has the installed packages. A single `apt-cache policy` queries the index
+//! for all packages of a run. `apt-get` makes the transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,42 +24,42 @@ const DPKG: &str = "/usr/bin/dpkg";
 const LOCKS: [&str; 2] = ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"];
 const LISTS_LOCK: &str = "/var/lib/apt/lists/lock";
 
-/// Touched after the index was read: by the hook of Ubuntu's apt, and by our own reading.
+/// A file that is touched after every read of the index: by the hook of Ubuntu's apt, and by this provider.
 const UPDATED: &str = "/var/lib/apt/periodic/update-success-stamp";
-/// The directory of the index. Its time is that of the last update, where no better mark exists.
+/// The directory of the index. Its time is that of the last update, if no better mark exists.
 const LISTS: &str = "/var/lib/apt/lists";
 /// Further files that determine the offers.
 const SOURCES: [&str; 5] =
     ["/etc/apt/sources.list", "/etc/apt/sources.list.d", "/etc/apt/preferences", "/etc/apt/preferences.d", "/etc/apt/apt.conf.d"];
 
-/// Maximum number of packages of one `apt-cache policy`: its answer must fit into the output that is kept.
+/// Maximum number of packages of one `apt-cache policy`: the kept part of the output must contain the whole answer.
 const ASK_AT_ONCE: usize = 1000;
 
-/// True where apt is and dpkg has packages.
+/// True where apt and a database of dpkg exist.
 pub(super) fn suits() -> bool {
     let has_packages =
         || fs::stat(&Path::new(DPKG_DIRECTORY).join("status"), false).is_ok_and(|look| look.is_some_and(|l| l.size > 0));
     [APT_GET, APT_CACHE, DPKG].iter().all(|program| is_executable(Path::new(program))) && has_packages()
 }
 
-/// An answer and its validity: the state of the database, the index and its configuration at the time of the query.
+/// An answer and its validity: the stamp of the database, the index and its configuration at the time of the query.
 type Asked = (Stamp, HashMap<String, Offer>);
 
-/// apt.
+/// The provider for apt.
 pub(super) struct Apt {
     dpkg: Arc<Dpkg>,
-    /// Packages that the run may want to install, and whether any version of them would do.
+    /// Packages that the run may install, with true when any version will do.
     prefetched: Mutex<BTreeMap<String, bool>>,
     offers: Mutex<Asked>,
 }
 
 impl Apt {
-    /// apt with this database of dpkg.
+    /// Creates the provider over this database of dpkg.
     pub(super) fn new(dpkg: Arc<Dpkg>) -> Self {
         Self { dpkg, prefetched: Mutex::default(), offers: Mutex::default() }
     }
 
-    /// Returns the further packages to ask about when one package is asked about.
+    /// Returns further packages for the query about a package.
     fn interesting(&self, name: &str, known: &HashMap<String, Offer>, database: &Database) -> Vec<String> {
         let prefetched = self.prefetched.lock().unwrap_or_else(PoisonError::into_inner);
         let settled = |name: &str, any: bool| any && state(database, name).is_some_and(|state| state.newest().is_some());
@@ -79,12 +79,12 @@ impl Apt {
             wait_for(path, wait, deadline, host)?;
         }
         if self.dpkg.is_interrupted().map_err(|error| hopeless(chain(&error)))? {
-            host.notify("dpkg was interrupted: finishing what it had begun");
+            host.notify("dpkg was interrupted: finishing its operation");
             let go_on = command(DPKG, &["--force-confdef", "--force-confold", "--configure", "-a"]);
-            // What can't be finished is in the way of what follows only where the two have to do with each other.
+            // A failure here matters only to packages that depend on the unfinished ones.
             host.run(&go_on).map_err(|error| hopeless(chain(&error)))?;
         }
-        // Between the look at the lock and the start of apt-get another program may come first.
+        // Another program may take the lock between the check and the start of apt-get.
         let left = deadline.saturating_duration_since(Instant::now()).as_secs();
         let timeout = format!("DPkg::Lock::Timeout={left}");
         let mut args = vec!["-y", "-q", "-o", "Dpkg::Use-Pty=0", "-o", &timeout];
@@ -101,7 +101,7 @@ impl Apt {
     }
 }
 
-/// A command with the environment in which nothing asks questions.
+/// Creates a command with an environment in which no program asks questions.
 fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program, args.iter().copied());
     let env = [
@@ -126,7 +126,7 @@ fn wait_for(path: &str, wait: HumanDuration, deadline: Instant, host: &Host) -> 
     .map_err(|error| hopeless(chain(&error)))
 }
 
-/// A name without its architecture, and the architecture.
+/// Splits a name into the name and its architecture.
 fn split(name: &str) -> (&str, Option<&str>) {
     name.split_once(':').map_or((name, None), |(name, architecture)| (name, Some(architecture)))
 }
@@ -146,7 +146,7 @@ fn state(database: &Database, name: &str) -> Option<PackageState> {
         state.held |= record.held;
         match record.status.as_str() {
             "not-installed" | "config-files" => continue,
-            // A package whose triggers are still to run satisfies dependencies: deb-triggers(5).
+            // A package with pending triggers satisfies dependencies: deb-triggers(5).
             "installed" | "triggers-pending" if !record.reinstall => {}
             status => {
                 state.unfinished = Some(status.to_owned());
@@ -173,7 +173,7 @@ fn nothing(name: &str) -> PackageState {
     }
 }
 
-/// Reads the answer of `apt-cache policy`: blocks that begin with a name, `Candidate:` and a table of versions.
+/// Parses the answer of `apt-cache policy`: blocks that begin with a name, `Candidate:` and a table of versions.
 fn offers(answer: &str) -> HashMap<String, Offer> {
     let mut found = HashMap::new();
     let mut block: Option<(String, Option<String>, Vec<String>)> = None;
@@ -199,7 +199,8 @@ fn offers(answer: &str) -> HashMap<String, Offer> {
     found
 }
 
-/// A package as `apt-cache` finds it by exactly this name: where the name could be read as a pattern, as one that says so.
+/// Returns the argument for `apt-cache` that matches exactly this name. A name that looks like a pattern is written as an exact
+/// pattern.
 fn exactly(name: &str) -> String {
     let (plain, architecture) = split(name);
     match architecture {
@@ -239,17 +240,17 @@ impl Manager for Apt {
                 let mut args = vec!["policy", "--"];
                 args.extend(patterns.iter().map(String::as_str));
                 let output = host.run(&command(APT_CACHE, &args))?;
-                // Its exit code says nothing when some name is unknown.
+                // The exit code is useless when some name is unknown.
                 let answer = offers(&String::from_utf8_lossy(&output.stdout));
                 if answer.is_empty() && output.code != 0 && !says_unknown(&output) {
                     return Err(ResourceError::State(describe("apt-cache policy", &output)));
                 }
                 for name in some {
                     let (plain, architecture) = split(name);
-                    // What is of this host's architecture is shown without it.
+                    // apt shows packages of the host's architecture without it.
                     let shown = if architecture == Some(database.native()) { plain } else { name };
                     let offer = answer.get(shown).cloned().unwrap_or(Offer::Unknown);
-                    // A name that others refer to and nobody has.
+                    // Other packages refer to the name, but no package has it.
                     let known = !matches!(&offer, Offer::Known { candidate: None, versions } if versions.is_empty());
                     asked.1.insert(name.clone(), if known { offer } else { Offer::Unknown });
                 }
@@ -270,7 +271,7 @@ impl Manager for Apt {
         let deadline = Instant::now() + p.lock_timeout.get();
         let failed = |message: String| ResourceError::State(format!("could not read the package index again: {message}"));
         wait_for(LISTS_LOCK, p.lock_timeout, deadline, host).map_err(|failure| failed(failure.message))?;
-        // Without the first, apt takes an index that can't be reached for a warning; the second leaves a mark of success.
+        // The first option makes an unreachable index an error instead of a warning; the second leaves a mark of success.
         let mark = format!("APT::Update::Post-Invoke-Success::=touch {UPDATED}");
         let args = ["-q", "-o", "APT::Update::Error-Mode=any", "-o", &mark, "update"];
         let output = host.run(&command(APT_GET, &args))?;
@@ -315,7 +316,7 @@ fn says_unknown(output: &Output) -> bool {
     String::from_utf8_lossy(&output.stderr).contains("No packages found")
 }
 
-/// The words that name a package to apt-get: one for every architecture that is installed, when several are.
+/// Returns the arguments that name a package to apt-get: one for every installed architecture, when there are several.
 fn arguments(job: &Job<'_>) -> Result<Vec<String>, ResourceError> {
     let name = &job.properties.name;
     let installed = &job.state.installed;

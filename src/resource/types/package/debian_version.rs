@@ -1,11 +1,11 @@
 //! Debian versions, compared as dpkg does: `[epoch:]upstream[-revision]`.
 //!
-//! The rule is that of deb-version(7) and Debian Policy 5.6.12. Tested against `dpkg --compare-versions`. RPM's other rule is
-//! in `rpm_version.rs`.
+//! The rule is that of deb-version(7) and Debian Policy 5.6.12. Tested against `dpkg --compare-versions`. The rule of RPM is in
+//! `rpm_version.rs`.
 
 use std::cmp::Ordering;
 
-/// The order of two versions.
+/// Compares two versions.
 pub(super) fn compare(a: &str, b: &str) -> Ordering {
     let (a, b) = (parts(a), parts(b));
     digits(a.epoch.as_bytes(), b.epoch.as_bytes())
@@ -19,14 +19,14 @@ struct Parts<'a> {
     revision: &'a str,
 }
 
-/// The epoch ends at the first colon, the revision begins after the last hyphen; both may be left out.
+/// Splits a version: the epoch ends at the first colon, the revision begins after the last hyphen; both are optional.
 fn parts(version: &str) -> Parts<'_> {
     let (epoch, rest) = version.split_once(':').unwrap_or(("", version));
     let (upstream, revision) = rest.rsplit_once('-').unwrap_or((rest, ""));
     Parts { epoch, upstream, revision }
 }
 
-/// Compares alternating parts without and with digits, from the first character on.
+/// Compares alternating non-digit and digit segments, from the first character on.
 fn part(mut a: &[u8], mut b: &[u8]) -> Ordering {
     while !a.is_empty() || !b.is_empty() {
         let (text_a, rest_a) = split_at(a, |c| !c.is_ascii_digit());
@@ -57,7 +57,7 @@ fn weight(character: Option<&u8>) -> i32 {
     }
 }
 
-/// Numbers of any length; none is 0.
+/// Compares numbers of any length; no digits count as 0.
 fn digits(a: &[u8], b: &[u8]) -> Ordering {
     let significant = |number| split_at(number, |c| *c == b'0').1;
     let (a, b) = (significant(a), significant(b));
@@ -101,14 +101,14 @@ mod tests {
         }
     }
 
-    /// Pairs that dpkg takes, near enough to each other for every branch of the rule.
+    /// Generates pairs of valid versions, similar enough for every branch of the rule.
     fn pairs() -> impl Strategy<Value = (String, String)> {
         let version = "([0-3]:)?[0-9][0-9a-bAZ.+~]{0,5}(-[0-9ab.+~]{1,3})?";
         let near = (version, "[0-9aZ.+~]{0,2}").prop_map(|(one, more)| (one.clone(), format!("{one}{more}")));
         prop_oneof![(version, version).prop_map(|(a, b)| (a, b)), near]
     }
 
-    /// One shell asks dpkg about thousands of pairs.
+    /// One shell compares thousands of pairs with dpkg.
     #[test]
     fn as_dpkg_does() {
         if !has_program("dpkg", "dpkg") {

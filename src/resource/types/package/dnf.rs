@@ -1,5 +1,5 @@
-//! dnf and rpm. A single `rpm -qa` tells the installed packages, again only when the database has changed. A `dnf repoquery`
-//! and a `dnf check-update` tell the index of all packages of a run. dnf makes the transactions.
+//! dnf and rpm. A single `rpm -qa` lists the installed packages, again only after a change of the database. A `dnf repoquery` and
+//! a `dnf check-update` query the index for all packages of a run. dnf makes the transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -21,46 +21,46 @@ const DNF: &str = "/usr/bin/dnf";
 /// Files that determine the offers, beside the database. The last is the index of dnf.
 const SOURCES: [&str; 4] = ["/etc/dnf/dnf.conf", "/etc/yum.repos.d", "/etc/dnf/vars", "/var/cache/dnf"];
 
-/// Files with the number of the dnf that is at work.
+/// Files with the process number of a running dnf.
 const LOCKS: [&str; 3] = ["/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid", "/var/lib/dnf/rpmdb_lock.pid"];
 
-/// Maximum number of packages of one query: the answer must fit into the output that is kept.
+/// Maximum number of packages of one query: the kept part of the output must contain the whole answer.
 const ASK_AT_ONCE: usize = 500;
 
 const AVAILABLE_FORMAT: &str = "%{name}\\t%{epoch}\\t%{version}\\t%{release}\\t%{arch}\\n";
 
 const REQUIRED_FORMAT: &str = "[%{=NAME}\\t%{REQUIRENAME}\\n]";
 
-/// True where dnf and rpm are.
+/// True where dnf and rpm are installed.
 pub(super) fn suits() -> bool {
     [DNF, RPM].iter().all(|program| is_executable(Path::new(program)))
 }
 
-/// dnf.
+/// The provider for dnf.
 pub(super) struct Dnf {
     rpm: Arc<Rpm>,
     prefetched: Mutex<BTreeMap<String, Interest>>,
     index: Mutex<Index>,
-    /// The shortest age for which the index was read again in this run.
+    /// The smallest maximum age of the index so far in this run.
     refreshed: Mutex<Option<HumanDuration>>,
 }
 
-/// The questions of the run about a package.
+/// The reasons for a query about a package.
 #[derive(Debug, Clone, Copy, Default)]
 struct Interest {
-    /// Some resource wants a version of its own.
+    /// True when some resource wants a certain version.
     version: bool,
-    /// Some resource wants the latest.
+    /// True when some resource wants the latest version.
     latest: bool,
 }
 
-/// The answers, and the state of the host at the time.
+/// The answers, with the stamp of the host at the time.
 #[derive(Default)]
 struct Index {
     stamp: Stamp,
-    /// All versions of what is not installed, or wanted in another version.
+    /// All versions of packages that are not installed, or wanted in another version.
     available: HashMap<String, Offer>,
-    /// The newer version of what is installed; `None` when there is none.
+    /// The newer versions of installed packages; `None` when there is none.
     upgrades: HashMap<String, Option<String>>,
 }
 
@@ -74,8 +74,8 @@ fn hopeless(message: String) -> Failure {
     Failure { message, hopeless: true }
 }
 
-/// The new versions that `dnf check-update` lists: triples of name with architecture, version and repository, which may
-/// stand on several lines when they are long.
+/// Parses the new versions in the output of `dnf check-update`: triples of name with architecture, version and repository. Long
+/// triples are split over several lines.
 fn upgrades(answer: &str) -> Vec<(&str, &str)> {
     let listed = answer.split("Obsoleting Packages").next().unwrap_or_default();
     let words: Vec<&str> = listed.split_whitespace().collect();
@@ -87,7 +87,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Dnf {
-    /// dnf with this database of rpm.
+    /// Creates the provider over this database of rpm.
     pub(super) fn new(rpm: Arc<Rpm>) -> Self {
         Self { rpm, prefetched: Mutex::default(), index: Mutex::default(), refreshed: Mutex::default() }
     }
@@ -104,7 +104,7 @@ impl Dnf {
         self.rpm.stamp(host).map_err(|error| ResourceError::State(chain(&error)))
     }
 
-    /// The database and what else decides what is offered.
+    /// Returns the stamp of the database and of all files that determine the offers.
     fn surroundings(&self, host: &Host) -> Result<Stamp, ResourceError> {
         let mut stamp = self.stamp(host)?;
         for path in SOURCES {
@@ -113,7 +113,7 @@ impl Dnf {
         Ok(stamp)
     }
 
-    /// The packages that a question about `name` should be about too.
+    /// Returns the packages for a query about `name`.
     fn interesting(&self, name: &str, wanted: impl Fn(&str, Interest) -> bool) -> Vec<String> {
         let prefetched = locked(&self.prefetched);
         let others = prefetched.iter().filter(|(other, interest)| *other != name && wanted(other, **interest));
@@ -145,7 +145,7 @@ impl Dnf {
         });
         for some in names.chunks(ASK_AT_ONCE) {
             let output = host.run(&command(DNF, ["-q", "check-update"].into_iter().chain(some.iter().map(String::as_str))))?;
-            // 100: there are upgrades; 0: there are none.
+            // 100: upgrades are available; 0: none are.
             if !matches!(output.code, 0 | 100) {
                 return Err(ResourceError::State(describe("dnf check-update", &output)));
             }
@@ -181,7 +181,7 @@ impl Dnf {
     }
 }
 
-/// All versions of a package in the index.
+/// Returns all versions of a package in the index.
 fn offer_of(found: Vec<Package>) -> Offer {
     let mut versions: Vec<String> = found.into_iter().map(|one| one.version).collect();
     versions.sort_by(|a, b| Versions::Rpm.compare(b, a));
@@ -240,7 +240,7 @@ impl Manager for Dnf {
             }
             index.available.get(&p.name).cloned().unwrap_or(Offer::Unknown)
         };
-        // After the questions: dnf touches its own files while it answers.
+        // After the queries: dnf touches its own files while it answers.
         index.stamp = self.surroundings(host)?;
         Ok(offer)
     }
@@ -252,7 +252,7 @@ impl Manager for Dnf {
         }
         let seconds = age.get().as_secs();
         let expire = if seconds == 0 { "--refresh".to_owned() } else { format!("--setopt=*.metadata_expire={seconds}") };
-        // Any question makes dnf read what has expired; `makecache` would read all of it, however new.
+        // Every query makes dnf read expired repositories; `makecache` would read all of them.
         let output = host.run(&command(DNF, ["-q", &expire, "repoquery", "--available", &p.name]))?;
         if output.code != 0 {
             let said = describe("dnf repoquery", &output);
@@ -282,7 +282,7 @@ impl Manager for Dnf {
         self.run(verb, &specs, wait, host)
     }
 
-    /// Returns the requirements between packages by name; capabilities that are no names of packages are ignored.
+    /// Returns the requirements between packages by name. Ignores capabilities that are no names of packages.
     fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError> {
         let output = host.run(&command(RPM, ["-q", "--qf", REQUIRED_FORMAT].into_iter().chain(names.iter().copied())))?;
         let mut needs: HashMap<String, Vec<String>> = HashMap::new();
@@ -297,7 +297,8 @@ impl Manager for Dnf {
     }
 }
 
-/// The words that name a package to dnf, in full wherever a version is known: `name-epoch:version-release.architecture`.
+/// Returns the arguments that name a package to dnf. They are complete for a known version:
+/// `name-epoch:version-release.architecture`.
 fn specifications(job: &Job<'_>) -> Result<Vec<String>, ResourceError> {
     let full = job.properties.name.as_str();
     let (plain, architecture) = split(full);

@@ -1,10 +1,10 @@
-//! Properties and hosts with which the tests of all types try `package`.
+//! Test data for `package`.
 
 use crate::resource::properties_test::prelude::*;
 
 use super::Package;
 
-/// Only what is so on every Debian host: packages are changed in containers, by `tests/it/package.rs`.
+/// Only cases that hold on every Debian host. `tests/it/package.rs` changes packages in containers.
 impl TypeFixture for Package {
     const CHANGES: bool = false;
 

@@ -1,8 +1,8 @@
 //! `package`: software from the package manager of the host, apt or dnf.
 //!
-//! A [`Manager`] reports installed and offered packages, for all packages of a run at once, and carries out transactions:
-//! `apt.rs` and `dnf.rs`. `debian_version.rs` and `rpm_version.rs` compare versions. `transaction.rs` makes one transaction of
-//! many changes. `names.rs` checks names, which never reach a package manager that has no package of exactly that name.
+//! A [`Manager`] (`apt.rs`, `dnf.rs`) reports installed and offered packages, for all packages of a run at once, and makes
+//! transactions. `debian_version.rs` and `rpm_version.rs` compare versions. `transaction.rs` makes one transaction of many
+//! changes. `names.rs` checks names. A package manager without a package of exactly that name never gets the name.
 
 mod apt;
 mod debian_version;
@@ -36,14 +36,14 @@ pub struct Package;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Properties {
-    /// The exact name. Where several architectures are installed, `name:i386` (apt) or `name.i686` (dnf) is one of them.
+    /// The exact name. When several architectures are installed, `name:i386` (apt) or `name.i686` (dnf) selects one.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
     /// `present`, `absent`, `latest`, or a version: `1.0-1`, `1:1.0-1`; for dnf also without the release, `1.0`.
     #[serde(deserialize_with = "text::text")]
     pub ensure: String,
-    /// Maximum age of the package index. An older index is read again when the package may have to be installed or upgraded,
-    /// except in a dry run. When left out, apt never reads it, and dnf when its own configuration says so.
+    /// Maximum age of the package index. An older index is read again when the package may need an install or upgrade, except in
+    /// a dry run. When left out, apt never reads the index, and dnf follows its own configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_valid: Option<HumanDuration>,
     /// Time to wait for another program that holds the lock of the package manager.
@@ -55,7 +55,7 @@ fn two_minutes() -> HumanDuration {
     HumanDuration::seconds(120)
 }
 
-/// The request of `ensure`.
+/// The request in `ensure`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted<'a> {
     Present,
@@ -75,12 +75,12 @@ impl Properties {
     }
 }
 
-/// The rule for the order of versions.
+/// The ordering of versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
     /// The rule of dpkg; versions are written in full.
     Debian,
-    /// The rule of rpm; a part that is left out of a version does not matter.
+    /// The rule of rpm; missing parts of a version do not count.
     Rpm,
 }
 
@@ -92,7 +92,7 @@ impl Versions {
         }
     }
 
-    /// Returns true where an installed or offered version is the requested one.
+    /// True where an installed or offered version is the requested one.
     fn meets(self, found: &str, asked: &str) -> bool {
         match self {
             Self::Debian => debian_version::compare(found, asked).is_eq(),
@@ -101,7 +101,7 @@ impl Versions {
     }
 }
 
-/// A version of a package that is installed, for one architecture.
+/// An installed version of a package, for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     version: String,
@@ -111,21 +111,21 @@ pub struct Installed {
 /// The offer of the package index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Offer {
-    /// Not asked, because the offer does not matter.
+    /// Not queried, because the offer does not matter.
     #[default]
     NotAsked,
     /// No package of that name.
     Unknown,
-    /// These.
+    /// The known versions.
     Known {
-        /// The version that would be installed when none is asked for.
+        /// The version that is installed by default.
         candidate: Option<String>,
         /// All versions.
         versions: Vec<String>,
     },
 }
 
-/// The known state of a package: the installed version, and, where it matters, the offer.
+/// The known state of a package: the installed version, and, if it matters, the offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageState {
     versions: Versions,
@@ -133,11 +133,11 @@ pub struct PackageState {
     name: String,
     /// Every installed version for every architecture.
     installed: Vec<Installed>,
-    /// The word of the package manager for a package that is neither installed nor absent, as `half-configured`.
+    /// The state in the terms of the package manager, if it is neither installed nor absent, as `half-configured`.
     unfinished: Option<String>,
-    /// Its files must be unpacked again.
+    /// True when the files must be unpacked again.
     broken: bool,
-    /// A person said that it must not change.
+    /// True when an administrator has put the package on hold.
     held: bool,
     offer: Offer,
 }
@@ -161,14 +161,14 @@ impl PackageState {
         found
     }
 
-    /// True where, for every architecture that is installed, the version that was asked for is.
+    /// True when the requested version is installed for every installed architecture.
     fn has(&self, asked: &str) -> bool {
         let is = |one: &Installed| self.versions.meets(&one.version, asked);
         let of = |architecture: &str| self.installed.iter().any(|one| one.architecture == architecture && is(one));
         !self.installed.is_empty() && self.installed.iter().all(|one| of(&one.architecture))
     }
 
-    /// The version of the index that was asked for, as the index writes it; the newest, where several fit.
+    /// Returns the requested version as in the index; the newest, when several match.
     fn offered(&self, asked: &str) -> Option<&str> {
         let Offer::Known { versions, .. } = &self.offer else { return None };
         let fits = versions.iter().filter(|version| self.versions.meets(version, asked));
@@ -230,39 +230,39 @@ struct Extended<'a> {
     held: bool,
 }
 
-/// A step.
+/// A step towards the desired package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PackageChange {
-    /// A missing package is installed.
+    /// Install a missing package.
     Install {
-        /// The version or word of `ensure`.
+        /// The version or keyword of `ensure`.
         ensure: String,
-        /// The new version, as far as known.
+        /// The new version, if known.
         version: Option<String>,
-        /// False where the index has no such package or version, at least not yet.
+        /// False when the index has no such package or version, at least not yet.
         offered: bool,
     },
-    /// Another version takes the place of the one that is there.
+    /// Replace the installed version by another.
     Replace {
-        /// The version or word of `ensure`.
+        /// The version or keyword of `ensure`.
         ensure: String,
         /// The old version.
         from: String,
         /// The new version.
         to: String,
-        /// True for an older one.
+        /// True for an older version.
         down: bool,
-        /// False where the index has no such version, at least not yet.
+        /// False when the index has no such version, at least not yet.
         offered: bool,
     },
-    /// An interrupted installation is finished.
+    /// Finish an interrupted installation.
     Finish {
-        /// The package manager's word for its state.
+        /// The state in the terms of the package manager.
         from: String,
     },
-    /// The package is removed.
+    /// Remove the package.
     Remove {
-        /// The old version, or the package manager's word for the state.
+        /// The old version, or the state in the terms of the package manager.
         from: String,
     },
 }
@@ -310,7 +310,7 @@ impl Change for PackageChange {
 pub enum Verb {
     /// Install, upgrade, finish.
     Install,
-    /// Install what is older.
+    /// Install an older version.
     Downgrade,
     /// Remove.
     Remove,
@@ -325,7 +325,7 @@ impl Verb {
         }
     }
 
-    /// For errors, as an infinitive.
+    /// The action as an infinitive, for errors.
     fn name(self) -> &'static str {
         match self {
             Self::Install => "install",
@@ -344,7 +344,7 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The version to install, as the index writes it; none where any does.
+    /// Returns the version to install, as in the index; none when any version will do.
     ///
     /// # Errors
     /// When the index has no such package or version.
@@ -376,21 +376,21 @@ impl Job<'_> {
     }
 }
 
-/// The reason for which a transaction failed.
+/// The failure of a transaction.
 #[derive(Debug)]
 pub struct Failure {
-    /// The error, for people.
+    /// The error message.
     message: String,
-    /// True where trying its packages one by one would fail the same way.
+    /// True when single transactions would fail the same way.
     hopeless: bool,
 }
 
 /// A package manager.
 pub trait Manager: Send + Sync {
-    /// Hears which packages the run holds, so that one question can be for all of them.
+    /// Passes all packages of the run, so that one query can serve all of them.
     fn prefetch(&self, all: &[&Properties]);
 
-    /// Returns the installed state of a name. Asks the host only after a change.
+    /// Returns the installed state of a name. Queries the host only after a change.
     ///
     /// # Errors
     /// When the database of the package manager can't be read.
@@ -402,28 +402,28 @@ pub trait Manager: Send + Sync {
     /// When the package manager does not answer.
     fn offer(&self, properties: &Properties, host: &Host) -> Result<Offer, ResourceError>;
 
-    /// Reads the index again where it is older than this.
+    /// Reads the index again if it is older than `age`.
     ///
     /// # Errors
     /// When it can't be read.
     fn refresh(&self, properties: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError>;
 
-    /// Returns true where one transaction can do both.
+    /// True when one transaction can do both.
     fn together(&self, one: Verb, other: Verb) -> bool;
 
     /// Changes several packages in one transaction.
     ///
     /// # Errors
-    /// When that fails; some of them may have been changed.
+    /// When the transaction fails; some packages may be changed.
     fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure>;
 
     /// Returns the requirements of these installed packages: names of packages, by name. The answer may have more packages.
     ///
     /// # Errors
-    /// When that can't be found out.
+    /// When the query fails.
     fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError>;
 
-    /// True where the database records that a script of a package has failed. Then the database counts, not an exit code.
+    /// True when the database records failed scripts of packages. Then the database counts, not the exit code.
     fn knows_failures(&self) -> bool;
 }
 
@@ -435,7 +435,7 @@ impl Resource for Package {
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "another version of the same package"),
         ("cache_valid", "when the index of the node is read again"),
-        ("lock_timeout", "how long is waited"),
+        ("lock_timeout", "limit of a wait"),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn Manager>] = &[
         ProviderEntry {
@@ -498,7 +498,7 @@ impl Resource for Package {
         let change = difference(p, state);
         match change {
             Some(_) if state.held => Err(ResourceError::State(format!(
-                "{name} is held as it is ({}): release it with `apt-mark unhold {name}`, or ask for what is there",
+                "{name} is on hold ({}): release it with `apt-mark unhold {name}`, or request the installed version",
                 state.unfinished.as_deref().unwrap_or_else(|| state.ensure()),
                 name = p.name
             ))),
@@ -525,7 +525,7 @@ impl Resource for Package {
     }
 }
 
-/// Returns true where the offer of the index matters.
+/// True when the offer of the index matters.
 fn needs_index(p: &Properties, state: &PackageState) -> bool {
     match p.wanted() {
         Wanted::Latest => true,
@@ -536,7 +536,7 @@ fn needs_index(p: &Properties, state: &PackageState) -> bool {
     }
 }
 
-/// The step from the state to what is wanted.
+/// Returns the step to the desired state.
 fn difference(p: &Properties, state: &PackageState) -> Option<PackageChange> {
     let newest = state.newest();
     let word = state.unfinished.clone();
@@ -553,7 +553,7 @@ fn difference(p: &Properties, state: &PackageState) -> Option<PackageChange> {
         (Wanted::Version(asked), Some(_)) if state.has(asked) => word.map(|from| PackageChange::Finish { from }),
         (Wanted::Version(asked), Some(newest)) => {
             let to = state.offered(asked).unwrap_or(asked);
-            // Where several versions may be installed beside each other, the one that was asked for may be none of them.
+            // With several versions installed side by side, the requested one may be none of them.
             replacement(p, state, to).or_else(|| Some(exchange(p, state, newest, to)))
         }
     }
@@ -568,7 +568,7 @@ fn arrival(p: &Properties, wanted: Wanted<'_>, state: &PackageState) -> PackageC
     PackageChange::Install { ensure: p.ensure.clone(), version: version.map(str::to_owned), offered }
 }
 
-/// The step to another version of what is installed: for the architecture that is farthest behind, when several are.
+/// Returns the step to another version: for the oldest of several architectures.
 fn replacement(p: &Properties, state: &PackageState, to: &str) -> Option<PackageChange> {
     let others = state.by_architecture().into_iter().filter(|one| state.versions.compare(&one.version, to).is_ne());
     let oldest = others.min_by(|a, b| state.versions.compare(&a.version, &b.version))?;

@@ -1,4 +1,4 @@
-//! Rules for names and versions of packages: no text that a shell or a package manager could misread.
+//! Rules for names and versions of packages: shells and package managers must not misread them.
 
 use crate::resource::Invalid;
 

@@ -21,7 +21,7 @@ pub(super) fn describe(program: &str, output: &Output) -> String {
 }
 
 fn tail(stream: &str) -> String {
-    // What a progress display wrote over is not what was said.
+    // A progress display overwrites its lines: only the last text counts.
     let lines = stream.lines().map(|line| line.trim_end().rsplit('\r').next().unwrap_or_default());
     let lines: Vec<&str> = lines.filter(|line| !line.trim().is_empty()).collect();
     let last = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
@@ -29,7 +29,7 @@ fn tail(stream: &str) -> String {
     shown.collect::<Vec<_>>().join("\n")
 }
 
-/// A line without the user and password of the URLs in it.
+/// Removes the user and password of URLs from a line.
 fn without_credentials(line: &str) -> String {
     let mut parts = line.split("://");
     let mut text = parts.next().unwrap_or_default().to_owned();

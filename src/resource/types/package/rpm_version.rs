@@ -1,18 +1,17 @@
 //! RPM versions, compared as rpm does: `[epoch:]version[-release]`.
 //!
-//! Segments are compared by the rule of rpm-version(7) (`rpmvercmp` in rpm), the three parts in the order of
-//! rpm-dependencies(7). Tested against rpm itself. Debian's other rule is in `debian_version.rs`.
+//! Segments are compared by the rule of rpm-version(7) (`rpmvercmp` in rpm), the three parts in the order of rpm-dependencies(7).
+//! Tested against rpm itself. The rule of Debian is in `debian_version.rs`.
 
 use std::cmp::Ordering;
 
-/// The order of two versions. A part that one of them leaves out does not count, except the epoch, which is 0 then.
+/// Compares two versions. A missing part does not count, except the epoch, which is 0 then.
 pub(super) fn compare(a: &str, b: &str) -> Ordering {
     let (a, b) = (parts(a), parts(b));
     segments(a.epoch.unwrap_or("0"), b.epoch.unwrap_or("0")).then_with(|| without_epoch(&a, &b))
 }
 
-/// Returns true where an installed version is the requested one, as `V`, `V-R`, `E:V` or `E:V-R`. Parts that are left out do
-/// not matter.
+/// True where an installed version is the requested one, as `V`, `V-R`, `E:V` or `E:V-R`. Missing parts do not count.
 pub(super) fn meets(installed: &str, asked: &str) -> bool {
     let (installed, asked) = (parts(installed), parts(asked));
     let epoch = asked.epoch.is_none_or(|epoch| segments(installed.epoch.unwrap_or("0"), epoch).is_eq());
@@ -38,7 +37,7 @@ fn parts(text: &str) -> Parts<'_> {
     Parts { epoch, version, release }
 }
 
-/// Letters and numbers segment by segment; what separates them does not count, except `~` and `^`.
+/// Compares letters and numbers segment by segment. Separators do not count, except `~` and `^`.
 fn segments(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     loop {
@@ -68,7 +67,7 @@ fn segments(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Compares one segment, of the kind that the first begins with; gives what comes after it.
+/// Compares one segment, of the kind at the beginning of the first text. Returns the rests too.
 fn segment<'a>(number: bool, a: &'a [u8], b: &'a [u8]) -> (Ordering, &'a [u8], &'a [u8]) {
     let belongs = if number { u8::is_ascii_digit } else { u8::is_ascii_alphabetic };
     let ((one, a), (two, b)) = (split_at(a, belongs), split_at(b, belongs));
@@ -158,7 +157,7 @@ mod tests {
                 super::super::tests::ask("rpm", &["--eval", &format!("%{{lua: {calls}}}")], "")
             })
             .collect();
-        // Lua's `print` in a macro expansion adds nothing between the numbers.
+        // `print` of Lua in a macro expansion adds no separator between the numbers.
         let text = answers.concat();
         let mut numbers = text.as_str();
         for (a, b) in &drawn {

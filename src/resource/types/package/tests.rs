@@ -1,4 +1,4 @@
-//! The decision table, and transactions of a package manager that is made up.
+//! The decision table, and transactions of a simulated package manager.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::host::fake::{FakeRunner, host};
 
-/// The lines that a program answers to an input.
+/// Returns the lines that a program answers to an input.
 pub(super) fn ask(program: &str, args: &[&str], input: &str) -> Vec<String> {
     let mut child = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -25,8 +25,8 @@ fn properties(name: &str, ensure: &str) -> Properties {
     serde_json::from_value(json!({"name": name, "ensure": ensure})).unwrap()
 }
 
-/// A state from words: `1.0-1`, `1.0-1@i386`, `held`, `broken`, `?word` for an unfinished one, `<1.0-1` for what is offered,
-/// the candidate first, `<` for nothing that is.
+/// Parses a state: `1.0-1`, `1.0-1@i386`, `held`, `broken`, `?word` for an unfinished one. `<1.0-1` is an offer, the candidate
+/// first; `<` is an empty offer.
 fn state(versions: Versions, words: &str) -> PackageState {
     let mut state = PackageState {
         versions,
@@ -61,7 +61,7 @@ fn state(versions: Versions, words: &str) -> PackageState {
     state
 }
 
-/// What is wanted, what is there and offered, what is to be done, with its details.
+/// The decision table: properties, state and offer, steps, details.
 #[test]
 fn decisions() {
     use Versions::{Debian, Rpm};
@@ -77,7 +77,7 @@ fn decisions() {
         ("absent", Debian, "held", "", ""),
         ("absent", Debian, "1.0-1", "uninstalled", "1.0-1 → absent"),
         ("absent", Debian, "1.0-1 ?unpacked", "uninstalled", "unpacked → absent"),
-        ("absent", Debian, "1.0-1 held", "!is held as it is (1.0-1): release it with `apt-mark unhold x`", ""),
+        ("absent", Debian, "1.0-1 held", "!is on hold (1.0-1): release it with `apt-mark unhold x`", ""),
         ("latest", Debian, "<2.0-1", "installed latest", "absent → 2.0-1"),
         ("latest", Debian, "1.0-1 <2.0-1", "upgraded to latest", "1.0-1 → 2.0-1"),
         ("latest", Debian, "2.0-1 <2.0-1", "", ""),
@@ -154,7 +154,7 @@ fn states_are_shown() {
     );
 }
 
-/// A package manager that knows every package but `unknown`, and whose transactions fail when they hold something `bad`.
+/// A package manager that knows every package except `unknown`. Transactions with a package `bad` fail.
 #[derive(Default)]
 struct Fake {
     installed: Mutex<BTreeSet<String>>,
@@ -188,10 +188,10 @@ impl Manager for Fake {
         let verb = Verb::of(jobs[0].change);
         self.transactions.lock().unwrap().push(format!("{} {}", verb.name(), names.join(" ")));
         if names.contains(&"locked") {
-            return Err(Failure { message: "somebody holds the lock".to_owned(), hopeless: true });
+            return Err(Failure { message: "another process holds the lock".to_owned(), hopeless: true });
         }
         if names.contains(&"bad") {
-            // As apt does: what can be done is done all the same.
+            // Like apt, applies the possible changes in spite of the failure.
             self.installed.lock().unwrap().extend(names.iter().filter(|name| name.starts_with("early")).map(|n| (*n).to_owned()));
             return Err(Failure { message: "bad is bad".to_owned(), hopeless: false });
         }
@@ -213,13 +213,13 @@ impl Manager for Fake {
     }
 }
 
-/// Runs a batch, written as `name` or `-name`; gives the transactions and the errors by name.
+/// Runs a batch, written as `name` or `-name`. Returns the transactions and the errors by name.
 fn run(batch: &str) -> (Vec<String>, Vec<String>) {
     let (transactions, errors, _) = run_all(batch);
     (transactions, errors)
 }
 
-/// The same, and the names of those that were changed for their own sake.
+/// Runs a batch, and also returns the names of packages with changes of their own.
 fn run_all(batch: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
     let (fake, host) = (Fake::default(), host(FakeRunner::exiting(&[])));
     let wanted: Vec<Properties> = batch
@@ -283,5 +283,5 @@ fn what_fails_for_all_is_not_tried_again() {
     let (transactions, errors) = run("a locked b");
     assert_eq!(transactions, ["install a locked b"]);
     assert_eq!(errors.len(), 3);
-    assert_eq!(errors[0], "a: failed to install package \"a\": somebody holds the lock");
+    assert_eq!(errors[0], "a: failed to install package \"a\": another process holds the lock");
 }

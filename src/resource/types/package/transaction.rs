@@ -1,4 +1,4 @@
-//! Many changes in one transaction; where it fails, one by one, so that the culprit is named and the rest succeeds.
+//! Many changes in one transaction. After a failure, single transactions find the culprit and apply the rest.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,14 +11,14 @@ use super::{Failure, Job, Manager, Package, PackageChange, Properties, Verb, Wan
 pub(super) fn alone(job: Job<'_>, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
     check(&job)?;
     let Err(failure) = manager.transact(&[job], host) else { return Ok(()) };
-    // apt fails as well for packages that an earlier transaction left unfinished.
+    // apt also reports failures of packages that an earlier transaction left unfinished.
     if manager.knows_failures() && !host.is_over() && left(job.properties, manager, host)?.changes.is_empty() {
         return Ok(());
     }
     Err(failed(&job, &failure))
 }
 
-/// Changes many: those that stand next to each other and can be done together, together.
+/// Changes many packages: adjacent compatible changes share a transaction.
 pub(super) fn all(
     batch: &mut [Pending<'_, Package>],
     manager: &(dyn Manager + 'static),
@@ -67,7 +67,7 @@ fn job<'a>(pending: &'a Pending<'_, Package>) -> Option<Job<'a>> {
     pending.changes.first().map(|change| Job { properties: pending.properties, state: &pending.state, change })
 }
 
-/// Returns the packages of a transaction that an earlier package needs. On their own, they would have been installed already.
+/// Returns the packages of a transaction that an earlier package needs. Alone, the earlier package would have installed them.
 fn brought(jobs: &[Job<'_>], manager: &(dyn Manager + 'static), host: &Host) -> HashSet<String> {
     let names: Vec<&str> = jobs.iter().map(|job| job.properties.name.as_str()).collect();
     let comes = |job: &Job<'_>| {
@@ -76,7 +76,7 @@ fn brought(jobs: &[Job<'_>], manager: &(dyn Manager + 'static), host: &Host) -> 
     if !jobs.iter().skip(1).any(comes) {
         return HashSet::new();
     }
-    // Where it can't be told, they count as changed: so they are.
+    // Without an answer all packages count as changed, which is true.
     let needs = manager.needs(&names, host).unwrap_or_default();
     let mut seen = HashSet::new();
     let mut brought = HashSet::new();
@@ -90,7 +90,7 @@ fn brought(jobs: &[Job<'_>], manager: &(dyn Manager + 'static), host: &Host) -> 
     brought
 }
 
-/// Adds all that a package needs, and what that needs.
+/// Adds all direct and indirect requirements of a package.
 fn reach<'a>(name: &str, needs: &'a HashMap<String, Vec<String>>, seen: &mut HashSet<&'a str>) {
     let mut todo: Vec<&str> = vec![name];
     while let Some(next) = todo.pop() {
@@ -102,7 +102,7 @@ fn reach<'a>(name: &str, needs: &'a HashMap<String, Vec<String>>, seen: &mut Has
     }
 }
 
-/// After a transaction that failed: what it did to this package counts.
+/// Retries a package after a failed transaction, which may have changed the package.
 fn again(job: &Job<'_>, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
     let pending = left(job.properties, manager, host)?;
     self::job(&pending).map_or(Ok(()), |job| alone(job, manager, host))

@@ -1,4 +1,4 @@
-//! Properties and hosts with which the tests of all types try `scaffold`.
+//! Test data for `scaffold`.
 
 use crate::resource::properties_test::prelude::*;
 

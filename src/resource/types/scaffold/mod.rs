@@ -1,9 +1,8 @@
 //! `scaffold`: directories of templates, rendered into a target directory.
 //!
-//! Everything is rendered in memory when the resource is looked at; the state holds what differs, and
-//! a step writes that. So a template that fails leaves the target as it is. `source` reads the
-//! templates, `target` compares, writes and removes, `post` runs commands on files that change. The
-//! languages are in `template`.
+//! `observe` renders all templates in memory; the state has the differences, and a step writes them. So a failing template leaves
+//! the target unchanged. `source` reads the templates, `target` compares, writes and removes, `post` runs commands on files that
+//! change. The languages are in `template`.
 
 mod post;
 mod source;
@@ -27,7 +26,7 @@ use crate::resource::core::common::TemplateScope;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
 
-/// Maximum number of files that a change names.
+/// Maximum number of listed files of a change.
 const NAMED: usize = 20;
 
 /// Directories of templates.
@@ -37,9 +36,9 @@ pub struct Scaffold;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
-    /// Every template is rendered into it.
+    /// Every template is rendered into the target.
     Present,
-    /// No file of the templates is in it.
+    /// No file of the templates is in the target.
     Absent,
 }
 
@@ -109,34 +108,33 @@ pub struct Properties {
     pub name: String,
     /// `present`: every template is rendered into the target. `absent`: no file of the templates is in it; other files stay.
     pub ensure: Ensure,
-    /// The directory of the templates on this host; relative to the directory of the manifest. Files in directories
-    /// called `_partials` are rendered only by `render` and not by themselves. A file that is not UTF-8 text is copied.
+    /// The directory of the templates on this host; relative to the directory of the manifest. Files in directories named
+    /// `_partials` are rendered only by `render` and not by themselves. A file that is not UTF-8 text is copied.
     #[serde(deserialize_with = "text::text")]
     pub source: String,
-    /// The language of the templates. When left out: `jinja` where a file of the source ends in `.j2`, otherwise `jet`.
+    /// The language of the templates. When left out: `jinja` if a file of the source ends in `.j2`, otherwise `jet`.
     #[serde(default, deserialize_with = "engine", skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
-    /// The left delimiter of what is evaluated, instead of the engine's own.
+    /// The left delimiter of expressions, instead of the engine's own.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub left_delimiter: String,
-    /// The right delimiter of what is evaluated, instead of the engine's own.
+    /// The right delimiter of expressions, instead of the engine's own.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub right_delimiter: String,
     /// Leave out files that render to white space only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip_empty: bool,
-    /// Remove files from the target that the templates do not make. Directories stay.
+    /// Remove files from the target that no template makes. Directories stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purge: bool,
-    /// Follow links on the way to the paths that others than root could have made, which is refused otherwise.
+    /// Follow links in the paths that others than root could have made, which is refused otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
     /// Data for templates, instead of the data of the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Map<String, Value>>,
-    /// Commands for files whose name matches a pattern (`*`, `?`, `[a-z]`). A command runs on a copy of a rendered file that
-    /// differs from the target, before the file is put in place. `{}` is the path of the copy, which is the last argument
-    /// otherwise. No shell runs.
+    /// Commands for files whose name matches a pattern (`*`, `?`, `[a-z]`). A command runs on a copy of a changed file, before
+    /// the file is put in place. `{}` is the path of the copy, which is the last argument otherwise. No shell runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub post: Vec<BTreeMap<String, String>>,
     #[serde(skip)]
@@ -149,7 +147,7 @@ impl Properties {
         Path::new(&self.name)
     }
 
-    /// The source, wherever the manifest is.
+    /// The absolute path of the source.
     fn source(&self, host: &Host) -> PathBuf {
         host.resolve(Path::new(&self.source))
     }
@@ -184,13 +182,13 @@ struct Content {
     mode: u32,
 }
 
-/// The differences between target and rendered templates; paths below the target, sorted.
+/// The differences between target and rendered templates. Paths are relative to the target and sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Differences {
     added: Vec<String>,
     updated: Vec<String>,
     stable: Vec<String>,
-    /// In the target, and not of the templates.
+    /// Files in the target that no template makes.
     extra: Vec<String>,
 }
 
@@ -247,21 +245,21 @@ impl State for ScaffoldState {
 /// A step towards the desired target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScaffoldChange {
-    /// Write the files that differ, and remove those that are purged.
+    /// Write the different files, and remove purged files.
     Write {
         /// Number of files.
         files: usize,
         /// The files, each with its difference.
         details: Vec<String>,
     },
-    /// Remove the files of the templates, and the directories that are empty then.
+    /// Remove the files of the templates, and directories that become empty.
     Remove {
         /// Number of files.
         files: usize,
         /// The files.
         details: Vec<String>,
     },
-    /// Make the target although there is nothing to put into it, which is an error.
+    /// Make the target without any file, which is an error.
     Nothing,
 }
 
@@ -289,21 +287,21 @@ pub trait Renderer: Send + Sync {
     /// Renders the templates.
     ///
     /// # Errors
-    /// When they can't be read, or one can't be rendered.
+    /// When a template can't be read or rendered.
     fn render(&self, p: &Properties, host: &Host) -> Result<Arc<Rendered>, ResourceError>;
-    /// Keeps what was applied, so that looking at the target right afterwards needs no second rendering.
+    /// Caches the applied result, so that observing the target right afterwards needs no second rendering.
     fn keep(&self, p: &Properties, rendered: Arc<Rendered>);
 }
 
 const PROVIDER: &str = "choria";
 
-/// The provider of every host. Its name is that of the Go system's.
+/// The provider of every host. It has the name of the Go system's provider.
 #[derive(Default)]
 struct Choria {
     applied: Mutex<HashMap<String, Arc<Rendered>>>,
 }
 
-/// Returns a key that two resources share only when they are the same.
+/// Returns a key that only equal resources share.
 fn key(p: &Properties) -> String {
     serde_json::to_string(p).unwrap_or_else(|_| p.name.clone())
 }
@@ -366,7 +364,7 @@ impl Resource for Scaffold {
         let mut effects = Effects::default();
         effects.push(Effect::write_below(&p.name));
         effects.push(Effect::Read(PathScope::below(&p.source)));
-        // Templates are rendered, and commands run on copies, to tell what differs.
+        // Observing renders the templates, and runs commands on copies.
         effects.extend(p.post.iter().flat_map(BTreeMap::values).map(Effect::run_always));
         effects
     }
@@ -443,7 +441,7 @@ fn nothing() -> ResourceError {
     ResourceError::State(message.to_owned())
 }
 
-/// Files with what is done to them; the first few of many.
+/// Lists files with their actions; the first few of many.
 fn named<const N: usize>(lists: [(&str, &[String]); N]) -> Vec<String> {
     let all: usize = lists.iter().map(|(_, paths)| paths.len()).sum();
     let each = lists.iter().flat_map(|(done, paths)| paths.iter().map(move |path| format!("{done} {path}")));

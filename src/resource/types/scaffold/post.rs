@@ -1,7 +1,7 @@
 //! Commands on rendered files, by patterns of names.
 //!
 //! Commands run on a copy in a private directory, never in the target. Their result is compared and put in place like any
-//! rendered file. Only files that differ from the target run through them.
+//! rendered file. Only files that differ from the target are processed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 const PLACE: &str = "{}";
 /// Maximum length of a failed command's output in its error, in characters from the end.
 const TAIL: usize = 400;
-/// The largest file that a command may leave, in bytes.
+/// The largest result of a command, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 
 /// The property `post`.
@@ -26,7 +26,7 @@ fn pairs(posts: &Posts) -> impl Iterator<Item = (&String, &String)> {
     posts.iter().flatten()
 }
 
-/// Checks that patterns and commands can be read.
+/// Checks that patterns and commands can be parsed.
 pub(super) fn check(posts: &Posts) -> Result<(), Invalid> {
     for (pattern, line) in pairs(posts) {
         if pattern.is_empty() {
@@ -49,18 +49,18 @@ pub(super) fn check(posts: &Posts) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The commands for a file, in order.
+/// Returns the commands for a file, in order.
 fn commands<'a>(posts: &'a Posts, path: &'a str) -> impl Iterator<Item = &'a str> {
     let name = path.rsplit('/').next().unwrap_or(path);
     pairs(posts).filter(move |(pattern, _)| matches(pattern, name) == Some(true)).map(|(_, line)| line.as_str())
 }
 
-/// True when a command is for this file.
+/// True when a file has commands.
 pub(super) fn concerns(posts: &Posts, path: &str) -> bool {
     commands(posts, path).next().is_some()
 }
 
-/// Runs the commands for a file on a copy: what they leave.
+/// Runs the commands for a file on a copy, and returns the result.
 pub(super) fn run(posts: &Posts, path: &str, content: &Content, host: &Host) -> Result<Content, ResourceError> {
     let state = |message: String| ResourceError::State(format!("failed to post process {path}: {message}"));
     let directory = fs::private_directory()?;
@@ -93,12 +93,12 @@ pub(super) fn run(posts: &Posts, path: &str, content: &Content, host: &Host) -> 
     Ok(Content::of(bytes, mode))
 }
 
-/// Matches a name with a pattern of `*`, `?`, `[a-z]`, `[^a-z]` and `\` before a literal character; none for an invalid
-/// pattern. The rules are those of Go's `filepath.Match`.
+/// Matches a name with a pattern of `*`, `?`, `[a-z]`, `[^a-z]` and `\` before a literal character. None for an invalid pattern.
+/// The rules are those of Go's `filepath.Match`.
 fn matches(pattern: &str, name: &str) -> Option<bool> {
     let parts = parts(pattern)?;
     let name: Vec<char> = name.chars().collect();
-    // The places in the name up to which the parts so far may reach.
+    // The positions in the name that the parts so far can reach.
     let mut reached = vec![false; name.len() + 1];
     *reached.first_mut()? = true;
     for part in &parts {
@@ -129,7 +129,7 @@ enum Part {
     /// `?`
     One,
     Is(char),
-    /// Ranges, and whether they are what is not meant.
+    /// Ranges of characters, and true for the complement.
     In(Vec<(char, char)>, bool),
 }
 

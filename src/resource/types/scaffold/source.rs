@@ -1,4 +1,4 @@
-//! Reading the templates of a scaffold, and rendering them.
+//! Reads and renders the templates of a scaffold.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ const MAX_FILE: u64 = 16 << 20;
 const MAX_ALL: u64 = 128 << 20;
 /// Maximum number of files and directories of a source or a target.
 pub(super) const MAX_ENTRIES: usize = 100_000;
-/// The mode of files that `write` makes.
+/// The mode of files that the function `write` makes.
 const MODE: u32 = 0o644;
 
 /// A directory of templates.
@@ -24,7 +24,7 @@ const MODE: u32 = 0o644;
 struct Source {
     directories: Vec<String>,
     templates: Files,
-    /// Files that are no text, which are copied.
+    /// Files that are no text, and are copied.
     copies: BTreeMap<String, Vec<u8>>,
     /// Permission bits of all files.
     modes: BTreeMap<String, u32>,
@@ -53,7 +53,7 @@ pub(super) fn check_directory(p: &Properties, host: &Host) -> Result<(), Resourc
     }
 }
 
-/// Checks that target and templates are apart: otherwise a rendered file would be rendered again, or purged.
+/// Checks that target and templates are disjoint: otherwise a rendered file would become a template, or a template be purged.
 pub(super) fn check_apart(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let (source, target) = (p.source(host), p.target());
     if target.starts_with(&source) {
@@ -103,7 +103,7 @@ impl Content {
 }
 
 impl Source {
-    /// Reads what is below a directory. Links are not followed.
+    /// Reads everything below a directory. Links are not followed.
     fn read(&mut self, tree: &Tree, root: &Path, host: &Host) -> Result<(), ResourceError> {
         for entry in tree.entries(MAX_ENTRIES)? {
             let path = root.join(&entry.path);

@@ -1,6 +1,6 @@
 //! The target of a scaffold: compared, written, removed.
 //!
-//! Below the target no link is followed: a directory for rendered files may not be a link. This module checks that before the
+//! Below the target no link is followed: a directory for rendered files may not be a link. This module checks this before the
 //! first write, for a good error. `host::tree` enforces it during the writes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::host::{DirEntryHandle, FsError, Host, PathInfo, WriteSpec, fs};
 use super::source::MAX_ENTRIES;
 use super::{Content, Differences, Preview, Properties, Rendered, ResourceError, post};
 
-/// The mode of directories that are made.
+/// The mode of new directories.
 const DIRECTORY: u32 = 0o755;
 /// Maximum amount of text in a diff, in bytes.
 const PREVIEW_LIMIT: u64 = 1 << 20;
@@ -23,7 +23,7 @@ fn state(message: String) -> ResourceError {
     ResourceError::State(message)
 }
 
-/// Returns true where the target exists; a link to a directory is one.
+/// True where the target exists; a link to a directory counts as existing.
 pub(super) fn exists(p: &Properties, host: &Host) -> Result<bool, ResourceError> {
     let target = p.target().display();
     match host.managed(p.follow).look(p.target(), false)? {
@@ -31,26 +31,26 @@ pub(super) fn exists(p: &Properties, host: &Host) -> Result<bool, ResourceError>
         PathInfo::Something { .. } | PathInfo::Shared => {
             Err(state(format!("{target} exists and is not a directory; remove it first")))
         }
-        PathInfo::Dangling => Err(state(format!("{target} is a symbolic link that leads nowhere; remove it first"))),
+        PathInfo::Dangling => Err(state(format!("{target} is a dangling symbolic link; remove it first"))),
         PathInfo::Link => Err(state(format!(
             "{target} is a symbolic link that is not followed: others than root could have made it, or it leads out of what this node \
-             allows; name what it leads to, or set follow: true"
+             allows; use its target as the path, or set follow: true"
         ))),
         PathInfo::Nothing => Ok(false),
     }
 }
 
-/// Makes the target, with the directories above it.
+/// Makes the target, and missing directories above it.
 pub(super) fn create(p: &Properties, host: &Host) -> Result<DirEntryHandle, ResourceError> {
     Ok(host.managed(p.follow).directory_made(p.target(), DIRECTORY)?)
 }
 
-/// The directories above a path, outermost first.
+/// Returns the directories above a path, outermost first.
 fn above(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter_map(|(at, _)| path.get(..at))
 }
 
-/// Checks that the directories above a file are no links, as far as they exist.
+/// Checks that the existing directories above a file are no links.
 fn check_way(p: &Properties, path: &str, known: &mut BTreeSet<String>, host: &Host) -> Result<(), ResourceError> {
     for directory in above(path) {
         if known.contains(directory) {
@@ -72,7 +72,7 @@ fn check_way(p: &Properties, path: &str, known: &mut BTreeSet<String>, host: &Ho
     Ok(())
 }
 
-/// Compares a target with the rendered templates. Files that differ go through their `post` commands first.
+/// Compares a target with the rendered templates. Different files are processed by their `post` commands first.
 pub(super) fn compare(
     p: &Properties,
     mut rendered: Arc<Rendered>,
@@ -111,7 +111,7 @@ pub(super) fn compare(
     Ok((rendered, differences))
 }
 
-/// Returns the digest of a file, if it exists. A link is followed where root alone could have made it.
+/// Returns the digest of a file, if it exists. A link is followed if root alone could have made it.
 fn digest(p: &Properties, path: &str, host: &Host) -> Result<Option<Option<String>>, ResourceError> {
     let path = p.target().join(path);
     match host.managed(p.follow).look(&path, true)? {
@@ -125,7 +125,7 @@ fn digest(p: &Properties, path: &str, host: &Host) -> Result<Option<Option<Strin
     }
 }
 
-/// Everything in the target that is no directory and not of the templates.
+/// Finds everything in the target that is no directory and not of the templates.
 fn extra(p: &Properties, rendered: &Rendered, found: &mut Vec<String>, host: &Host) -> Result<(), ResourceError> {
     let tree = host.managed(p.follow).known_target(p.target())?.tree()?;
     for entry in tree.entries(MAX_ENTRIES + rendered.files.len() + rendered.directories.len())? {
@@ -145,7 +145,7 @@ fn extra(p: &Properties, rendered: &Rendered, found: &mut Vec<String>, host: &Ho
     Ok(())
 }
 
-/// Returns the files of the templates in a target that must have none of them.
+/// Returns the files of the templates that exist in a target with `ensure: absent`.
 pub(super) fn remaining(p: &Properties, rendered: &Rendered, host: &Host) -> Result<Differences, ResourceError> {
     let mut differences = Differences::default();
     let mut known = BTreeSet::new();
@@ -166,12 +166,12 @@ pub(super) fn remaining(p: &Properties, rendered: &Rendered, host: &Host) -> Res
     Ok(differences)
 }
 
-/// Writes what differs, and removes what is purged.
+/// Writes the different files, and removes purged files.
 pub(super) fn write(p: &Properties, rendered: &Rendered, differences: &Differences, host: &Host) -> Result<(), ResourceError> {
     let target = p.target();
     let mut known = BTreeSet::new();
     let changed: Vec<&String> = differences.added.iter().chain(&differences.updated).collect();
-    // Everything that can be known to fail is known before the first write.
+    // All predictable failures are checked before the first write.
     for path in &changed {
         check_way(p, path, &mut known, host)?;
     }
@@ -196,20 +196,20 @@ pub(super) fn write(p: &Properties, rendered: &Rendered, differences: &Differenc
     Ok(())
 }
 
-/// Removes the files of the templates, then the directories above them that are empty, then the target if it is.
+/// Removes the files of the templates, then the empty directories above them, then the target if empty.
 pub(super) fn remove(p: &Properties, differences: &Differences, host: &Host) -> Result<(), ResourceError> {
     let mut directories: BTreeSet<&str> = BTreeSet::new();
     let mut failed = None;
     let rules = host.managed(p.follow);
     let tree = rules.known_target(p.target())?.tree()?;
     for path in differences.updated.iter().chain(&differences.stable) {
-        // The others are removed all the same.
+        // The other files are removed nevertheless.
         match tree.unlink(Path::new(path)) {
             Ok(()) => directories.extend(above(path)),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    // A directory sorts before what is below it.
+    // A directory sorts before its content.
     directories.into_iter().rev().try_for_each(|directory| tree.remove_empty(Path::new(directory)))?;
     let place = rules.known_place(p.target())?;
     if !place.is_link()? && place.is_empty()? {
@@ -218,7 +218,7 @@ pub(super) fn remove(p: &Properties, differences: &Differences, host: &Host) -> 
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The text of all files that differ, before and after.
+/// Returns the text of all different files, before and after.
 pub(super) fn preview(p: &Properties, rendered: &Rendered, differences: &Differences, host: &Host) -> Option<Preview> {
     let mut preview = Preview { before: String::new(), after: String::new(), is_public: true };
     let purged: &[String] = if p.purge { &differences.extra } else { &[] };

@@ -30,7 +30,7 @@ fn state(p: &Properties, exists: bool, [added, updated, stable, extra]: [usize; 
     ScaffoldState::new(p, exists, Some(Arc::new(rendered)), differences)
 }
 
-/// The decision table: ensure, purge, whether the target is there, the files, what is done.
+/// The decision table: ensure, purge, whether the target exists, files, steps.
 #[test]
 fn decisions() {
     for (ensure, purge, exists, files, expected) in [
@@ -47,7 +47,7 @@ fn decisions() {
         ("present", false, false, [2, 0, 0, 0], Ok("changed 2 scaffold files")),
         ("present", false, false, [0, 0, 0, 0], Ok("created the target directory")),
         ("present", false, true, [0, 0, 0, 0], Err("no template of the source makes a file")),
-        // Nothing is purged for a source that makes nothing: it is more likely wrong.
+        // A source without files purges nothing: it is probably wrong.
         ("present", true, true, [0, 0, 0, 3], Err("no template of the source makes a file")),
     ] {
         let p = properties(&json!({"ensure": ensure, "purge": purge})).unwrap();
@@ -98,7 +98,7 @@ fn properties_are_checked() {
     }
 }
 
-/// A source in a temporary directory, with what the templates of it come to.
+/// A source in a temporary directory, with its target.
 struct Place {
     directory: tempfile::TempDir,
     provider: Choria,
@@ -132,7 +132,7 @@ impl Place {
         properties(&Value::Object(all)).unwrap()
     }
 
-    /// What was done; the error otherwise.
+    /// Converges a scaffold. Returns the steps or the error.
     fn bring(&self, p: &Properties, host: &Host) -> Result<String, String> {
         let run = || {
             let mut state = Scaffold::observe(p, &self.provider, host)?;
@@ -194,7 +194,7 @@ fn what_was_applied_is_looked_at_without_rendering_again() {
     let (p, host) = (place.properties(&json!({})), system());
     place.bring(&p, &host).unwrap();
     place.write("src/a", "2");
-    // The look right after the change is about what was applied; the next one renders.
+    // Observing right after the change uses the applied result; the next time renders.
     assert_eq!(place.bring(&p, &host).unwrap(), "");
     assert_eq!(place.bring(&p, &host).unwrap(), "changed 1 scaffold files");
     assert_eq!(place.read("out/a"), "2");
@@ -212,7 +212,7 @@ fn links_in_the_target_lead_nowhere() {
     }
     assert_eq!(place.read("other/a"), "theirs");
     assert!(!place.path("out/b").exists());
-    // A link in the place of a file is replaced; one that is not of the templates is removed itself.
+    // A link in the place of a file is replaced; a link that is not of the templates is removed itself.
     std::fs::remove_file(place.path("out/sub")).unwrap();
     std::os::unix::fs::symlink(place.path("other/a"), place.path("out/b")).unwrap();
     std::os::unix::fs::symlink(place.path("other"), place.path("out/extra")).unwrap();
@@ -246,7 +246,7 @@ fn what_is_in_the_way_is_said() {
     assert!(error(&place, &missing).contains("cannot read source directory: /no/such"));
 }
 
-/// The pattern, the commands that run, for files that are new, equal and different.
+/// Patterns and the commands that run, for new, equal and different files.
 #[test]
 fn commands_run_only_for_files_that_differ() {
     let place = Place::new(&[("same.sh", "1"), ("sub/new.sh", "2"), ("sub/other.sh", "3"), ("x.conf", "4")]);
@@ -261,7 +261,7 @@ fn commands_run_only_for_files_that_differ() {
     assert!(ran[1][0] == "append" && ran[1][1].ends_with("/new.sh"));
     assert!(ran[2][1].ends_with("/other.sh"));
     assert_eq!(state.differences.stable, ["same.sh"]);
-    // The target was not touched, nor is what absent removes processed.
+    // The target is unchanged, and files to remove are not processed.
     assert!(!place.path("out/sub/new.sh").exists());
     let absent = place.properties(&json!({"ensure": "absent", "post": [{"*": "never"}]}));
     Scaffold::observe(&absent, &place.provider, &host(FakeRunner::exiting(&[]))).unwrap();
@@ -305,7 +305,7 @@ fn absent_keeps_what_is_not_of_the_templates() {
     std::fs::remove_file(place.path("out/sub/mine")).unwrap();
     place.write("out/a", "1");
     place.bring(&p, &system()).unwrap();
-    // A directory that none of the removed files was in is not touched.
+    // A directory without removed files is unchanged.
     assert!(place.path("out/sub").exists());
     std::fs::remove_dir(place.path("out/sub")).unwrap();
     place.write("out/a", "1");

@@ -1,14 +1,14 @@
-//! Detection of unit files that systemd has not loaded.
+//! Detects unit files that systemd has not loaded.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::host::{Unit, fs};
 
-/// True when systemd has to read its unit files again to know this unit as it is on disk.
+/// True when systemd must reload its unit files to know the present files of this unit.
 ///
-/// systemd reports changes of the files that it has read. systemd does not report a new file that has precedence over the one that
-/// it has read. Old versions do not look for units that they did not find before.
+/// systemd reports changes of loaded files. systemd does not report a new file with precedence over the loaded file. Old versions
+/// do not search again for units that were missing before.
 pub(super) fn needs_daemon_reload(unit: &Unit, unit_path: &[String]) -> bool {
     if unit.outdated {
         return true;
@@ -23,7 +23,7 @@ pub(super) fn needs_daemon_reload(unit: &Unit, unit_path: &[String]) -> bool {
     }
 }
 
-/// The files that a unit can come from, the first with precedence: an instance of a template has two.
+/// Returns the possible names of the unit file, by precedence: an instance of a template has two.
 pub(super) fn names(id: &str) -> Vec<String> {
     let template = id.split_once('@').zip(id.rsplit_once('.')).map(|((stem, _), (_, kind))| format!("{stem}@.{kind}"));
     [Some(id.to_owned()), template].into_iter().flatten().collect()
@@ -33,8 +33,8 @@ fn first_of(name: &str, unit_path: &[String]) -> Option<PathBuf> {
     unit_path.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.symlink_metadata().is_ok())
 }
 
-/// Returns true for a new drop-in that systemd has not read, or that has precedence over one that it has. systemd knows the
-/// directories of its last look, and finds new files in these only.
+/// True for a new drop-in that systemd has not loaded, or that has precedence over a loaded one. systemd knows the directories at
+/// its last load, and finds new files in these only.
 fn has_new_drop_in(unit: &Unit, unit_path: &[String]) -> bool {
     let read = |name: &str| unit.drop_ins.split('/').any(|part| part.trim_end() == name || part.starts_with(&format!("{name} ")));
     drop_in_directories(unit).iter().any(|directory| {
@@ -43,7 +43,7 @@ fn has_new_drop_in(unit: &Unit, unit_path: &[String]) -> bool {
         let names = there.filter_map(|path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned));
         names.filter(|name| name.ends_with(".conf")).collect::<BTreeSet<_>>().iter().any(|name| {
             let Some(first) = first_of(&format!("{directory}/{name}"), unit_path) else { return false };
-            // A link to /dev/null takes a drop-in away.
+            // A link to /dev/null masks a drop-in.
             let masks = first.canonicalize().is_ok_and(|real| real == Path::new("/dev/null"));
             let earlier = || unit_path.iter().map(at).map(|place| place.join(name)).find(|path| is_read(unit, path));
             if read(name) { earlier().is_some_and(|read| read != first && !is_same(&first, &read)) } else { !masks }
@@ -51,14 +51,14 @@ fn has_new_drop_in(unit: &Unit, unit_path: &[String]) -> bool {
     })
 }
 
-/// True where this very file is among the drop-ins that were read.
+/// True when this file is among the loaded drop-ins.
 fn is_read(unit: &Unit, path: &Path) -> bool {
     let path = path.display().to_string();
     unit.drop_ins.match_indices(&path).any(|(at, _)| matches!(unit.drop_ins.as_bytes().get(at + path.len()), None | Some(b' ')))
 }
 
-/// Returns the names of the directories of drop-ins of a unit: of its names, its template, its prefixes up to a dash, and its
-/// kind.
+/// Returns the names of the drop-in directories of a unit. They derive from its names, its template, its prefixes up to a dash,
+/// and its kind.
 fn drop_in_directories(unit: &Unit) -> BTreeSet<String> {
     let all = unit.names.split_whitespace().chain([unit.id.as_str()]).flat_map(names);
     all.flat_map(|name| {
@@ -70,7 +70,7 @@ fn drop_in_directories(unit: &Unit) -> BTreeSet<String> {
     .collect()
 }
 
-/// Links followed: `/lib` and `/usr/lib` are the same on many machines.
+/// Compares paths with links followed: `/lib` and `/usr/lib` are the same on many machines.
 fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }

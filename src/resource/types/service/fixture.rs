@@ -1,4 +1,4 @@
-//! Properties and hosts with which the tests of all types try `service`.
+//! Test data for `service`.
 
 use crate::resource::properties_test::prelude::*;
 

@@ -13,14 +13,14 @@ const WIDTH: usize = 300;
 /// Maximum duration of the journal query; an error without lines is better than none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The last lines of a unit since then; empty where there is no journal.
+/// Returns the last lines of a unit since then; empty without a journal.
 pub(super) fn tail(unit: &str, since: Timestamp, host: &Host) -> Vec<String> {
     let journal = |words: &[String]| {
         let mut command = Command::new("journalctl", words.iter().cloned());
         command.timeout = Some(PATIENCE);
         host.run(&command).ok().filter(|output| output.code == 0)
     };
-    // What the unit wrote last may still be on its way.
+    // The last lines of the unit may not be written yet.
     let _synced = journal(&["--sync".to_owned()]);
     let asked = journal(&[
         "--quiet".to_owned(),
@@ -33,7 +33,7 @@ pub(super) fn tail(unit: &str, since: Timestamp, host: &Host) -> Vec<String> {
     let text = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines().map(clean).filter(|line| !line.is_empty()) {
-        // systemd complains of a file each time that it reads it.
+        // systemd logs an error in a file each time it reads the file.
         if !lines.contains(&line) {
             lines.push(line);
         }

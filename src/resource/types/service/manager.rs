@@ -1,4 +1,4 @@
-//! The seam: what a service manager can be asked and told. Over D-Bus, or with `systemctl` where there is no bus.
+//! The interface of service managers: over D-Bus, or with `systemctl` where there is no bus.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::resource::ResourceError;
 /// An action on a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Start it.
+    /// Start the unit.
     Start,
-    /// Start it now, although it waits for its next automatic start: a job to start it would wait as well.
+    /// Start the unit immediately, although it waits for its automatic restart: a start job would wait as well.
     StartNow,
-    /// Stop it.
+    /// Stop the unit.
     Stop,
-    /// Stop and start it.
+    /// Stop and start the unit.
     Restart,
-    /// Have it read its configuration.
+    /// Make the unit reload its configuration.
     Reload,
-    /// The same, or where it can't, a restart.
+    /// Reload, or restart if the unit can't reload.
     ReloadOrRestart,
 }
 
 impl Verb {
-    /// Returns the word of `systemctl`.
+    /// Returns the subcommand of `systemctl`.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -48,7 +48,7 @@ impl Verb {
     }
 }
 
-/// The present and last run of a service.
+/// The state of the present or last run of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Run {
     /// `simple`, `notify`, `oneshot`, ...; empty for units that are no services.
@@ -57,31 +57,31 @@ pub(super) struct Run {
     pub(super) result: String,
 }
 
-/// A way to speak to systemd. Units are named with their suffix.
+/// A connection to systemd. Unit names have their suffix.
 pub(super) trait Manager: Send + Sync {
     /// Returns the name.
     fn name(&self) -> &'static str;
-    /// The unit, as it is now.
+    /// Returns the present state of a unit.
     ///
     /// # Errors
-    /// When it can't be asked.
+    /// When systemd can't be reached.
     fn unit(&self, unit: &str, host: &Host) -> Result<Unit, ResourceError>;
     /// Returns the run of a service.
     ///
     /// # Errors
-    /// When it can't be asked.
+    /// When systemd can't be reached.
     fn run(&self, unit: &str, host: &Host) -> Result<Run, ResourceError>;
-    /// Returns the word of `systemctl is-enabled`; none when the unit has no file.
+    /// Returns the state as `systemctl is-enabled` prints it; none for a unit without a file.
     ///
     /// # Errors
-    /// When it can't be asked.
+    /// When systemd can't be reached.
     fn enabled(&self, unit: &str, host: &Host) -> Result<Option<String>, ResourceError>;
-    /// The directories of units, the first with precedence.
+    /// Returns the directories of unit files, by precedence.
     ///
     /// # Errors
-    /// When it can't be asked.
+    /// When systemd can't be reached.
     fn unit_path(&self, host: &Host) -> Result<Vec<String>, ResourceError>;
-    /// Does something to a unit and waits for the end; gives why it failed, where the manager says so.
+    /// Runs an action on a unit and waits for its end. Returns the reason of a failure, if the manager reports one.
     ///
     /// # Errors
     /// When the request fails, or takes longer than `limit`.
@@ -89,25 +89,25 @@ pub(super) trait Manager: Send + Sync {
     /// Enables or disables a unit, without [`Self::reload`].
     ///
     /// # Errors
-    /// When it refuses.
+    /// When systemd refuses.
     fn enable(&self, unit: &str, on: bool, host: &Host) -> Result<(), ResourceError>;
-    /// Has it read all unit files again.
+    /// Makes systemd read all unit files again.
     ///
     /// # Errors
-    /// When it refuses.
+    /// When systemd refuses.
     fn reload(&self, host: &Host) -> Result<(), ResourceError>;
 }
 
-/// The best way there is on this host.
+/// Returns the best connection on this host.
 pub(super) fn best(host: &Host) -> Box<dyn Manager> {
     match host.systemd() {
         Some(systemd) => Box::new(Bus(systemd)),
-        // `systemctl` also has a way in without a bus.
+        // `systemctl` also has a private socket to systemd.
         None => Box::new(Systemctl),
     }
 }
 
-/// The word of a unit that was made out of something else.
+/// The state of a generated unit.
 const GENERATED: &str = "generated";
 
 /// systemd over D-Bus.
@@ -129,7 +129,7 @@ impl Manager for Bus {
 
     fn enabled(&self, unit: &str, host: &Host) -> Result<Option<String>, ResourceError> {
         match self.0.unit_file_state(unit)? {
-            // What an init script has been made into: only the command looks into the links of scripts.
+            // An init script behind a generated unit: only the command examines the links of scripts.
             Some(word) if word == GENERATED => Systemctl.enabled(unit, host),
             word => Ok(word),
         }
@@ -141,7 +141,7 @@ impl Manager for Bus {
 
     fn act(&self, verb: Verb, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError> {
         match self.0.job(verb.method(), unit, limit, host) {
-            // Without a word about its end the unit itself will tell.
+            // Without a result of the job, the state of the unit shows the outcome.
             Ok(None) => Ok(None),
             Ok(Some(result)) if result == "done" => Ok(None),
             Ok(Some(result)) => Ok(Some(format!("the job to {} {unit} ended with \"{result}\"", verb.word()))),
@@ -182,7 +182,7 @@ impl Systemctl {
     }
 }
 
-/// The output of a command that must have ended with 0.
+/// Returns the output of a command that must exit with 0.
 fn expect(output: &Output) -> Result<String, ResourceError> {
     if output.code == 0 {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -190,7 +190,7 @@ fn expect(output: &Output) -> Result<String, ResourceError> {
     Err(ResourceError::State(first_line(output)))
 }
 
-/// The first line of what a command complains of; the others are about where to look further.
+/// Returns the first line of the errors; the others are about further diagnosis.
 fn first_line(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().map(str::trim).find(|line| !line.is_empty());
@@ -213,7 +213,7 @@ impl Manager for Systemctl {
     }
 
     fn enabled(&self, unit: &str, host: &Host) -> Result<Option<String>, ResourceError> {
-        // Its exit code tells some of the words from others; unknown units have no word, or `not-found`.
+        // The exit code depends on the state; unknown units have no state, or `not-found`.
         let output = Self::call(host, &["is-enabled", "--", unit], None)?;
         let word = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         Ok(Some(word).filter(|word| !word.is_empty() && word != "not-found"))

@@ -1,4 +1,4 @@
-//! `service`: units of systemd: whether they run, now and after the next boot.
+//! `service`: units of systemd: their activity, now and after the next boot.
 //!
 //! `manager.rs` is the interface to systemd, and `services.rs` its cache for a run. `daemon_reload.rs` detects changed unit
 //! files, `name.rs` checks names, and `journal.rs` reads the journal of a failed unit.
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Ensure {
     }
 }
 
-/// The reaction of a running service to a change of a resource that it subscribes to.
+/// The reaction of a running service to a change of a subscribed resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refresh {
@@ -64,7 +64,7 @@ pub enum Refresh {
     Restart,
     /// Reload of the configuration; an error where the unit can't reload.
     Reload,
-    /// Reload where the unit can, else restart.
+    /// Reload if the unit can, else restart.
     ReloadOrRestart,
 }
 
@@ -90,13 +90,13 @@ impl Refresh {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Properties {
-    /// The unit, as `nginx`, `getty@tty1` or `backup.timer`; without a suffix it is a `.service`.
+    /// The unit, as `nginx`, `getty@tty1` or `backup.timer`; without a suffix a `.service`.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
     /// Desired state of the service.
     #[serde(default)]
     pub ensure: Ensure,
-    /// Start at boot; left out, that is not managed.
+    /// Start at boot; not managed when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable: Option<bool>,
     /// Reaction of a running service to a change of a resource in `subscribe`.
@@ -125,7 +125,7 @@ impl Properties {
         if self.timeout.limit().is_some() { self.timeout } else { HumanDuration::seconds(100 * 365 * 86_400) }
     }
 
-    /// True for a state that ends by itself, after which it is clear whether there is something to do.
+    /// True for a state that ends by itself. Only then the next step is clear.
     fn waits_for(&self, activity: Activity) -> bool {
         match activity {
             Activity::Starting => self.ensure == Ensure::Running,
@@ -134,7 +134,7 @@ impl Properties {
         }
     }
 
-    /// The step that makes it start at boot, or not, as wanted.
+    /// Returns the step that enables or disables the start at boot, if needed.
     fn enabling(&self, state: &ServiceState) -> Option<ServiceChange> {
         match self.enable {
             Some(true) if !state.metadata.enabled => Some(ServiceChange::Enable),
@@ -149,9 +149,9 @@ impl Properties {
 enum Activity {
     Running,
     Stopped,
-    /// On its way up.
+    /// Starting up.
     Starting,
-    /// On its way down.
+    /// Stopping.
     Stopping,
     /// Failed, and systemd will start the unit again after a while.
     Waiting,
@@ -184,7 +184,7 @@ struct Metadata {
     provider: &'static str,
     enabled: bool,
     running: bool,
-    /// The unit by its own name, where the one that was asked for is an alias.
+    /// The real name of the unit, if the requested name is an alias.
     unit: String,
     active_state: String,
     sub_state: String,
@@ -197,7 +197,7 @@ impl State for ServiceState {
     }
 }
 
-/// Returns true for a word of `systemctl is-enabled` that means a start at boot, or that other units decide about that.
+/// True for a state of `systemctl is-enabled` with a start at boot, or with a start that other units decide.
 fn is_enabled(word: &str) -> bool {
     matches!(word, "enabled" | "enabled-runtime" | "alias" | "static" | "indirect" | "generated" | "transient")
 }
@@ -205,15 +205,15 @@ fn is_enabled(word: &str) -> bool {
 /// A step towards the desired state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceChange {
-    /// Start it.
+    /// Start the unit.
     Start,
-    /// Stop it.
+    /// Stop the unit.
     Stop,
     /// A refresh because of a subscription.
     Refresh(Refresh),
-    /// Have it start at boot.
+    /// Enable the start at boot.
     Enable,
-    /// Not any more.
+    /// Disable the start at boot.
     Disable,
 }
 
@@ -250,7 +250,7 @@ impl Resource for Service {
         ("ensure", "the same unit is started or stopped"),
         ("enable", "the same unit"),
         ("refresh", "the same unit"),
-        ("timeout", "how long is waited"),
+        ("timeout", "limit of a wait"),
     ];
     const PROVIDERS: &'static [ProviderEntry<Services>] = &[
         ProviderEntry {
@@ -292,7 +292,7 @@ impl Resource for Service {
     }
 
     fn query(name: &str) -> Option<Properties> {
-        // As it is at this moment, and in full.
+        // The present state, without waiting, and all properties.
         let (enable, timeout) = (Some(true), HumanDuration::moment());
         Some(Properties { name: name.to_owned(), ensure: Ensure::Running, enable, refresh: Refresh::Restart, timeout })
     }
@@ -308,7 +308,7 @@ impl Resource for Service {
         if unit.load == "not-found" && activity == Activity::Stopped && !host.expects_unit(&daemon_reload::names(&known)) {
             return Err(ResourceError::State(format!("service {} not found: there is no unit {known}", p.name)));
         }
-        // Links that somebody else has changed are not in systemd's memory; a fresh look costs, and only matters here.
+        // systemd does not know links that another program has changed. A fresh query is slow, and matters only here.
         let word = match p.enable {
             Some(_) => services.manager.enabled(&unit.id, host)?.unwrap_or_default(),
             None => unit.file_state,
@@ -329,7 +329,9 @@ impl Resource for Service {
     fn diff(p: &Properties, state: &ServiceState) -> Result<Vec<ServiceChange>, ResourceError> {
         if p.waits_for(state.activity) {
             let (word, limit) = (&state.metadata.active_state, p.timeout);
-            return Err(ResourceError::State(format!("service is still {word} after {limit}; `timeout` gives it longer")));
+            return Err(ResourceError::State(format!(
+                "service is still {word} after {limit}; increase `timeout` to wait longer"
+            )));
         }
         let change = match (p.ensure, state.activity) {
             (Ensure::Running, Activity::Running) | (Ensure::Stopped, Activity::Stopped) => None,
@@ -346,7 +348,7 @@ impl Resource for Service {
         services: &Services,
         host: &Host,
     ) -> Result<(), ResourceError> {
-        // By its own name: an alias can't be enabled.
+        // The real name: an alias can't be enabled.
         let unit = state.metadata.unit.clone();
         let moved = match change {
             ServiceChange::Start => {
@@ -359,7 +361,7 @@ impl Resource for Service {
             ServiceChange::Disable => return disable(state, services, host),
         };
         if moved.is_err() {
-            // What can't be started now may still be wanted at the next boot.
+            // A failed start does not prevent enabling the unit for the next boot.
             if let Some(enabling) = p.enabling(state) {
                 Self::apply(&enabling, p, state, services, host)?;
             }

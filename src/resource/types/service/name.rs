@@ -1,4 +1,4 @@
-//! Names of units: which are taken, and what systemd is asked for.
+//! Names of units: their rules and their completion.
 
 use crate::resource::Invalid;
 
@@ -6,7 +6,7 @@ use crate::resource::Invalid;
 const SUFFIXES: [&str; 11] =
     ["service", "socket", "device", "mount", "automount", "swap", "target", "path", "timer", "slice", "scope"];
 
-/// Characters that mean something to a shell or match more than one unit.
+/// Characters that have a meaning to a shell or match several units.
 const DANGEROUS: &[char] =
     &[';', '&', '|', '$', '`', '(', ')', '[', ']', '{', '}', '<', '>', '*', '?', '\'', '"', '!', '\n', '\r', '\t'];
 
@@ -16,7 +16,7 @@ const LONGEST: usize = 255;
 /// Checks a name.
 ///
 /// # Errors
-/// When it can't be that of a single unit.
+/// When it can't be the name of a single unit.
 pub(super) fn check(name: &str) -> Result<(), Invalid> {
     let invalid = |why: String| Err(Invalid::new("name", why));
     if name.trim().is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn check(name: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A backslash is only taken as the `\x2d` that `systemd-escape(1)` writes.
+/// True for a backslash that is not part of `\x2d`, as `systemd-escape(1)` writes it.
 fn has_loose_backslash(name: &str) -> bool {
     name.split('\\').skip(1).any(|after| {
         let mut characters = after.chars();
@@ -54,7 +54,7 @@ fn has_loose_backslash(name: &str) -> bool {
     })
 }
 
-/// The unit of a name: with `.service` where no kind of unit is named, as `systemctl` has it.
+/// Completes the name of a unit: adds `.service` to a name without a suffix, as `systemctl` does.
 pub(super) fn unit(name: &str) -> String {
     let named = name.rsplit_once('.').is_some_and(|(_, suffix)| SUFFIXES.contains(&suffix));
     if named { name.to_owned() } else { format!("{name}.service") }

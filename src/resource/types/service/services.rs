@@ -1,4 +1,4 @@
-//! The provider: a manager, and what must be known of it over the length of a run.
+//! The provider: a manager, and the state that must be known during a run.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,26 +15,26 @@ use super::{Activity, journal};
 
 /// Interval of polls of a unit that is starting or stopping.
 const POLL: Duration = Duration::from_millis(50);
-/// Time that a process must live to count as started, where the unit does not signal that it is ready.
+/// Time that a process must live to count as started, if the unit does not signal readiness.
 const SETTLE: Duration = Duration::from_millis(100);
-/// The kinds of services that count as started as soon as there is a process.
+/// The kinds of services that count as started as soon as the process exists.
 const UNREADY: [&str; 3] = ["simple", "exec", "idle"];
 
-/// The services of this host, for the length of a run.
+/// The services of this host, during a run.
 pub struct Services {
     pub(super) manager: Box<dyn Manager>,
     host: Host,
     unit_path: OnceLock<Vec<String>>,
     told: Mutex<Told>,
-    /// The unit that was just looked at, so that the next look, which follows at once, need not ask again.
+    /// The unit of the last observation, so that an immediate second one needs no query.
     seen: Mutex<Option<(String, Unit)>>,
 }
 
 #[derive(Default)]
 struct Told {
-    /// Units that are outdated also after a reload; another would not help.
+    /// Units that are outdated even after a reload; another reload would not help.
     hopeless: BTreeSet<String>,
-    /// Units were enabled or disabled since the last reload.
+    /// True when units were enabled or disabled since the last reload.
     links: bool,
 }
 
@@ -63,7 +63,7 @@ impl Services {
         Ok(())
     }
 
-    /// Has systemd read its unit files again when those of this unit have changed.
+    /// Makes systemd read its unit files again if those of this unit have changed.
     pub(super) fn refresh_cache(&self, unit: &str, host: &Host) -> Result<(), ResourceError> {
         if self.told().hopeless.contains(unit) || !self.is_outdated(unit, host)? {
             return Ok(());
@@ -75,7 +75,7 @@ impl Services {
         Ok(())
     }
 
-    /// The unit, once it is not what `transient` says any more, or the time is over.
+    /// Returns the unit as soon as `transient` is false for its state, or the time is over.
     pub(super) fn unit(
         &self,
         unit: &str,
@@ -94,10 +94,10 @@ impl Services {
         }
     }
 
-    /// Does something to a unit after which it must be running.
+    /// Runs an action on a unit after which the unit must be running.
     pub(super) fn run(&self, verb: Verb, unit: &str, limit: HumanDuration, host: &Host) -> Result<(), ResourceError> {
         if unit.ends_with(".target") && self.told().links {
-            // What was enabled in this run belongs to the target from now on.
+            // Units that were enabled in this run belong to the target from now on.
             self.reload(host)?;
         }
         let began = host.now();
@@ -130,7 +130,7 @@ impl Services {
         Ok(())
     }
 
-    /// Returns the reason for which a unit is not running although systemd reported no error; none when it runs.
+    /// Returns the reason why a unit is not running although systemd reported no error; none when it runs.
     fn missing(&self, verb: Verb, unit: &str, limit: HumanDuration, host: &Host) -> Result<Option<String>, ResourceError> {
         let on_its_way = |activity| matches!(activity, Activity::Starting | Activity::Stopping);
         let mut now = self.unit(unit, limit, on_its_way, host)?;
@@ -166,7 +166,7 @@ impl Drop for Services {
     /// At the end of the run, reloads systemd once for all enabled and disabled units.
     fn drop(&mut self) {
         if self.told().links {
-            // Whatever happens, the next boot knows; and there is nobody to tell here.
+            // The next boot reads the files in any case, and an error can't be reported here.
             let _best_effort = self.manager.reload(&self.host);
         }
     }
@@ -182,12 +182,12 @@ fn failed_to(verb: Verb) -> &'static str {
     }
 }
 
-/// Returns a remedy, where the error of systemd has none.
+/// Returns a remedy, if the error of systemd has none.
 fn hint(why: &str, unit: &str) -> String {
     if why.contains("is masked") {
-        format!("; `systemctl unmask {unit}` lets it be started")
+        format!("; `systemctl unmask {unit}` makes it startable")
     } else if why.contains("not applicable") {
-        "; `refresh: reload-or-restart` restarts what can't reload".to_owned()
+        "; `refresh: reload-or-restart` restarts units that can't reload".to_owned()
     } else {
         String::new()
     }

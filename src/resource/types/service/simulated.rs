@@ -1,5 +1,5 @@
-//! A service manager for tests: every unit is a file of a directory, so that whoever looks at the directory sees that
-//! looking changes nothing. What happens on start is in the name of the unit.
+//! A simulated service manager: every unit is a file of a directory, so that tests can see that observing changes nothing. The
+//! name of the unit determines the effect of a start.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,17 @@ use crate::resource::ResourceError;
 use super::manager::{Manager, Run, Verb};
 use super::services::Services;
 
-/// What was asked for, in order: `start a.service`, `daemon-reload`.
+/// The requests, in order: `start a.service`, `daemon-reload`.
 pub(in crate::resource) type Log = Arc<Mutex<Vec<String>>>;
 
 struct Simulated {
     root: PathBuf,
     log: Log,
-    /// How often a unit that is on its way is still to be seen so.
+    /// Number of further queries in which a unit still appears as starting or stopping.
     patience: Mutex<BTreeMap<String, u32>>,
 }
 
-/// The services of a directory, and what will have been asked of them.
+/// Returns the services of a directory, and the log of future requests.
 pub(in crate::resource) fn services(root: &Path, host: &Host) -> (Services, Log) {
     let log = Log::default();
     let manager = Simulated { root: root.to_owned(), log: Arc::clone(&log), patience: Mutex::default() };

@@ -1,4 +1,4 @@
-//! The decision table, and what is told to a simulated manager.
+//! The decision table, and requests to a simulated manager.
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ fn state(activity: Activity, word: &str) -> ServiceState {
     ServiceState { activity, metadata }
 }
 
-/// Properties, what it does, whether it is enabled: the steps, and those of a refresh.
+/// The decision table: properties, activity, enablement; the steps, and those of a refresh.
 #[test]
 fn decisions() {
     use Activity::{Running, Starting, Stopped, Stopping, Waiting};
@@ -100,9 +100,9 @@ fn properties_are_read() {
     assert_eq!(serde_json::from_value::<Properties>(json!({"name": "x"})).unwrap().timeout, HumanDuration::seconds(120));
 }
 
-/// A directory of units, what they are asked to do, and a host without a journal.
+/// A directory of units, the log of requests, and a host without a journal.
 struct Bench {
-    /// Goes before the directory.
+    /// Dropped before the directory.
     services: Option<Services>,
     dir: TempDir,
     log: Log,
@@ -120,7 +120,7 @@ impl Bench {
         Self { dir, services: Some(services), log, host }
     }
 
-    /// As a run does it: the error, or what is left to do.
+    /// Converges as a run does. Returns the error, or the remaining steps.
     fn converge(&self, wanted: &serde_json::Value, refresh: bool) -> Result<Vec<ServiceChange>, String> {
         let (p, services) = (properties(wanted), self.services.as_ref().unwrap());
         let text = |error: ResourceError| error.to_string();
@@ -177,7 +177,7 @@ fn failures_say_why_and_what_to_do() {
         (json!({"name": "flap"}), false, "it failed (exit-code), and systemd will try again"),
         (json!({"name": "once"}), false, "RemainAfterExit=yes"),
         (json!({"name": "once-cond"}), false, "a condition in its unit does not hold"),
-        (json!({"name": "masked"}), false, "is masked; `systemctl unmask masked.service` lets it be started"),
+        (json!({"name": "masked"}), false, "is masked; `systemctl unmask masked.service` makes it startable"),
         (json!({"name": "static", "enable": false}), false, "the unit is static"),
         (json!({"name": "a", "refresh": "reload"}), true, "the reload failed: Job type reload is not applicable"),
         (json!({"name": "none"}), false, "service none not found: there is no unit none.service"),
@@ -229,7 +229,7 @@ fn unit_files_are_read_again_when_they_have_changed_and_only_then() {
         assert_eq!(bench.converge(&json!({"name": name}), false), Ok(vec![]));
         assert_eq!(bench.log(), told, "{name}");
     }
-    // Changed once more in the same run.
+    // Changed again in the same run.
     std::fs::write(bench.dir.path().join("a.service"), units[0].1).unwrap();
     assert_eq!(bench.converge(&json!({"name": "a"}), false), Ok(vec![]));
     assert_eq!(bench.log(), ["daemon-reload"]);
@@ -249,7 +249,7 @@ fn systemd_is_told_once_of_all_that_was_enabled() {
     bench.services = None;
     assert_eq!(bench.log(), ["daemon-reload"]);
 
-    // A target must know what belongs to it before it is started; then there is nothing left to tell.
+    // A target must know its units before it is started; then no reload is pending.
     let mut bench = Bench::new(&[("a.service", "active=active word=disabled"), ("c.target", "active=inactive word=static")]);
     converge("a", &bench);
     converge("c.target", &bench);

@@ -1,4 +1,4 @@
-//! Properties and hosts with which the tests of all types try `user`.
+//! Test data for `user`.
 
 use crate::resource::properties_test::accounts::{accounts, with_accounts};
 use crate::resource::properties_test::prelude::*;

@@ -1,7 +1,7 @@
-//! `user`: users of this host: number, groups, home, shell, password, end.
+//! `user`: users of this host: number, groups, home, shell, password, expiry.
 //!
-//! State comes from passwd(5), group(5) and shadow(5). Changes use the shadow suite (`core/shadow_utils.rs`), with hashes on
-//! standard input, where no other user sees them. `group` is its sibling.
+//! State comes from passwd(5), group(5) and shadow(5). Changes use the shadow suite (`core/shadow_utils.rs`), with password
+//! hashes on standard input, invisible to other users. `group` is its sibling.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,13 +21,13 @@ use crate::resource::core::shadow_utils::Tools;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
-/// The day from which shadow(5) counts.
+/// The day 0 of shadow(5).
 const EPOCH: Date = jiff::civil::date(1970, 1, 1);
-/// The value of `expires` for an account without an end.
+/// The value of `expires` for an account without expiry.
 const NEVER: &str = "never";
 /// The prefix of a locked password.
 const LOCK: char = '!';
-/// The mode of a home that is made for a user who is there already.
+/// The mode of a home that is made for an existing user.
 const HOME_MODE: u32 = 0o700;
 
 /// Users.
@@ -43,40 +43,39 @@ pub struct Properties {
     /// Desired state of the user.
     #[serde(default)]
     pub ensure: Presence,
-    /// The number; when left out, whatever it has, and for a new user the next that is free. With another number, the files
-    /// in the home follow; others keep the number that they have.
+    /// The number; when left out, an existing user keeps its number, and a new user gets the next free number. With another
+    /// number, the files in the home follow; others keep their number.
     #[serde(default, deserialize_with = "text::number", skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// The primary group, by name or number. A new user without one gets the group of the user's name, which is made where
-    /// there is none.
+    /// The primary group, by name or number. A new user without it gets the group of the user's name, which is made if missing.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Further groups, by name, all of them unless `append` is set; when left out, they are not managed.
+    /// Further groups, by name: the complete list, unless `append` is set. Not managed when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
-    /// Add to `groups` and leave the user in others.
+    /// Add to `groups` and keep all others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub append: bool,
     /// The home directory.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub home: String,
-    /// Manage the home: made from `/etc/skel` with a new user, moved when `home` changes, and removed, with the mail,
-    /// when the user is removed. An existing home stays unchanged. Needs `home`.
+    /// Manage the home: make it from `/etc/skel` for a new user, move it when `home` changes. When the user is removed, remove
+    /// the home and the mail. An existing home stays unchanged. Needs `home`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub manage_home: bool,
     /// The login shell.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub shell: String,
-    /// Full name and contact (GECOS). Empty text empties it.
+    /// Full name and contact (GECOS). Empty text clears the field.
     #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// Take the numbers of a new user from those for system accounts.
+    /// Take the numbers of a new user from the range for system accounts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub system: bool,
-    /// The password as crypt(5) hashes it, or `*` for none. Never shown.
+    /// The password hash of crypt(5), or `*` for no password. Always redacted.
     #[serde(default, deserialize_with = "secret", skip_serializing_if = "Option::is_none")]
     pub password_hash: Option<Secret>,
-    /// Lock the password. Other ways to log in, as keys of ssh, are not locked: `expires` closes those too.
+    /// Lock the password. Other logins, as with SSH keys, are not locked: `expires` closes those too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked: Option<bool>,
     /// Day from which no login is possible, as `2030-12-31`, or `never`.
@@ -94,7 +93,7 @@ impl Properties {
         self.password_hash.is_some() || self.locked.is_some() || !self.expires.is_empty()
     }
 
-    /// The wanted end in days since 1970-01-01, none for never; not at all where it is not managed.
+    /// Returns the desired expiry in days since 1970-01-01; the inner `None` means never, the outer means not managed.
     fn end(&self) -> Result<Option<Option<i64>>, Invalid> {
         match self.expires.as_str() {
             "" => Ok(None),
@@ -103,7 +102,7 @@ impl Properties {
                 let wrong = |_| Invalid::new("expires", format!("expires is a day, as 2030-12-31, or never, not {day:?}"));
                 let day: Date = day.parse().map_err(wrong)?;
                 let days = day.since((jiff::Unit::Day, EPOCH)).map_err(wrong)?.get_days();
-                // shadow(5): 0 could be read as never too.
+                // shadow(5): 0 may be interpreted as never too.
                 if days < 1 {
                     Err(Invalid::new("expires", "expires must be after 1970-01-01"))
                 } else {
@@ -113,7 +112,7 @@ impl Properties {
         }
     }
 
-    /// True when the account has a home at another path, whose content is taken along.
+    /// True when the account has a home at another path, whose content is moved.
     fn takes_home_from(&self, seen: &Seen) -> bool {
         self.manage_home
             && self.ensure == Presence::Present
@@ -122,7 +121,7 @@ impl Properties {
             && seen.home_is_there
     }
 
-    /// The further groups that are wanted, each once.
+    /// Returns the desired further groups, without duplicates.
     fn wanted_groups(&self) -> Option<BTreeSet<&str>> {
         self.groups.as_ref().map(|groups| groups.iter().map(String::as_str).collect())
     }
@@ -133,39 +132,39 @@ impl Properties {
 struct Password(Secret);
 
 impl Password {
-    /// The hash without its lock; empty where there is none.
+    /// Returns the hash without the lock; empty for no hash.
     fn bare(&self) -> &str {
         self.0.reveal().trim_start_matches(LOCK)
     }
 
-    /// True where there is a password, and a lock before it.
+    /// True for a locked password.
     fn is_locked(&self) -> bool {
         !self.bare().is_empty() && self.0.reveal().starts_with(LOCK)
     }
 
-    /// Returns true where no login with a password is possible: the password is locked, or there has never been one.
+    /// True when no login with a password is possible: the password is locked, or was never set.
     fn is_closed(&self) -> bool {
         self.0.reveal().starts_with(LOCK)
     }
 }
 
-/// The entries in the account files, with the requested parts.
+/// The observed entries in the account files.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct UserState {
     #[serde(flatten)]
     account: Option<Seen>,
-    /// The number of the group that is asked for; none while there is no such group.
+    /// The number of the requested group; none for a missing group.
     #[serde(skip)]
     wanted_gid: Option<u32>,
-    /// True where a group of the user's name exists.
+    /// True when a group of the user's name exists.
     #[serde(skip)]
     own_group: bool,
-    /// True where the requested home exists.
+    /// True when the requested home exists.
     #[serde(skip)]
     wanted_home: bool,
 }
 
-/// An account that is there.
+/// An existing account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Seen {
     uid: u32,
@@ -198,9 +197,9 @@ impl State for UserState {
 pub enum UserChange {
     /// Make the account.
     Create,
-    /// Change what usermod(8) changes.
+    /// Change the account with usermod(8).
     Modify {
-        /// Its arguments.
+        /// The arguments.
         args: Vec<String>,
         /// The differences.
         details: Vec<String>,
@@ -209,7 +208,7 @@ pub enum UserChange {
     MakeHome,
     /// Set the password.
     Password {
-        /// True with the prefix of a lock.
+        /// True to set a locked password.
         locked: bool,
     },
     /// Lock the password.
@@ -218,7 +217,7 @@ pub enum UserChange {
     Unlock,
     /// Remove the account.
     Remove {
-        /// With its home and mail.
+        /// True to remove its home and mail too.
         home: bool,
     },
 }
@@ -277,18 +276,18 @@ impl Resource for User {
         }
         p.groups.iter().flatten().try_for_each(|group| shadow_utils::check_reference("groups", group))?;
         if p.append && p.groups.is_none() {
-            return Err(Invalid::new("append", "append says how groups are meant: it needs groups"));
+            return Err(Invalid::new("append", "append modifies groups: it needs groups"));
         }
         check_path("home", &p.home)?;
         check_path("shell", &p.shell)?;
         if p.manage_home && matches!(p.home.as_str(), "" | "/") {
-            return Err(Invalid::new("manage_home", "manage_home needs the home that it makes and removes, and not \"/\""));
+            return Err(Invalid::new("manage_home", "manage_home needs home, which can't be \"/\""));
         }
         if p.comment.as_ref().is_some_and(|comment| comment.contains(is_separator)) {
             return Err(Invalid::new("comment", "comment can't have a colon or a line break"));
         }
         if p.password_hash.as_ref().is_some_and(|hash| !is_hash(hash.reveal())) {
-            let message = "password_hash is not what crypt(5) makes, as \"$y$…\" or \"$6$…\" (mkpasswd makes one), nor \"*\"";
+            let message = "password_hash is no hash of crypt(5), as \"$y$…\" or \"$6$…\" (mkpasswd makes one), nor \"*\"";
             return Err(Invalid::new("password_hash", message));
         }
         p.end()?;
@@ -323,7 +322,7 @@ impl Resource for User {
             effects.push(Effect::write_below(&p.home));
             effects.push(Effect::implied(format!("/var/mail/{}", p.name)));
         } else if p.uid.is_some() {
-            // usermod(8) gives the files of the home to the new number.
+            // usermod(8) changes the owner of the files in the home.
             let home = "the home of an account whose number changes, which is not given";
             effects.push(match p.home.as_str() {
                 "" => Effect::unknown(Some(EffectKind::Write), home),
@@ -358,7 +357,7 @@ impl Resource for User {
         };
         let wanted_home = p.manage_home && there(&p.home)?;
         if let Some(seen) = account.as_ref().filter(|seen| p.takes_home_from(seen) && !wanted_home) {
-            // What would be moved is not named by the properties, so the bounds of the run are asked here.
+            // The properties do not contain the path of the old home, so the limits of the run are checked here.
             host.managed(false).place(&host.system_path(&seen.home))?;
         }
         Ok(UserState { account, wanted_gid, own_group: local(&p.name).is_some(), wanted_home })
@@ -409,7 +408,7 @@ impl Resource for User {
     }
 }
 
-/// True for what would end a field or a line of an account file.
+/// True for characters that would end a field or a line of an account file.
 fn is_separator(c: char) -> bool {
     c == ':' || c.is_control()
 }
@@ -424,7 +423,7 @@ fn check_path(property: &'static str, path: &str) -> Result<(), Invalid> {
     text::check_path(property, property, path)
 }
 
-/// True for what crypt(5) makes, and `*`. A password in clear is none.
+/// True for a hash of crypt(5), and `*`. A password in clear is none.
 fn is_hash(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || "./$=,+-_".contains(c);
     text == "*"
@@ -455,7 +454,7 @@ fn seen(user: &Account, group: String, groups: Vec<String>, home_is_there: bool,
     }
 }
 
-/// The user's line of shadow(5). Only root may read it: it must be readable where it matters.
+/// Returns the user's line of shadow(5), which only root may read. An unreadable file is an error if the properties need it.
 fn shadow_line(p: &Properties, host: &Host) -> Result<Option<Shadow>, ResourceError> {
     match host.accounts().files().shadow() {
         Ok(shadow) => Ok(shadow.get(&p.name).cloned()),
@@ -484,10 +483,10 @@ fn creation(p: &Properties) -> Result<Vec<UserChange>, ResourceError> {
 }
 
 fn no_password(p: &Properties) -> ResourceError {
-    ResourceError::State(format!("{} has no password to unlock: give password_hash", p.name))
+    ResourceError::State(format!("{} has no password to unlock: set password_hash", p.name))
 }
 
-/// An option with its value.
+/// Returns an option with its value.
 fn option(name: &str, value: impl Into<String>) -> [String; 2] {
     [format!("--{name}"), value.into()]
 }
@@ -498,7 +497,7 @@ fn creation_args(p: &Properties, state: &UserState) -> Vec<String> {
     if !p.group.is_empty() {
         args.extend(option("gid", &p.group));
     } else if state.own_group {
-        // Without being told, useradd takes a group of that name for an obstacle.
+        // By default, useradd fails if a group of that name exists.
         args.extend(option("gid", &p.name));
     }
     if let Some(groups) = p.wanted_groups().filter(|groups| !groups.is_empty()) {
@@ -526,7 +525,7 @@ fn joined<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// The end as the tools take it.
+/// Returns the expiry in the form of the tools.
 fn day(p: &Properties) -> &str {
     if p.expires == NEVER { "" } else { &p.expires }
 }
@@ -567,7 +566,7 @@ fn modification(p: &Properties, state: &UserState, seen: &Seen) -> Result<Option
     Ok((!args.is_empty()).then_some(UserChange::Modify { args, details }))
 }
 
-/// The option of usermod(8) that takes the content of the home along.
+/// The option of usermod(8) that moves the content of the home.
 const MOVE_HOME: &str = "--move-home";
 
 fn moves_home(change: &UserChange) -> bool {
@@ -578,7 +577,7 @@ fn shown(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }
 }
 
-/// Returns the present and desired further groups, where they differ.
+/// Returns the observed and desired further groups, if they differ.
 fn groups(p: &Properties, seen: &Seen) -> Option<(Vec<String>, Vec<String>)> {
     let wanted = p.wanted_groups()?;
     let now: BTreeSet<&str> = seen.groups.iter().map(String::as_str).collect();
@@ -603,13 +602,13 @@ fn password(p: &Properties, seen: &Seen) -> Result<Option<UserChange>, ResourceE
             _ => Ok(None),
         };
     };
-    // Who says nothing about the lock keeps it.
+    // Without `locked`, the lock stays.
     let locked = p.locked.unwrap_or_else(|| now.is_locked());
     let right = now.bare() == hash.reveal() && now.is_closed() == locked;
     Ok((!right).then_some(UserChange::Password { locked }))
 }
 
-/// Makes the home of a user who is there already; useradd(8) makes that of a new one.
+/// Makes the home of an existing user; useradd(8) makes the home of a new one.
 fn make_home(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let home = host.system_path(&p.home);
     let users = host.accounts().files().users()?;

@@ -1,4 +1,4 @@
-//! Which steps follow from which state, which commands they are, and what is refused.
+//! Steps and commands for each state, and invalid properties.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn there(password: &str) -> UserState {
     UserState { account: Some(seen), wanted_gid: Some(100), own_group: false, wanted_home: true }
 }
 
-/// Properties and what is there to the details of the steps and the commands that they run.
+/// Returns the details of the steps, and their commands, for properties and a state.
 fn goes(extra: &Value, state: &UserState) -> Result<(Vec<String>, Vec<String>), String> {
     let p = properties(extra);
     User::validate(&p).map_err(|invalid| invalid.message)?;
@@ -142,7 +142,7 @@ fn decisions() {
     }
 }
 
-/// Properties, what shadow(5) has, the step.
+/// Properties, the entry in shadow(5), the step.
 #[test]
 fn passwords() {
     let (locked, two) = (format!("!{HASH}"), "!!".to_owned());

@@ -1,7 +1,7 @@
 //! Rights: the effects and reads that the allowing rule grants the run of a command.
 //!
-//! The verifier checks them for an `ensure`. The run checks them again for every resource, when templates are resolved. A rule
-//! that restricts anything denies unknown effects.
+//! The verifier checks them for an `ensure`. The run checks them again for every resource, after templates are resolved. A
+//! restricting rule denies unknown effects.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,17 +22,17 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Those of a rule.
+    /// Returns the rights of a rule.
     pub fn from_rule(rule: &Rule) -> Self {
         Self { types: rule.types.clone(), names: rule.names.clone(), reads: rule.reads.clone(), noop_only: rule.noop_only }
     }
 
-    /// Those of a command that no rule allows any more: its manifest runs, and reads nothing beside its own files.
+    /// Returns the rights of a command that no rule allows any more: its manifest runs, and reads only its own files.
     pub fn minimal() -> Self {
         Self { types: None, names: None, reads: Some(Vec::new()), noop_only: false }
     }
 
-    /// Returns the rights that both grant, as far as manifests are concerned: rules with types or names grant none.
+    /// Returns the rights that both grant to manifests: rules with types or names grant none.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
         let reads = match (self.readable(), other.readable()) {
@@ -56,7 +56,7 @@ impl Rights {
         self.types.is_some() || self.names.is_some() || self.noop_only
     }
 
-    /// Patterns of what may be read; everything when none.
+    /// The patterns of allowed reads; none allows every read.
     fn readable(&self) -> Option<&[String]> {
         match &self.reads {
             Some(reads) => Some(reads),
@@ -65,10 +65,10 @@ impl Rights {
         }
     }
 
-    /// Decides about a read of a template. Files of the signed bundle itself are not asked about.
+    /// Checks a read of a template. Files of the signed bundle itself need no right.
     ///
     /// # Errors
-    /// With the reason, in words.
+    /// The missing right, as a message.
     pub fn may_read(&self, read: &TemplateRead<'_>) -> Result<(), String> {
         let Some(patterns) = self.readable() else { return Ok(()) };
         let any = |prefix: &str, text: &str| patterns.iter().any(|pattern| pattern::matches_after(pattern, prefix, text));
@@ -87,10 +87,10 @@ impl Rights {
         patterns.is_none_or(|patterns| path.starts_with('/') && pattern::matches_any_path(patterns, &PathScope::at(path)))
     }
 
-    /// Decides about everything that a resource of this type does.
+    /// Checks all effects of a resource of this type.
     ///
     /// # Errors
-    /// With the first effect that the rule does not allow, in words.
+    /// The first effect that the rule does not allow, as a message.
     pub fn check_effects(&self, kind: &str, effects: &Effects) -> Result<(), String> {
         if !self.has_type(kind) {
             return Err(format!("it does not allow the type {kind}"));
@@ -117,7 +117,7 @@ impl Rights {
         self.types.as_deref().is_none_or(|types| pattern::matches_any(types, kind))
     }
 
-    /// True where only some resources are allowed: then what is not known may be another one.
+    /// True where only some resources are allowed: then an unknown effect may be a denied one.
     fn is_narrow(&self) -> bool {
         self.types.is_some() || self.names.is_some()
     }
@@ -130,7 +130,7 @@ impl Rights {
             Effect::Read(place) => self.allows_read(place, all),
             Effect::Write { place, .. } | Effect::Expose(place) => placed(place),
             Effect::Run { command, .. } => self.names.as_deref().is_none_or(|names| {
-                // Without types, names are those of every type: a pattern of paths is none of programs.
+                // Without types, names are names of every type: a pattern of paths does not allow programs.
                 names
                     .iter()
                     .any(|name| (self.types.is_some() || pattern::names_program(name)) && pattern::matches_command(name, command))
@@ -153,7 +153,7 @@ impl Rights {
         }
     }
 
-    /// True when `reads` or `names` allow to read a source. Write access to a file may also depend on its content.
+    /// True when `reads` or `names` allow reading a source. Write access to a file may also depend on its content.
     fn allows_read(&self, place: &PathScope, all: &Effects) -> bool {
         let Some(reads) = self.readable() else { return true };
         pattern::matches_any_path(reads, place)
@@ -161,7 +161,7 @@ impl Rights {
             || (!self.noop_only && all.writes(place))
     }
 
-    /// Returns the same rights over paths with their links resolved: `real` replaces the part of each pattern before its first
+    /// Returns the same rights over paths with their links resolved. `real` replaces the part of each pattern before its first
     /// wildcard.
     #[must_use]
     pub fn resolve_links(&self, real: impl Fn(&str) -> String) -> Self {

@@ -1,8 +1,8 @@
-//! Overrides of operators for a job in waves: a signed `halt`, `resume` or `go`, kept by a stream for later readers.
+//! Overrides of operators for a rollout: a signed `halt`, `resume` or `go`. A stream keeps them for later readers.
 //!
-//! An override is a command like any other, but for its time. A command lives for minutes, and a halt must count for as long as
-//! the job may begin somewhere. So the verifier uses the time of the signature, which must not be before that of the job. A key
-//! that was valid then counts, also when it has expired since. A revoked key never counts.
+//! An override is verified like any other command, except for its time. A command lives for minutes, but a halt must be valid as
+//! long as nodes may begin the job. So the verifier uses the time of the signature, which must not be before that of the job. A
+//! key that was valid at that time counts, even if it has expired since. A revoked key never counts.
 
 use crate::wire::command::{Action, Command, GoAhead, JobRef};
 
@@ -12,14 +12,14 @@ use super::{
 };
 
 impl Verifier<'_> {
-    /// Opens the latest word on the job of the command `about`.
+    /// Opens the latest override for the job of the command `about`.
     ///
     /// # Errors
-    /// The first reason for which it does not count.
+    /// The first reason to reject the override.
     pub fn open_control(&self, bytes: &[u8], about: &Command) -> Result<Verified<Command>, Rejection> {
         let (mut known, envelope) = enveloped(bytes)?;
         let opened = command(&envelope).and_then(|command| {
-            // What is signed names the time by which its signatures are judged. Nothing else of it is believed before.
+            // The signed time decides about the validity of the keys. Nothing else is used before the verification.
             let then = Verifier { now: command.issued, ..*self };
             let (signers, proof) = then.signers(&envelope, &mut SignatureBudget::default())?;
             known.id = Some(command.id);
@@ -121,7 +121,7 @@ mod tests {
         for (bytes, code) in [
             (signed(&halt(), &[("alice", 9)]), "bad_signature"),
             (signed(&halt(), &[("mallory", 9)]), "unknown_key"),
-            // Bob may not alone.
+            // Bob may not sign alone.
             (signed(&halt(), &[("bob", 3)]), "not_allowed"),
             (with("fleet", json!("other")), "wrong_fleet"),
             (with("to", json!({"nodes": ["db1"]})), "not_for_me"),

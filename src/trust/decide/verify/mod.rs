@@ -1,8 +1,8 @@
-//! Verification: from bytes off the wire to a [`Verified`] command, or a [`Rejection`].
+//! Verification: from received bytes to a [`Verified`] command, or a [`Rejection`].
 //!
-//! Cheap checks come before costly checks, and all of them before the command has any effect. The order: size, envelope,
-//! signatures by known keys, type, form, fleet, target, time, replay, channel, trust, policy, local limits, subject, and
-//! `where`. Only `where` examines the host.
+//! Cheap checks come before costly checks, and all of them before the command has any effect. The order begins with size,
+//! envelope, signatures by known keys, type, form, fleet and target. Then come time, replay, channel, trust, policy, local
+//! limits, subject, and `where`. Only `where` examines the host.
 
 use std::ops::Deref;
 
@@ -28,32 +28,31 @@ pub use crate::trust::keys::signers::SignatureBudget;
 
 /// The largest difference between the clocks of operator and node.
 pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(30);
-/// The largest step of the serial of a channel, so that no key can use up its numbers.
+/// The largest step of a channel's serial, so that no key can use up the serials.
 pub const MAX_CHANNEL_STEP: u64 = 1_000_000;
 
-/// The memory of commands that this node accepted.
+/// The memory of the commands that this node accepted.
 pub trait ReplayStore {
-    /// The digest of the command of this id, when one was accepted and not yet forgotten.
+    /// The digest of the accepted command of this id, until the node forgets the command.
     fn accepted_digest(&self, id: Uuid) -> Option<String>;
-    /// The latest accepted state of a channel.
+    /// The latest accepted position of a channel.
     fn channel(&self, name: &str) -> Option<ChannelPosition>;
-    /// Since when accepted commands are remembered; none when that is not known.
+    /// The time since which the node remembers accepted commands; none when unknown.
     fn remembers_since(&self) -> Option<Timestamp>;
-    /// Returns the knowledge of the trust bundles that were active.
+    /// Returns the known versions of earlier trust bundles.
     fn trust(&self) -> KnownTrust;
 }
 
 /// The knowledge of a node about its earlier trust bundles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnownTrust {
-    /// None was later than this version.
+    /// The latest known version of an active bundle.
     AtLeast(u64),
     /// The knowledge was lost, and no peer has answered since.
     Unknown,
 }
 
-/// Something whose signatures were checked and that policy and limits allow. Only [`Verifier`] makes one. Derefs to what
-/// was signed.
+/// A signed value that verification, policy and limits allow. Only [`Verifier`] creates it. Derefs to the signed value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verified<T> {
     value: T,
@@ -63,13 +62,13 @@ pub struct Verified<T> {
     proof: Proof,
 }
 
-/// The keys that made the signatures of an envelope: a function of its bytes and the keys of the bundle. A proof is valid while
-/// both are the same. The rights of those keys are not part of it.
+/// The keys behind the signatures of an envelope: a function of its bytes and the keys of the bundle. A proof is valid while both
+/// are unchanged. The rights of the keys are not part of the proof.
 #[derive(Debug, Clone, PartialEq)]
 struct Proof {
-    /// The digest of the trust bundle that has the keys.
+    /// The digest of the trust bundle with the keys.
     bundle: String,
-    /// The distinct keys, by their places in that bundle, valid or not.
+    /// The distinct keys, by their places in the bundle, valid or not.
     keys: Vec<usize>,
 }
 
@@ -87,7 +86,7 @@ impl<T> Verified<T> {
         &self.value
     }
 
-    /// SHA-256 of the signed bytes, lower-case hex.
+    /// SHA-256 of the signed bytes, in lower-case hex.
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -97,7 +96,7 @@ impl<T> Verified<T> {
         &self.allowed.keys
     }
 
-    /// The rule of the trust bundle that allows it, from 1.
+    /// The number of the allowing rule in the trust bundle, from 1.
     pub fn rule(&self) -> usize {
         self.allowed.rule
     }
@@ -107,54 +106,54 @@ impl<T> Verified<T> {
         &self.allowed.rights
     }
 
-    /// The envelope as it came.
+    /// The received envelope.
     pub fn envelope(&self) -> &[u8] {
         &self.envelope
     }
 }
 
-/// A message that was not refused.
+/// A message that was not rejected.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OpenedMessage {
-    /// To be written down and run.
+    /// A new command, to be recorded and run.
     New(Verified<Command>),
-    /// The same command was accepted before: the node sends its answer again and runs nothing.
+    /// A repeated command: the node sends its answer again and runs nothing.
     Seen {
-        /// The command.
+        /// The id of the command.
         id: Uuid,
-        /// SHA-256 of its signed bytes.
+        /// SHA-256 of the signed bytes.
         digest: String,
     },
-    /// Not for this node: its `where` is false here.
+    /// A command whose `where` is false on this node.
     NotSelected(Verified<Command>),
-    /// The latest of a channel, which is for other nodes now: whatever was standing here in this channel ends.
+    /// The latest assignment of a channel, for other nodes now. The assignment of this node in the channel ends.
     Elsewhere(Verified<Command>),
 }
 
-/// The knowledge of a node against which it checks commands.
+/// The state of a node against which commands are checked.
 #[derive(Clone, Copy)]
 pub struct Verifier<'a> {
-    /// The trust bundle in force.
+    /// The active trust bundle.
     pub trust: &'a TrustedBundle,
-    /// This node.
+    /// The id of this node.
     pub node: &'a NodeId,
-    /// Its groups.
+    /// The groups of this node.
     pub groups: &'a [String],
-    /// Its own limits.
+    /// The local limits.
     pub limits: &'a NodeLimits,
-    /// The subjects of its fleet.
+    /// The subjects of the fleet.
     pub subjects: &'a Subjects,
-    /// The time; not before the latest that this node knows has passed, whatever its clock says.
+    /// The current time; never before the latest time that this node has recorded, whatever its clock shows.
     pub now: Timestamp,
     /// The accepted commands.
     pub seen: &'a dyn ReplayStore,
-    /// Evaluates a `where` over the facts of this node.
+    /// Evaluates a filter (`where`) over the facts of this node.
     pub condition: &'a dyn Fn(&str) -> Result<bool, String>,
-    /// Tells the effects of an `ensure` from its type and properties: `engine::effects::of_signed`.
+    /// Returns the effects of an `ensure` from its type and properties: `engine::effects::of_signed`.
     pub effects: &'a dyn Fn(&str, &Map<String, Value>) -> Effects,
 }
 
-/// A refusal before it is known of what.
+/// A rejection without its context.
 type Reason = (RejectionCode, String);
 
 /// The known properties of a message during verification, for the rejection.
@@ -170,7 +169,7 @@ impl RejectionContext {
     }
 }
 
-/// A command that verified keys signed, with the ids of those that are valid now. Not yet allowed anything.
+/// A command that verified keys signed, with the ids of the keys that are valid now. Policy has not allowed it yet.
 struct SignedCommand {
     command: Command,
     signers: Vec<String>,
@@ -178,7 +177,7 @@ struct SignedCommand {
 }
 
 impl Verifier<'_> {
-    /// Opens a message that came on `subject`, or without the bus (`None`).
+    /// Opens a message that arrived on `subject`, or without the bus (`None`).
     ///
     /// # Errors
     /// The first reason to reject the message.
@@ -186,7 +185,7 @@ impl Verifier<'_> {
         self.open_within(bytes, subject, &mut SignatureBudget::default())
     }
 
-    /// Acts as [`Self::open`], with a bound on the signatures that are computed. Afterwards `effort` has their number.
+    /// Acts as [`Self::open`], with a limit on the computed signatures. Afterwards `effort` has their number.
     ///
     /// # Errors
     /// The first reason to reject the message.
@@ -207,13 +206,13 @@ impl Verifier<'_> {
         }
     }
 
-    /// Opens a command that this node accepted before it was stopped, from its own ledger.
+    /// Opens a command from the ledger that this node accepted before its restart.
     ///
-    /// Its time, id, serial and subject were checked then; keys, policy and limits may have changed
-    /// and are checked again. Whether it is still worth running is for the caller to say.
+    /// Its time, id, serial and subject were checked before. Keys, policy and limits may have changed and are checked again. The
+    /// caller decides whether a run is still useful.
     ///
     /// # Errors
-    /// The first reason for which it must not run any more.
+    /// The first reason to reject the command now.
     pub fn reverify_queued(&self, bytes: &[u8]) -> Result<Verified<Command>, Rejection> {
         let (mut known, signed) = self.signed(bytes, &mut SignatureBudget::default())?;
         known.id = Some(signed.command.id);
@@ -223,12 +222,12 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks a command again that was verified on arrival and has waited since.
-    /// The result equals that of [`Self::reverify_queued`] of its envelope, for less work.
+    /// Checks a command again that was verified on arrival and has waited since. The result equals that of
+    /// [`Self::reverify_queued`] of its envelope, for less work.
     ///
-    /// Everything that may have changed meanwhile is decided anew: revoked and expired keys, target, the time of the bundle,
-    /// rules, limits. Only the signatures are not computed again while the bundle is the same. A rejection on this way is not
-    /// final: then the bytes are verified from the beginning. Returns the rights that the command has now.
+    /// All checks with changeable inputs run again: revoked and expired keys, target, the expiry of the bundle, rules, limits.
+    /// Only the signatures are not computed again while the bundle is the same. A rejection is not final: then the caller
+    /// verifies the bytes from the beginning. Returns the present rights of the command.
     ///
     /// # Errors
     /// The first reason to reject the command now.
@@ -251,12 +250,12 @@ impl Verifier<'_> {
 
     /// Verifies an assignment again that this node accepted, from its own disk.
     ///
-    /// An assignment stays active until a later assignment replaces it: silence undoes nothing. This includes the time after
-    /// the assignment, its key or the trust bundle has expired, and after the key was revoked. Only two checks are made again:
-    /// a signature by a key of the bundle, against damage, and the limits of the host.
+    /// An assignment stays active until a later assignment replaces it, without any time limit. The assignment, its key or the
+    /// trust bundle may have expired, and the key may be revoked. Only two checks run again: a signature by a key of the bundle,
+    /// against damage, and the limits of the host.
     ///
     /// # Errors
-    /// When no known key signed it, or the host does not allow it any more.
+    /// When no known key signed the assignment, or the limits do not allow it any more.
     pub fn reverify_assignment(&self, bytes: &[u8]) -> Result<Verified<Command>, Rejection> {
         let (mut known, envelope) = enveloped(bytes)?;
         let proof = self.proof(self.trust.find_signers(&envelope, &mut SignatureBudget::default()).keys);
@@ -295,7 +294,7 @@ impl Verifier<'_> {
         Proof { bundle: self.trust.digest().to_owned(), keys }
     }
 
-    /// The keys of a proof, which is of the bundle in force.
+    /// The keys of a proof under the active bundle.
     fn keys_of(&self, proof: &Proof) -> impl Iterator<Item = &TrustedKey> {
         proof.keys.iter().filter_map(|index| self.trust.keys().get(*index))
     }
@@ -304,14 +303,14 @@ impl Verifier<'_> {
     fn signers(&self, envelope: &Envelope, effort: &mut SignatureBudget) -> Result<(Vec<String>, Proof), Reason> {
         let SignerSearch { keys, named, cut_short } = self.trust.find_signers(envelope, effort);
         if keys.is_empty() && cut_short {
-            let why = "too many forged messages come at present: only signatures whose keyid names their key are verified";
+            let why = "too many forged messages arrive at present: only signatures whose keyid names their key are verified";
             return Err((RejectionCode::Busy, why.to_owned()));
         }
         let proof = self.proof(keys);
         Ok((self.valid(&proof, named)?, proof))
     }
 
-    /// The ids of those keys that are valid now. `hinted`: a known one is named at all.
+    /// The ids of the keys of a proof that are valid now. `hinted` is true when the envelope names a known key.
     fn valid(&self, proof: &Proof, hinted: bool) -> Result<Vec<String>, Reason> {
         let is_valid = |key: &&TrustedKey| !key.revoked && key.is_in_time(self.now);
         let valid: Vec<String> = self.keys_of(proof).filter(is_valid).map(|key| key.id.clone()).collect();
@@ -329,7 +328,7 @@ impl Verifier<'_> {
     fn evaluate(&self, signed: &SignedCommand, digest: &str, subject: Option<&str>) -> Result<Verdict, Reason> {
         let command = &signed.command;
         let addressed = self.check_target(command);
-        // Of a channel there is one latest message for all: whom it leaves out learns that from the same.
+        // A channel has one latest message for all nodes. It also tells a node that the channel no longer targets the node.
         let left_out = command.action.is_desired_state() && matches!(addressed, Err((RejectionCode::NotForMe, _)));
         if !left_out {
             addressed.clone()?;
@@ -337,7 +336,7 @@ impl Verifier<'_> {
         self.check_time(command)?;
         match self.seen.accepted_digest(command.id) {
             Some(before) if before == digest => {
-                // What stood before, in place of what stands now: somebody turns the channel back.
+                // An older assignment after a newer one: another process set the channel back.
                 return match self.check_serial(command) {
                     Err((RejectionCode::StaleSerial, why)) if command.action.is_desired_state() => {
                         Err((RejectionCode::StaleSerial, why))
@@ -355,14 +354,14 @@ impl Verifier<'_> {
         }
         self.check_replay_memory(command)?;
         if left_out {
-            // Who may speak to some nodes only has no say in what the others keep to.
+            // An operator with rights on some nodes can't end the assignments of the others.
             return match addressed {
                 Err(reason) if !allowed.for_all => Err(reason),
                 _ => Ok(Verdict::Elsewhere(allowed)),
             };
         }
         match &command.to.only_where {
-            // Facts change: what stands asks them again, whenever it runs.
+            // Facts change, so an assignment is filtered again before every run.
             Some(_) if command.action.is_desired_state() => Ok(Verdict::Run(allowed)),
             None => Ok(Verdict::Run(allowed)),
             Some(text) => match (self.condition)(text) {
@@ -384,13 +383,13 @@ impl Verifier<'_> {
         }
     }
 
-    /// Rejects a bundle older than an active bundle before: keys of it were revoked since.
+    /// Rejects a bundle older than an earlier active bundle: its keys may be revoked since.
     fn check_trust_version(&self) -> Result<(), Reason> {
         let version = self.trust.version();
         let lost = match self.seen.trust() {
             KnownTrust::AtLeast(known) if known <= version => return Ok(()),
-            KnownTrust::AtLeast(known) => format!("version {known} of the trust bundle was in force here, and is lost"),
-            KnownTrust::Unknown => "the trust bundle that was in force here is lost".to_owned(),
+            KnownTrust::AtLeast(known) => format!("version {known} of the trust bundle was active on this node, and is lost"),
+            KnownTrust::Unknown => "the active trust bundle of this node is lost".to_owned(),
         };
         Err((RejectionCode::TrustLost, format!("{lost}; this node has version {version}")))
     }
@@ -417,7 +416,7 @@ impl Verifier<'_> {
     fn check_serial(&self, command: &Command) -> Result<(), Reason> {
         let Some(wanted) = &command.channel else { return Ok(()) };
         let name = &wanted.name;
-        // A channel that is new here may begin with any serial, but not with an epoch without a next one.
+        // A channel that is new here may begin with any serial, but its epoch must have a successor.
         let last = self.seen.channel(name);
         let first = last.is_none();
         let last = last.unwrap_or(ChannelPosition { epoch: 0, serial: wanted.serial, digest: String::new() });
@@ -432,7 +431,7 @@ impl Verifier<'_> {
         match wanted.serial.checked_sub(last.serial) {
             None => Err((RejectionCode::StaleSerial, reached)),
             Some(ahead) if ahead > MAX_CHANNEL_STEP => Err((RejectionCode::SerialJump, reached)),
-            // The same once more is no harm: a run repeated with a new id. What stands is said once.
+            // The same artifact again is allowed: a repeated run with a new id. An assignment has one message only.
             Some(0) if !first && (command.action.is_desired_state() || !same_artifact(command, &last)) => {
                 Err((RejectionCode::SerialConflict, format!("{reached}, with other content")))
             }
@@ -503,7 +502,7 @@ fn enveloped(bytes: &[u8]) -> Result<(RejectionContext, Envelope), Rejection> {
     Ok((RejectionContext { digest: envelope.digest(), id: None, keyids }, envelope))
 }
 
-/// Reads the very bytes that were verified.
+/// Parses exactly the verified bytes.
 fn command(envelope: &Envelope) -> Result<Command, Reason> {
     if envelope.payload_type != COMMAND_TYPE {
         return Err((

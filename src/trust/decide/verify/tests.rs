@@ -73,7 +73,7 @@ pub(super) fn signed(value: &Value, by: &[(&str, u8)]) -> Vec<u8> {
     sign_envelope(COMMAND_TYPE, value.to_string().into(), &keys).encode()
 }
 
-/// The effects of a service are its unit; the engine tells those of every type.
+/// The effects of a service are its unit; the engine knows those of every type.
 pub(super) fn effects(_: &str, properties: &serde_json::Map<String, Value>) -> crate::model::Effects {
     let name = properties.get("name").and_then(Value::as_str).unwrap_or_default();
     std::iter::once(crate::model::Effect::Unit(name.to_owned())).collect()
@@ -176,7 +176,7 @@ fn under_pressure_a_message_that_names_no_key_waits() {
 fn an_approval_is_judged_like_every_other_command() {
     let mut approval = ensure();
     approval["options"] = json!({"approves": "0198c1f2-7a3b-7c4d-8e5f-102030405061"});
-    // Bob may not alone.
+    // Bob may not sign alone.
     for (by, wanted) in
         [(vec![("bob", 3)], "not_allowed"), (vec![("alice", 9)], "bad_signature"), (vec![("alice", 2), ("bob", 3)], "new")]
     {
@@ -209,7 +209,7 @@ fn the_same_command_is_seen_and_another_of_its_id_refused() {
     let mut memory = Memory::default();
     memory.ids.insert(id, digest(ensure().to_string().as_bytes()));
     assert_eq!(code(&open_at(NOW, &memory, &bytes, Some(SUBJECT))), "seen");
-    // The same once more under other signatures is still the same.
+    // The same command under other signatures is the same command.
     assert_eq!(code(&open_at(NOW, &memory, &signed(&ensure(), &[("alice", 2), ("bob", 3)]), None)), "seen");
     let mut other = ensure();
     other["reason"] = json!("x");
@@ -250,7 +250,7 @@ fn what_was_signed_before_the_ledger_was_made_is_refused() {
         let memory = Memory { born: Some(born.parse().unwrap()), ..Memory::default() };
         assert_eq!(code(&open_at(NOW, &memory, &bytes, None)), wanted, "{born}");
     }
-    // What stands is for nodes that come later, too: its channel orders it.
+    // Assignments are also for nodes that come later: the channel orders them.
     let memory = Memory { born: Some("2026-11-20T10:00:30Z".parse().unwrap()), ..Memory::default() };
     let mut value = apply(1, 1, "a");
     value["action"] = json!({"assign": {"manifest": value["action"]["apply"]}});
@@ -327,7 +327,7 @@ fn an_accepted_command_can_be_opened_again() {
     assert_eq!(verifier.reverify_queued(&signed(&ensure(), &[("bob", 3)])).unwrap_err().code, RejectionCode::NotAllowed);
 }
 
-/// [`trust`] as a later version has it.
+/// Returns [`trust`] as a later version.
 pub(super) fn changed_trust(change: &dyn Fn(&mut Value)) -> TrustedBundle {
     let mut bundle = serde_json::to_value(trust().bundle()).unwrap();
     bundle["version"] = json!(2);
@@ -393,10 +393,10 @@ fn what_waited_is_refused_for_all_that_has_changed_meanwhile() {
     ] {
         assert_eq!(code(&by_alice, &before, &after, limits, now), wanted, "{what}");
     }
-    // Who refuses says of whom, as everywhere.
+    // A rejection names the command, as everywhere.
     let refused = confirm(&by_alice, &trust(), &trust(), &narrow, NOW).unwrap();
     assert_eq!(refused, ("local_limit", vec!["alice".to_owned()], true));
-    // One of two is over: what is left is no quorum.
+    // One of two keys has expired: the other is no quorum.
     let quorum = |b: &mut Value| {
         ending(b);
         b["rules"].as_array_mut().unwrap().remove(0);
@@ -493,7 +493,7 @@ fn what_stands_is_ordered_and_said_once() {
         (assign(all.clone(), 6, 1), "new"),
         (withdraw, "new"),
         (assign(all.clone(), 4, 1), "stale_serial"),
-        // The same serial under another id is another command, whatever it says.
+        // The same serial under another id is another command, even with the same content.
         (assign(all.clone(), 5, 2), "serial_conflict"),
         (assign(json!({"nodes": ["db1"]}), 6, 1), "elsewhere"),
         (assign(json!({"nodes": ["db1"]}), 4, 1), "stale_serial"),
@@ -503,7 +503,7 @@ fn what_stands_is_ordered_and_said_once() {
         assert_eq!(code(&open_at(NOW, &memory, &bytes, Some("ensign.v1.prod.desired.base"))), wanted, "{command}");
         assert_eq!(code(&open_at(NOW, &memory, &bytes, Some("ensign.v1.prod.live.desired.base"))), wanted, "{command}");
     }
-    // The very same again is no news, unless something later has come.
+    // The same assignment again is a duplicate, unless a later one was accepted.
     for (serial, wanted) in [(4, "stale_serial"), (5, "seen"), (6, "seen")] {
         let command = assign(all.clone(), serial, 1);
         let mut memory = Memory { channels: memory.channels.clone(), ..Memory::default() };
@@ -546,7 +546,7 @@ fn what_was_accepted_is_recalled_after_its_time() {
     assert_eq!(recall(&bytes, &NodeLimits { apply: false, ..NodeLimits::default() }), Err("local_limit"));
     assert_eq!(recall(&signed(&assign(json!({"all": true}), 6, 1), &[("alice", 9)]), &NodeLimits::default()), Err("unknown_key"));
     assert_eq!(recall(b"{}", &NodeLimits::default()), Err("bad_envelope"));
-    // Nor is it less in force when its key is revoked.
+    // A revoked key does not end the assignment.
     let revoked = changed_trust(&|bundle| bundle["revoked"] = json!(["alice"]));
     let now = "2030-01-01T00:00:00Z";
     assert!(
