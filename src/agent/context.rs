@@ -13,22 +13,24 @@ use crate::wire::Subjects;
 
 use super::config::{limits, settings_handle::SettingsHandle};
 use super::durable::{publisher::Publisher, state::DurableState, state_loss};
-use super::exec::{bus_values::Values, confinement, context::RunContext, orphaned_runs::OrphanedRuns, simulation::Work};
-use super::identity::Identity;
+use super::exec::{
+    bus_values::SignedValues, confinement, context::RunContext, orphaned_runs::OrphanedRuns, simulation::RunBackend,
+};
+use super::identity::AgentInstance;
 use super::options::{AgentError, AgentOptions};
 use super::reconcile::desired_state::DesiredState;
 use super::rollout::RolloutState;
 use super::status::{
     NodeStateSource,
     board::{AgentSnapshot, StatusBoard},
-    counters::Counters,
+    counters::SharedCounters,
     facts_cache::FactsCache,
 };
 use super::trust::{TrustHandle, anchor, command_verifier::CommandVerifier};
 
 /// All handles of an agent, as opened at its start.
 pub(in crate::agent) struct Handles {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) trust: TrustHandle,
     pub(in crate::agent) verifier: CommandVerifier,
@@ -36,7 +38,7 @@ pub(in crate::agent) struct Handles {
     pub(in crate::agent) publisher: Publisher,
     pub(in crate::agent) status: Arc<StatusBoard>,
     pub(in crate::agent) node_state: NodeStateSource,
-    pub(in crate::agent) counters: Arc<Counters>,
+    pub(in crate::agent) counters: Arc<SharedCounters>,
     pub(in crate::agent) facts: Arc<FactsCache>,
     pub(in crate::agent) desired_state: Arc<DesiredState>,
     pub(in crate::agent) rollouts: RolloutState,
@@ -49,10 +51,10 @@ impl Handles {
     /// # Errors
     /// When a part of the state cannot be opened, is not trusted, or belongs to another process.
     pub(in crate::agent) fn open(options: AgentOptions) -> Result<Self, AgentError> {
-        let AgentOptions { settings, facts, environ, search_path, platform, work } = options;
+        let AgentOptions { settings, facts, environ, search_path, platform, backend: work } = options;
         let host = Host::system(search_path.as_deref());
-        let kernel = matches!(work, Work::Engine).then(confinement::kernel);
-        kernel.map_or(Ok(()), |kernel| confinement::begin(&settings, kernel)).map_err(AgentError::Confinement)?;
+        let kernel = matches!(work, RunBackend::Engine).then(confinement::detect_kernel);
+        kernel.map_or(Ok(()), |kernel| confinement::check_kernel(&settings, kernel)).map_err(AgentError::Confinement)?;
         fs::create_directory(&settings.state_dir, 0o700)?;
         fs::check_trusted(&settings.state_dir)?;
         let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
@@ -62,9 +64,9 @@ impl Handles {
         anchor::persist(&settings, &bundle).map_err(store)?;
         let boot = host.new_id();
         let durable = DurableState::open(&settings, ledger, boot, host.now())?;
-        durable.start_trust(bundle.version()).map_err(store)?;
+        durable.record_initial_trust(bundle.version()).map_err(store)?;
         // Before anything else changes the host, and before a command is reported as interrupted.
-        let orphans = OrphanedRuns::end(&settings)?;
+        let orphans = OrphanedRuns::end_all(&settings)?;
         // The files of a command that was killed: the directory belongs to this agent alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
         let subjects = Subjects::new(settings.fleet.clone());
@@ -72,22 +74,23 @@ impl Handles {
             trust: &bundle,
             node: &settings.node,
             groups: &settings.groups,
-            limits: &limits::of(&settings),
+            limits: &limits::node_limits(&settings),
             subjects: &subjects,
             now: durable.monotonic_now(host.now()),
-            seen: &durable,
-            condition: &|_| Err("facts are gathered when it runs".to_owned()),
+            replay_store: &durable,
+            evaluate_filter: &|_| Err("facts are gathered when it runs".to_owned()),
             effects: &of_signed,
         };
         let desired_state =
             DesiredState::open(&settings, &durable, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
         let rollout_stores = RolloutState::open_stores(&settings).map_err(store)?;
-        let values = Arc::new(Values::open(&settings).map_err(store)?);
+        let values = Arc::new(SignedValues::open(&settings).map_err(store)?);
         // After the desired state was opened, which may have changed the ledger.
         let snapshot = AgentSnapshot { trust: bundle.version(), channels: durable.channels(), ..AgentSnapshot::default() };
         let status = Arc::new(StatusBoard::new(snapshot));
 
-        let identity = Arc::new(Identity { node: settings.node.clone(), subjects, boot, started: host.now(), platform, host });
+        let identity =
+            Arc::new(AgentInstance { node: settings.node.clone(), subjects, boot, started: host.now(), platform, host });
         let settings = SettingsHandle::new(settings);
         let (durable, desired_state, trust) = (Arc::new(durable), Arc::new(desired_state), TrustHandle::new(bundle));
         let directories = settings.clone();
@@ -108,9 +111,9 @@ impl Handles {
             trust: trust.clone(),
             kernel,
         };
-        let has_health = matches!(work, Work::Engine);
+        let has_health = matches!(work, RunBackend::Engine);
         let rollouts = RolloutState::new(rollout_stores, &identity, &verifier, &durable, (&publisher, &status), has_health);
-        let counters = Arc::<Counters>::default();
+        let counters = Arc::<SharedCounters>::default();
         let run = Arc::new(RunContext {
             identity: Arc::clone(&identity),
             settings: settings.clone(),
@@ -122,7 +125,7 @@ impl Handles {
             facts: Arc::clone(&facts),
             environ,
             search_path,
-            work,
+            backend: work,
             orphans,
             values,
         });

@@ -8,7 +8,7 @@ use crate::model::NodeId;
 use crate::wire::Subjects;
 
 /// The identity of a running agent: its node, its subjects, its start, its clock.
-pub(in crate::agent) struct Identity {
+pub(in crate::agent) struct AgentInstance {
     /// The node. Only a restart changes it.
     pub(in crate::agent) node: NodeId,
     /// The subjects of the fleet.
@@ -23,7 +23,7 @@ pub(in crate::agent) struct Identity {
     pub(in crate::agent) platform: Option<String>,
 }
 
-impl Identity {
+impl AgentInstance {
     /// Returns the time of the host's clock.
     pub(in crate::agent) fn now(&self) -> Timestamp {
         self.host.now()

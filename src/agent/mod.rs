@@ -33,13 +33,13 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use durable::node_key::{NodeKeyError, public_key};
-pub use exec::simulation::{Simulate, SimulatedRun, Work};
-pub use options::{AgentError, AgentOptions, Gather};
+pub use exec::simulation::{RunBackend, Simulate, SimulatedRun};
+pub use options::{AgentError, AgentOptions, FactsGatherer};
 pub use start::{Agent, QueueStats};
 
 use config::reload::{self, Reload};
 use endpoints::systemd;
-use status::view::SidecarTask;
+use status::status_view::SidecarTask;
 
 /// Runs an agent until it is asked to stop.
 ///

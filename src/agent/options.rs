@@ -6,25 +6,25 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::fs::FsError;
 use crate::store::StoreError;
 use crate::transport::TransportError;
 
 use super::durable::node_key::NodeKeyError;
-use super::exec::simulation::Work;
+use super::exec::simulation::RunBackend;
 use super::trust::anchor::TrustAnchorError;
 
 /// Gathers the facts of this host with those of the administrator in these directories, anew each time.
-pub type Gather = Arc<dyn Fn(&[PathBuf]) -> Value + Send + Sync>;
+pub type FactsGatherer = Arc<dyn Fn(&[PathBuf]) -> Value + Send + Sync>;
 
 /// The parts of an agent that only the edge of the program knows.
 #[derive(Clone)]
 pub struct AgentOptions {
     /// The settings.
-    pub settings: Settings,
+    pub settings: AgentSettings,
     /// Gathers the facts of the host.
-    pub facts: Gather,
+    pub facts: FactsGatherer,
     /// `Environ` in templates.
     pub environ: BTreeMap<String, String>,
     /// The directories in which bare command names are looked up.
@@ -32,7 +32,7 @@ pub struct AgentOptions {
     /// The operating system, as states name it.
     pub platform: Option<String>,
     /// The engine, or a simulation.
-    pub work: Work,
+    pub backend: RunBackend,
 }
 
 /// An agent that cannot start.

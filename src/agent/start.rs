@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::transport::{Bus, Link};
+use crate::transport::{Bus, ConnectionState};
 
 use super::config::connection;
 use super::config::reload::ReloadHandles;
@@ -28,7 +28,7 @@ use super::reconcile::reconciler::{self, Reconciler};
 use super::rollout::queue::RolloutScheduler;
 use super::status::clock_skew;
 use super::status::heartbeat::{self, HeartbeatHandles};
-use super::status::view::{SidecarTask, StatusView, ViewHandles};
+use super::status::status_view::{SidecarTask, StatusView, ViewHandles};
 use super::trust::updates::{self, UpdateHandles};
 
 /// Longest time for the last results, the last state and the end of the connection, after the run has ended.
@@ -275,7 +275,7 @@ impl Agent {
     }
 
     /// Returns the state of the connection as it changes.
-    pub fn link(&self) -> watch::Receiver<Link> {
+    pub fn link(&self) -> watch::Receiver<ConnectionState> {
         self.bus.watch()
     }
 
@@ -298,16 +298,16 @@ impl Agent {
         self.stopper.send_replace(true);
         self.sync.abort();
         self.updates.abort();
-        self.intake.ended().await;
+        self.intake.join().await;
         rollouts.queue.close();
-        self.executor.ended().await;
-        self.queries.ended().await;
+        self.executor.join().await;
+        self.queries.join().await;
         if let Err(error) = self.reconciler.await {
             tracing::error!(%error, "the reconciler panicked");
         }
         publisher.post_counted_runs();
         publisher.post_stopped();
-        self.sender.ended(STOP_TIMEOUT).await;
+        self.sender.join(STOP_TIMEOUT).await;
         self.heartbeat.abort();
         node_state.publish_final(&self.bus, STOP_TIMEOUT).await;
         self.bus.drain(Instant::now() + STOP_TIMEOUT).await;

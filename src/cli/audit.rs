@@ -11,7 +11,7 @@ use crate::fleet::audit::{AuditReport, Finding, RecordError, verify};
 use crate::fleet::targeting::node_identity;
 use crate::host::fs::{self, FsError};
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::fleet::session::read_trust;
 use super::ui::{Text, Tone, Ui, text};
 use crate::cli::args::connection::{Connection, config_file};
@@ -27,11 +27,11 @@ pub struct AuditArgs {
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
     /// Verify an export: receipts, hash chains, and results against commands.
-    Verify(Verify),
+    Verify(AuditVerifyArgs),
 }
 
 #[derive(Debug, Args)]
-struct Verify {
+struct AuditVerifyArgs {
     /// File that `ensign fleet audit export` wrote.
     file: PathBuf,
     /// File of pinned node keys; known_nodes beside operator.toml by default.
@@ -61,16 +61,16 @@ enum LineError {
 ///
 /// # Errors
 /// When the export, the keys or the trust bundle can't be read.
-pub fn run(args: AuditArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(args: AuditArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let AuditCommand::Verify(args) = args.command;
-    let usage = |error: &dyn std::error::Error| Failure::from_error(Exit::Usage, error);
+    let usage = |error: &dyn std::error::Error| CliError::from_error(Exit::Usage, error);
     let trust = args.trust.as_deref().map(read_trust).transpose()?;
-    let path = known_nodes(&args)?;
-    let known = node_identity::read(&path).map_err(|error| usage(&error))?;
-    let lines = lines(&args.file).map_err(|error| usage(&error))?;
+    let path = known_nodes_path(&args)?;
+    let known = node_identity::read_pinned_keys(&path).map_err(|error| usage(&error))?;
+    let lines = export_lines(&args.file).map_err(|error| usage(&error))?;
     let report = verify(lines, |fleet| NodeKeys::new(fleet, known, None), trust.as_ref()).map_err(|error| usage(&error))?;
     if trust.as_ref().is_some_and(|trust| trust.fleet() != report.fleet) {
-        return Err(Failure::usage(format!("the trust bundle is not of the fleet {} of the export", report.fleet)));
+        return Err(CliError::usage(format!("the trust bundle is not of the fleet {} of the export", report.fleet)));
     }
     match args.output {
         OutputFormat::Json => ui.json(&report),
@@ -80,23 +80,23 @@ pub fn run(args: AuditArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(if report.is_clean() { Exit::Success } else { Exit::Failed })
 }
 
-fn known_nodes(args: &Verify) -> Result<PathBuf, Failure> {
+fn known_nodes_path(args: &AuditVerifyArgs) -> Result<PathBuf, CliError> {
     let connection = Connection { operator: args.operator.clone(), ..Connection::default() };
     let beside = match &args.known_nodes {
         Some(path) => Some(path.clone()),
-        None => crate::fleet::setup::operator_config::known_nodes(
-            connection.written()?.as_ref().map(|(text, path)| (text.as_str(), path.as_path())),
+        None => crate::fleet::setup::operator_config::known_nodes_path(
+            connection.read_operator_config()?.as_ref().map(|(text, path)| (text.as_str(), path.as_path())),
         )
-        .map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?
+        .map_err(|diagnostics| CliError { exit: Exit::Usage, diagnostics })?
         .or_else(|| config_file("known_nodes")),
     };
     let hint = "name the file of pinned keys: --known-nodes FILE";
-    let none = || Failure::new(Exit::Usage, Diagnostic::new("no known_nodes file configured")).hint(hint);
+    let none = || CliError::new(Exit::Usage, Diagnostic::new("no known_nodes file configured")).hint(hint);
     let path = beside.ok_or_else(none)?;
-    if path.is_file() { Ok(path) } else { Err(Failure::usage(format!("cannot find {}", path.display())).hint(hint)) }
+    if path.is_file() { Ok(path) } else { Err(CliError::usage(format!("cannot find {}", path.display())).hint(hint)) }
 }
 
-fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>, FsError> {
+fn export_lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>, FsError> {
     let file = BufReader::new(fs::open_named(path)?);
     let path = path.to_owned();
     Ok(file.lines().map(move |line| line.map_err(|error| FsError::io("read", &path, error).into())))
@@ -105,7 +105,7 @@ fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>,
 fn print(report: &AuditReport, ui: &mut Ui) {
     for (findings, mark, tone) in [(&report.findings, "✗", Tone::Error), (&report.notes, "-", Tone::Dim)] {
         for finding in findings {
-            ui.line(text!("{} {:<14} {}", ui.paint(tone, mark), finding.kind.word(), subject(finding)));
+            ui.line(text!("{} {:<14} {}", ui.paint(tone, mark), finding.kind.as_str(), subject(finding)));
         }
     }
     for (node, of) in &report.nodes {

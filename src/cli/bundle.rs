@@ -12,9 +12,9 @@ use serde_json::Value;
 use crate::host::fs::{self, FileKind, FsError, WriteSpec};
 use crate::manifest::parse::{self, Declaration, Resources};
 
-use super::error::{Exit, Failure};
-use super::fleet::session::Context;
-use super::fleet::source::{Source, packed};
+use super::error::{CliError, Exit};
+use super::fleet::session::OperatorArgs;
+use super::fleet::source::{ApplySource, read_source};
 use super::ui::{Ui, text};
 use crate::cli::args::connection::Connection;
 use crate::cli::local::inputs::OutputFormat;
@@ -22,18 +22,18 @@ use crate::cli::local::manifest_source::ManifestSource;
 
 /// Create, show and upload bundles: a manifest with its files in one archive.
 #[derive(Debug, Subcommand)]
-pub enum Bundle {
+pub enum BundleCommand {
     /// Pack a directory with a manifest.yaml. The same files always give the same bytes.
-    Create(Create),
+    Create(BundleCreateArgs),
     /// Show the content of a bundle and its digest.
-    Show(Show),
+    Show(BundleShowArgs),
     /// Upload a directory or bundle to the object store of a fleet. The nodes get no command.
-    Push(Push),
+    Push(BundlePushArgs),
 }
 
 /// Arguments of `ensign bundle create`.
 #[derive(Debug, Args)]
-pub struct Create {
+pub struct BundleCreateArgs {
     /// Directory to pack.
     directory: PathBuf,
     /// File of the bundle; an existing file is replaced.
@@ -45,9 +45,9 @@ pub struct Create {
 
 /// Arguments of `ensign bundle show`.
 #[derive(Debug, Args)]
-pub struct Show {
+pub struct BundleShowArgs {
     #[command(flatten)]
-    origin: ManifestSource,
+    manifest_source: ManifestSource,
     #[command(flatten)]
     connection: Connection,
     /// Output format.
@@ -57,16 +57,16 @@ pub struct Show {
 
 /// Arguments of `ensign bundle push`.
 #[derive(Debug, Args)]
-pub struct Push {
+pub struct BundlePushArgs {
     /// Directory with a manifest.yaml, bundle, or manifest.
     path: PathBuf,
     #[command(flatten)]
-    context: Context,
+    context: OperatorArgs,
 }
 
 /// The digest and size of a source, for a signed command.
 #[derive(Debug, Serialize)]
-struct Pinned {
+struct PinnedSource {
     /// The path or URL of the source.
     source: String,
     /// The SHA-256 digest in hex.
@@ -77,20 +77,20 @@ struct Pinned {
 
 /// The content of a bundle.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct BundleContent {
     /// The source: a path, or a URL without credentials.
     source: String,
     /// The SHA-256 digest of the bundle in hex.
     sha256: String,
     /// The files, by their paths in the bundle.
-    files: Vec<Entry>,
+    files: Vec<PackedFile>,
     /// `type#name` of each resource as written; none where a template creates the list.
     resources: Option<Vec<String>>,
 }
 
 /// A file of a bundle.
 #[derive(Debug, Serialize)]
-struct Entry {
+struct PackedFile {
     path: String,
     /// The size in bytes.
     size: u64,
@@ -102,52 +102,52 @@ struct Entry {
 ///
 /// # Errors
 /// When the bundle has no manifest, or can't be read, written or sent.
-pub fn run(command: Bundle, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(command: BundleCommand, ui: &mut Ui) -> Result<Exit, CliError> {
     match command {
-        Bundle::Create(args) => create(&args, ui),
-        Bundle::Show(args) => show(&args, ui),
-        Bundle::Push(args) => {
-            let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+        BundleCommand::Create(args) => create(&args, ui),
+        BundleCommand::Show(args) => show(&args, ui),
+        BundleCommand::Push(args) => {
+            let runtime = tokio::runtime::Runtime::new().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
             runtime.block_on(push(&args, ui))
         }
     }
 }
 
-fn create(args: &Create, ui: &mut Ui) -> Result<Exit, Failure> {
+fn create(args: &BundleCreateArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let (directory, file) = (&args.directory, &args.file);
     if !directory.is_dir() {
         let why = format!("{} is not a directory", directory.display());
-        return Err(Failure::usage(why).hint("name a directory with a manifest.yaml"));
+        return Err(CliError::usage(why).hint("name a directory with a manifest.yaml"));
     }
-    let place = std::path::absolute(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-    if place.parent().is_some_and(|above| fs::real(above).starts_with(fs::real(directory))) {
+    let place = std::path::absolute(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))?;
+    if place.parent().is_some_and(|above| fs::resolve_links(above).starts_with(fs::resolve_links(directory))) {
         let why = format!("{} is inside {}: the next bundle would contain this one", file.display(), directory.display());
-        return Err(Failure::usage(why).hint("write the bundle to another directory"));
+        return Err(CliError::usage(why).hint("write the bundle to another directory"));
     }
-    let content = packed(directory, true)?;
+    let content = read_source(directory, true)?;
     let spec = WriteSpec { uid: None, gid: None, mode: 0o644 };
-    fs::write_atomic(&place, &mut content.as_slice(), spec).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
-    let pinned = Pinned { source: file.display().to_string(), sha256: fs::sha256(&content), size: content.len() as u64 };
+    fs::write_atomic(&place, &mut content.as_slice(), spec).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
+    let pinned = PinnedSource { source: file.display().to_string(), sha256: fs::sha256(&content), size: content.len() as u64 };
     print(&pinned, args.output, ui);
     Ok(Exit::Success)
 }
 
-fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
-    let obtained = args.origin.obtain(&args.connection, ui)?;
+fn show(args: &BundleShowArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let obtained = args.manifest_source.load(&args.connection, ui)?;
     let source = &obtained.source;
     let (Some(_), Some(directory), Some(sha256)) = (&obtained.kept, &source.directory, &source.digest) else {
         return Err(
-            Failure::usage(format!("{} is not a bundle", source.name)).hint("`ensign check` reads manifests and directories")
+            CliError::usage(format!("{} is not a bundle", source.name)).hint("`ensign check` reads manifests and directories")
         );
     };
-    let manifest = parse::parse(source).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
+    let manifest = parse::parse(source).map_err(|diagnostics| CliError { exit: Exit::Usage, diagnostics })?;
     let resources = match manifest.resources {
-        Resources::Inline(list) => Some(list.into_iter().map(written).collect()),
+        Resources::Inline(list) => Some(list.into_iter().map(resource_label).collect()),
         Resources::JetFile(_) => None,
     };
     let mut files = Vec::new();
-    list(directory, directory, &mut files).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
-    let shown = Shown { source: source.name.clone(), sha256: sha256.clone(), files, resources };
+    collect_files(directory, directory, &mut files).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
+    let shown = BundleContent { source: source.name.clone(), sha256: sha256.clone(), files, resources };
     match args.output {
         OutputFormat::Text => shown.print(ui),
         OutputFormat::Json => ui.json(&shown),
@@ -157,26 +157,26 @@ fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 /// Returns `type#name`; a template in the name is not rendered.
-fn written(mut declaration: Declaration) -> String {
+fn resource_label(mut declaration: Declaration) -> String {
     let properties = declaration.take_properties();
     format!("{}#{}", declaration.kind, properties.get("name").and_then(Value::as_str).unwrap_or_default())
 }
 
 /// Collects the files below a directory of an unpacked bundle, which has neither links nor devices.
-fn list(directory: &Path, top: &Path, found: &mut Vec<Entry>) -> Result<(), FsError> {
+fn collect_files(directory: &Path, top: &Path, found: &mut Vec<PackedFile>) -> Result<(), FsError> {
     for path in fs::list(directory)? {
         let Some(look) = fs::stat(&path, false)? else { continue };
         if look.kind == FileKind::Directory {
-            list(&path, top, found)?;
+            collect_files(&path, top, found)?;
             continue;
         }
         let name = path.strip_prefix(top).unwrap_or(&path).display().to_string();
-        found.push(Entry { path: name, size: look.size, mode: format!("{:04o}", look.mode & 0o7777) });
+        found.push(PackedFile { path: name, size: look.size, mode: format!("{:04o}", look.mode & 0o7777) });
     }
     Ok(())
 }
 
-impl Shown {
+impl BundleContent {
     fn print(&self, ui: &mut Ui) {
         ui.line(text!("{}  sha256 {}", self.source, self.sha256));
         let width = self.files.iter().map(|file| file.size.to_string().len()).max().unwrap_or_default();
@@ -190,15 +190,15 @@ impl Shown {
     }
 }
 
-async fn push(args: &Push, ui: &mut Ui) -> Result<Exit, Failure> {
-    let source = Source::here(&args.path)?;
+async fn push(args: &BundlePushArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let source = ApplySource::from_path(&args.path)?;
     let session = args.context.open().await?;
     let apply = source.pin(&session, ui).await?;
-    print(&Pinned { source: apply.url, sha256: apply.sha256, size: apply.size }, args.context.output, ui);
+    print(&PinnedSource { source: apply.url, sha256: apply.sha256, size: apply.size }, args.context.output, ui);
     Ok(Exit::Success)
 }
 
-fn print(pinned: &Pinned, output: OutputFormat, ui: &mut Ui) {
+fn print(pinned: &PinnedSource, output: OutputFormat, ui: &mut Ui) {
     match output {
         OutputFormat::Text => {
             ui.line(text!("{} --sha256 {} --size {}", pinned.source, pinned.sha256, pinned.size));

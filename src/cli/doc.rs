@@ -6,15 +6,15 @@ use serde_json::{Map, Value};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::resource::{self, Common, ResourceType};
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::schemas;
 use super::ui::{Ui, text};
-use crate::cli::args::shape::Shape;
+use crate::cli::args::shape::PropertyShape;
 use crate::cli::local::status;
 
 /// Show the documentation of a resource type, or list the types.
 #[derive(Debug, Args)]
-pub struct Doc {
+pub struct DocArgs {
     /// Resource type, as `file`.
     #[arg(value_name = "TYPE")]
     kind: Option<String>,
@@ -22,22 +22,22 @@ pub struct Doc {
 
 /// Print a JSON schema, or list the schemas.
 #[derive(Debug, Args)]
-pub struct Schema {
+pub struct SchemaArgs {
     /// Name of the schema, as `manifest`.
     name: Option<String>,
 }
 
 /// Runs `ensign doc`.
-pub fn doc(args: &Doc, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn doc(args: &DocArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     match &args.kind {
         None => resource::TYPES.iter().for_each(|kind| ui.line(text!("{:<10} {}", kind.name(), kind.about()))),
-        Some(name) => ui.data(page(status::find(name)?).as_bytes()),
+        Some(name) => ui.data(type_page(status::find_type(name)?).as_bytes()),
     }
     Ok(Exit::Success)
 }
 
 /// Runs `ensign schema`.
-pub fn schema(args: &Schema, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn schema(args: &SchemaArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let Some(name) = &args.name else {
         schemas::ALL.iter().for_each(|schema| ui.line(schema.name));
         return Ok(Exit::Success);
@@ -46,14 +46,14 @@ pub fn schema(args: &Schema, ui: &mut Ui) -> Result<Exit, Failure> {
     let Some(schema) = found else {
         let hint = did_you_mean(name, schemas::ALL.iter().map(|schema| schema.name))
             .map_or_else(|| "`ensign schema` lists all schemas".to_owned(), |near| format!("did you mean \"{near}\"?"));
-        return Err(Failure::new(Exit::Usage, Diagnostic::new(format!("unknown schema \"{name}\"")).hint(hint)));
+        return Err(CliError::new(Exit::Usage, Diagnostic::new(format!("unknown schema \"{name}\"")).hint(hint)));
     };
     ui.json(&(schema.make)());
     Ok(Exit::Success)
 }
 
 /// Returns the page of a type in Markdown, generated from its definition.
-pub fn page(kind: &dyn ResourceType) -> String {
+pub fn type_page(kind: &dyn ResourceType) -> String {
     let mut generator = schemas::generator();
     let own = kind.schema(&mut generator);
     let common = generator.root_schema_for::<Common>();
@@ -86,18 +86,22 @@ fn table(schema: &Value, late: &[&str]) -> String {
         if late.contains(&name.as_str()) {
             notes.push("*late*".to_owned());
         }
-        if let Some(default) = property.get("default").filter(|default| !is_nothing(default)) {
+        if let Some(default) = property.get("default").filter(|default| !is_empty_value(default)) {
             notes.push(format!("default `{default}`"));
         }
         let meaning =
             property.get("description").and_then(Value::as_str).unwrap_or_default().replace('\n', " ").replace('|', "\\|");
-        lines.push(format!("| `{name}` | {} | {} | {meaning} |", Shape::of(property, definitions).describe(), notes.join(", ")));
+        lines.push(format!(
+            "| `{name}` | {} | {} | {meaning} |",
+            PropertyShape::from_schema(property, definitions).describe(),
+            notes.join(", ")
+        ));
     }
     lines.push(String::new());
     lines.join("\n")
 }
 
-fn is_nothing(value: &Value) -> bool {
+fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(flag) => !flag,

@@ -28,7 +28,7 @@ fn pages() -> Vec<PathBuf> {
 }
 
 /// Returns the calls of the program in a shell line, without pipes and redirections.
-fn calls(line: &str) -> Vec<Vec<String>> {
+fn commands_in(line: &str) -> Vec<Vec<String>> {
     let mut line = line.trim().trim_start_matches("$ ").split(" #").next().unwrap_or_default().to_owned();
     for (placeholder, value) in PLACEHOLDERS {
         // A placeholder that is a word replaces whole words only.
@@ -55,7 +55,7 @@ fn calls(line: &str) -> Vec<Vec<String>> {
 }
 
 /// Returns the error of clap for a command. Shown help is no error.
-fn wrong(call: &[String]) -> Option<clap::Error> {
+fn usage_error(call: &[String]) -> Option<clap::Error> {
     let error = Cli::command().try_get_matches_from(call).err()?;
     (!matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)).then_some(error)
 }
@@ -78,9 +78,9 @@ fn the_commands_of_the_pages_are_there() {
             }
         }
         for (line, whole) in lines {
-            for call in calls(line) {
+            for call in commands_in(line) {
                 count += 1;
-                let Some(error) = wrong(&call) else { continue };
+                let Some(error) = usage_error(&call) else { continue };
                 let is_unknown = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
                 assert!(!whole && !is_unknown, "{}: `{line}`\n{error}", page.display());
             }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use crate::diag::{Diagnostic, chain};
+use crate::diag::{Diagnostic, error_chain};
 
 use super::ui::Ui;
 
@@ -39,14 +39,14 @@ impl Exit {
 
 /// The failure of a command.
 #[derive(Debug)]
-pub struct Failure {
+pub struct CliError {
     /// The exit code.
     pub exit: Exit,
     /// The errors, printed in this order.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-impl Failure {
+impl CliError {
     /// Creates a failure with one message.
     pub fn new(exit: Exit, diagnostic: Diagnostic) -> Self {
         Self { exit, diagnostics: vec![diagnostic] }
@@ -59,7 +59,7 @@ impl Failure {
 
     /// Creates a failure from an error with all its causes.
     pub fn from_error(exit: Exit, error: &dyn Error) -> Self {
-        Self::new(exit, Diagnostic::new(chain(error)))
+        Self::new(exit, Diagnostic::new(error_chain(error)))
     }
 
     /// Adds a hint to the last message.
@@ -72,7 +72,7 @@ impl Failure {
     }
 
     /// Returns all messages as one text.
-    pub fn why(&self) -> String {
+    pub fn message_text(&self) -> String {
         self.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::diag::count;
+use crate::diag::count_noun;
 use crate::model::NodeId;
 
 /// Nodes that are named before the rest is counted.
@@ -10,7 +10,7 @@ const MAX_NAMES: usize = 3;
 
 /// `1 node`, `3 nodes`
 pub(super) fn nodes(number: usize) -> String {
-    count(number as u64, "node")
+    count_noun(number as u64, "node")
 }
 
 /// `web1 web2 web3 +9809`

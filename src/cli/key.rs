@@ -11,10 +11,10 @@ use crate::model::Secret;
 use crate::transport::nkey::UserKey;
 use crate::trust::{KeyError, PublicKey, SigningKey};
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::ui::{Ui, text};
-use crate::cli::args::signer::{KEY_MAX, ask, from_env, in_file, of_file, stem};
-pub use crate::cli::args::signer::{NamedKey, borrowed, signer};
+use crate::cli::args::signer::{MAX_KEY_SIZE, key_file_failure, prompt_passphrase, read_key_file, secret_from_env, stem};
+pub use crate::cli::args::signer::{NamedKey, signer, signer_refs};
 
 /// Create, show and import keys to sign with, and keys for NATS.
 #[derive(Debug, Args)]
@@ -26,25 +26,25 @@ pub struct KeyArgs {
 #[derive(Debug, Subcommand)]
 enum KeyCommand {
     /// Create a key: an OpenSSH private key file, and its public key in FILE.pub.
-    New(New),
+    New(KeyNewArgs),
     /// Show the public key of a private or public key, in both its forms.
-    Show(Show),
+    Show(KeyShowArgs),
     /// Import an OpenSSH private key (ssh-ed25519) into a new file, with a new passphrase.
-    Import(Import),
+    Import(KeyImportArgs),
 }
 
 #[derive(Debug, Args)]
-struct Import {
+struct KeyImportArgs {
     /// Private key to import, as ~/.ssh/id_ed25519. The file does not change.
     source: PathBuf,
     #[command(flatten)]
-    new: Written,
+    new: KeyFileArgs,
 }
 
 #[derive(Debug, Args)]
-struct New {
+struct KeyNewArgs {
     #[command(flatten)]
-    new: Written,
+    new: KeyFileArgs,
     /// Create a key for a NATS user instead: the seed goes into the file, the public nkey is for the server.
     #[arg(long, conflicts_with_all = ["comment", "passphrase_env", "no_passphrase"])]
     nats: bool,
@@ -52,7 +52,7 @@ struct New {
 
 /// The new private key file.
 #[derive(Debug, Args)]
-struct Written {
+struct KeyFileArgs {
     /// File to write, which must not exist.
     file: PathBuf,
     /// Comment of the public key, for people; the name of the file by default.
@@ -67,7 +67,7 @@ struct Written {
 }
 
 #[derive(Debug, Args)]
-struct Show {
+struct KeyShowArgs {
     /// Key file, public key, or ssh-agent:NAME.
     key: String,
     /// Print one JSON document.
@@ -79,7 +79,7 @@ struct Show {
 ///
 /// # Errors
 /// When a file exists already, or can't be read or written.
-pub fn run(args: KeyArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(args: KeyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     match args.command {
         KeyCommand::New(new) if new.nats => new_nats(&new.new.file, ui),
         KeyCommand::New(new) => new_key(new.new, ui),
@@ -88,36 +88,36 @@ pub fn run(args: KeyArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     }
 }
 
-fn new_key(new: Written, ui: &mut Ui) -> Result<Exit, Failure> {
-    let key = SigningKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+fn new_key(new: KeyFileArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let key = SigningKey::generate().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     write_key(&key, new, ui)
 }
 
-fn import(import: Import, ui: &mut Ui) -> Result<Exit, Failure> {
-    write_key(&of_file(&import.source)?, import.new, ui)
+fn import(import: KeyImportArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    write_key(&read_key_file(&import.source)?, import.new, ui)
 }
 
-fn write_key(key: &SigningKey, new: Written, ui: &mut Ui) -> Result<Exit, Failure> {
+fn write_key(key: &SigningKey, new: KeyFileArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let passphrase = new_passphrase(&new)?;
     let comment = new.comment.unwrap_or_else(|| stem(&new.file));
-    let text = key.to_openssh(&comment, passphrase.as_ref()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let text = key.to_openssh(&comment, passphrase.as_ref()).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     write_new(&new.file, text.as_bytes(), 0o600)?;
     let public = key.public().to_openssh(&comment);
     write_new(&public_file(&new.file), format!("{public}\n").as_bytes(), 0o644)?;
-    ui.say(text!("wrote {} and {}", new.file.display(), public_file(&new.file).display()));
+    ui.message(text!("wrote {} and {}", new.file.display(), public_file(&new.file).display()));
     print_public(&key.public(), &comment, ui);
     Ok(Exit::Success)
 }
 
-fn new_nats(file: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
-    let key = UserKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+fn new_nats(file: &Path, ui: &mut Ui) -> Result<Exit, CliError> {
+    let key = UserKey::generate().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     write_new(file, format!("{}\n", key.seed.reveal()).as_bytes(), 0o600)?;
-    ui.say(text!("wrote {}; the public nkey for the server's configuration is", file.display()));
+    ui.message(text!("wrote {}; the public nkey for the server's configuration is", file.display()));
     ui.line(&key.public);
     Ok(Exit::Success)
 }
 
-fn show(show: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
+fn show(show: &KeyShowArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let (key, comment) = public_key(&show.key)?;
     if show.json {
         ui.json(&json!({"openssh": key.to_openssh(&comment), "short": key.to_short(), "comment": comment}));
@@ -133,12 +133,12 @@ fn print_public(key: &PublicKey, comment: &str, ui: &mut Ui) {
 }
 
 /// Writes and syncs a new file.
-fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
+fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), CliError> {
     let written = fs::create_new(path, mode).and_then(|mut file| {
         std::io::Write::write_all(&mut file, content).map_err(|error| fs::FsError::io("write", path, error))
     });
     written.map_err(|error| {
-        let failure = Failure::from_error(Exit::Usage, &error);
+        let failure = CliError::from_error(Exit::Usage, &error);
         if path.exists() { failure.hint("keys are never overwritten: choose another name") } else { failure }
     })
 }
@@ -149,21 +149,21 @@ fn public_file(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn new_passphrase(new: &Written) -> Result<Option<Secret>, Failure> {
+fn new_passphrase(new: &KeyFileArgs) -> Result<Option<Secret>, CliError> {
     if new.no_passphrase {
         return Ok(None);
     }
     if let Some(variable) = &new.passphrase_env {
-        return from_env(variable)
+        return secret_from_env(variable)
             .map(Some)
-            .ok_or_else(|| Failure::usage(format!("the environment variable {variable} is not set, or empty")));
+            .ok_or_else(|| CliError::usage(format!("the environment variable {variable} is not set, or empty")));
     }
-    let first = ask(&format!("passphrase for {}: ", new.file.display()))?;
+    let first = prompt_passphrase(&format!("passphrase for {}: ", new.file.display()))?;
     if first.reveal().is_empty() {
-        return Err(Failure::usage("the passphrase is empty").hint("--no-passphrase writes a key without one"));
+        return Err(CliError::usage("the passphrase is empty").hint("--no-passphrase writes a key without one"));
     }
-    if first != ask("repeat the passphrase: ")? {
-        return Err(Failure::usage("the two passphrases differ"));
+    if first != prompt_passphrase("repeat the passphrase: ")? {
+        return Err(CliError::usage("the two passphrases differ"));
     }
     Ok(Some(first))
 }
@@ -172,7 +172,7 @@ fn new_passphrase(new: &Written) -> Result<Option<Secret>, Failure> {
 ///
 /// # Errors
 /// When the text is neither a key nor a key file.
-pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
+pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), CliError> {
     if let Ok(key) = text_or_file.parse::<PublicKey>() {
         return Ok((key, comment_of(text_or_file)));
     }
@@ -181,22 +181,22 @@ pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
         return Ok((signer.key.public(), signer.id));
     }
     let path = Path::new(text_or_file);
-    let text = fs::read_named_text(path, KEY_MAX).map_err(|error| {
-        Failure::from_error(Exit::Usage, &error)
+    let text = fs::read_named_text(path, MAX_KEY_SIZE).map_err(|error| {
+        CliError::from_error(Exit::Usage, &error)
             .hint("give a key file, or a public key as \"ssh-ed25519 AAAA...\" or \"ed25519:...\"")
     })?;
     if let Ok(key) = text.parse::<PublicKey>() {
         return Ok((key, comment_of(&text)));
     }
     // The public half is in the file beside it, and needs no passphrase.
-    if let Ok(beside) = fs::read_named_text(&public_file(path), KEY_MAX)
+    if let Ok(beside) = fs::read_named_text(&public_file(path), MAX_KEY_SIZE)
         && let Ok(key) = beside.parse::<PublicKey>()
     {
         return Ok((key, comment_of(&beside)));
     }
     // For a public key of a kind that can't sign, the error of the public key is the better one.
     if let Err(error @ (KeyError::Fido(_) | KeyError::Algorithm(_))) = text.parse::<PublicKey>() {
-        return Err(in_file(path, &error));
+        return Err(key_file_failure(path, &error));
     }
     let signer = signer(path)?;
     Ok((signer.key.public(), signer.id))
@@ -210,8 +210,8 @@ fn comment_of(line: &str) -> String {
 mod tests {
     use super::*;
 
-    fn new(file: PathBuf) -> Written {
-        Written { file, comment: None, passphrase_env: None, no_passphrase: true }
+    fn new(file: PathBuf) -> KeyFileArgs {
+        KeyFileArgs { file, comment: None, passphrase_env: None, no_passphrase: true }
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
             assert_eq!((public, comment.as_str()), (signer.key.public(), "ops-alice"));
         }
         let copy = dir.path().join("copy.key");
-        import(Import { source: file.clone(), new: new(copy.clone()) }, &mut ui).unwrap();
+        import(KeyImportArgs { source: file.clone(), new: new(copy.clone()) }, &mut ui).unwrap();
         assert_eq!(super::signer(&copy).unwrap().key.public(), signer.key.public());
         assert_eq!(public_key(&signer.key.public().to_short()).unwrap().0, signer.key.public());
         assert!(public_key("nonsense").is_err());

@@ -6,34 +6,34 @@ use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::{Host, fs};
 use crate::model::HumanDuration;
 use crate::transport::TransportError;
 use crate::trust::decide::data::{DataReader, OpenedValue, open_unverified};
-use crate::trust::{Pin, TrustedBundle, open_bundle, sign_envelope_with};
+use crate::trust::{BundleAuthority, TrustedBundle, open_bundle, sign_envelope_with};
 use crate::wire::data::{DATA_TYPE, SignedData, is_signed_data};
 use crate::wire::{Envelope, MAX_ENVELOPE, json};
 
-use super::error::{Exit, Failure};
-use super::fleet::session::{Context, Session, borrowed, signers};
+use super::error::{CliError, Exit};
+use super::fleet::session::{FleetSession, OperatorArgs, signer_refs, signers};
 use super::ui::{Ui, text};
-use crate::cli::args::connection::failure;
+use crate::cli::args::connection::connection_failure;
 use crate::cli::local::inputs::OutputFormat;
 
 /// Sign values of key-value buckets, and show their signers.
 #[derive(Debug, Args)]
 pub struct KvArgs {
     #[command(subcommand)]
-    command: Command,
+    command: KvCommand,
     #[command(flatten)]
-    context: Context,
+    context: OperatorArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum KvCommand {
     /// Sign a value and store it.
-    Put(Put),
+    Put(KvPutArgs),
     /// Show a value and its signers.
     Get {
         /// Name of the bucket.
@@ -50,7 +50,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Put {
+struct KvPutArgs {
     /// Name of the bucket.
     bucket: String,
     /// Key in the bucket.
@@ -69,7 +69,7 @@ struct Put {
 
 /// A value for the output.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct KvEntry {
     key: String,
     /// `signed`, `plain`, or the error.
     state: String,
@@ -85,27 +85,27 @@ struct Shown {
 ///
 /// # Errors
 /// When an argument is wrong, or the server does not answer.
-pub fn run(args: &KvArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(args: &KvArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let runtime = runtime.map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     runtime.block_on(async {
         let session = args.context.open().await?;
         match &args.command {
-            Command::Put(put) => store(&session, put, ui).await,
-            Command::Get { bucket, name } => get(&session, bucket, name, ui).await,
-            Command::Ls { bucket } => list(&session, bucket, ui).await,
+            KvCommand::Put(put) => store(&session, put, ui).await,
+            KvCommand::Get { bucket, name } => get(&session, bucket, name, ui).await,
+            KvCommand::Ls { bucket } => list(&session, bucket, ui).await,
         }
     })
 }
 
-async fn store(session: &Session, put: &Put, ui: &mut Ui) -> Result<Exit, Failure> {
+async fn store(session: &FleetSession, put: &KvPutArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let value = match (&put.value, &put.file) {
-        (_, Some(path)) => fs::read(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?,
+        (_, Some(path)) => fs::read(path, MAX_ENVELOPE as u64).map_err(|error| CliError::from_error(Exit::Usage, &error))?,
         (value, None) => value.clone().unwrap_or_default().into_bytes(),
     };
     let keys = signers(&session.operator)?;
-    let issued = later_than(before(session, put).await?, session.now());
-    let life = put.life.map(|life| SignedDuration::try_from(life.get()).unwrap_or(SignedDuration::MAX));
+    let issued = later_than(previous_issued(session, put).await?, session.now());
+    let life = put.life.map(|life| SignedDuration::try_from(life.as_std()).unwrap_or(SignedDuration::MAX));
     let data = SignedData {
         fleet: session.operator.fleet.clone(),
         bucket: put.bucket.clone(),
@@ -116,26 +116,26 @@ async fn store(session: &Session, put: &Put, ui: &mut Ui) -> Result<Exit, Failur
         base64: None,
     }
     .with_value(&value);
-    data.value().map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let failed = |error| Failure::from_error(Exit::Failed, &error);
-    let payload = serde_json::to_vec(&data).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
-    let signed = sign_envelope_with(DATA_TYPE, payload, &borrowed(&keys)).map_err(failed)?.encode();
+    data.value().map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let failed = |error| CliError::from_error(Exit::Failed, &error);
+    let payload = serde_json::to_vec(&data).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
+    let signed = sign_envelope_with(DATA_TYPE, payload, &signer_refs(&keys)).map_err(failed)?.encode();
     if signed.len() > MAX_ENVELOPE {
         let what = format!("the signed value has {} bytes; nodes accept at most {MAX_ENVELOPE}", signed.len());
-        return Err(Failure::usage(what).hint("put large values into a bundle, whose digest is signed"));
+        return Err(CliError::usage(what).hint("put large values into a bundle, whose digest is signed"));
     }
-    session.bus.put_value(&put.bucket, &put.name, signed).await.map_err(|error| failure(&error))?;
+    session.bus.put_value(&put.bucket, &put.name, signed).await.map_err(|error| connection_failure(&error))?;
     let by = keys.iter().map(|key| key.id.as_str()).collect::<Vec<_>>().join(", ");
-    ui.say(text!("stored kv://{}/{}, signed by {}", put.bucket, put.name, by));
+    ui.message(text!("stored kv://{}/{}, signed by {}", put.bucket, put.name, by));
     Ok(Exit::Success)
 }
 
 /// Returns the signing time of the current value. Nodes do not go back to an earlier time.
-async fn before(session: &Session, put: &Put) -> Result<Option<Timestamp>, Failure> {
+async fn previous_issued(session: &FleetSession, put: &KvPutArgs) -> Result<Option<Timestamp>, CliError> {
     match session.bus.value(&put.bucket, &put.name).await {
-        Ok(bytes) => Ok(claimed(&bytes).map(|data| data.issued)),
+        Ok(bytes) => Ok(parse_unverified(&bytes).map(|data| data.issued)),
         Err(TransportError::NotFound(_)) => Ok(None),
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(connection_failure(&error)),
     }
 }
 
@@ -146,21 +146,21 @@ fn later_than(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
 }
 
 /// Parses an envelope without verification.
-fn claimed(bytes: &[u8]) -> Option<SignedData> {
+fn parse_unverified(bytes: &[u8]) -> Option<SignedData> {
     let envelope = Envelope::parse(bytes).ok().filter(|_| is_signed_data(bytes))?;
     json::read(&envelope.payload).ok()
 }
 
-async fn get(session: &Session, bucket: &str, key: &str, ui: &mut Ui) -> Result<Exit, Failure> {
-    let trust = bundle(session)?;
-    let bytes = session.bus.value(bucket, key).await.map_err(|error| failure(&error))?;
-    let shown = Shown::of(session, trust.as_ref(), bucket, key, bytes, true);
-    let good = shown.is_good();
+async fn get(session: &FleetSession, bucket: &str, key: &str, ui: &mut Ui) -> Result<Exit, CliError> {
+    let trust = trust_bundle(session)?;
+    let bytes = session.bus.value(bucket, key).await.map_err(|error| connection_failure(&error))?;
+    let shown = KvEntry::read(session, trust.as_ref(), bucket, key, bytes, true);
+    let good = shown.is_acceptable();
     match session.output {
         OutputFormat::Json => ui.json(&shown),
         OutputFormat::Jsonl => ui.jsonl(&shown),
         OutputFormat::Text => {
-            ui.say(text!("kv://{}/{}: {}", bucket, key, shown.sentence()));
+            ui.message(text!("kv://{}/{}: {}", bucket, key, shown.describe()));
             if let Some(value) = &shown.value {
                 ui.line(value);
             }
@@ -169,28 +169,35 @@ async fn get(session: &Session, bucket: &str, key: &str, ui: &mut Ui) -> Result<
     Ok(if good { Exit::Success } else { Exit::Failed })
 }
 
-async fn list(session: &Session, bucket: &str, ui: &mut Ui) -> Result<Exit, Failure> {
-    let trust = bundle(session)?;
-    let values = session.bus.values(bucket).await.map_err(|error| failure(&error))?;
-    let shown: Vec<Shown> =
-        values.into_iter().map(|(key, bytes)| Shown::of(session, trust.as_ref(), bucket, &key, bytes, false)).collect();
+async fn list(session: &FleetSession, bucket: &str, ui: &mut Ui) -> Result<Exit, CliError> {
+    let trust = trust_bundle(session)?;
+    let values = session.bus.values(bucket).await.map_err(|error| connection_failure(&error))?;
+    let shown: Vec<KvEntry> =
+        values.into_iter().map(|(key, bytes)| KvEntry::read(session, trust.as_ref(), bucket, &key, bytes, false)).collect();
     match session.output {
         OutputFormat::Json => ui.json(&shown),
         OutputFormat::Jsonl => shown.iter().for_each(|value| ui.jsonl(value)),
-        OutputFormat::Text => shown.iter().for_each(|value| ui.line(text!("{}  {}", value.key, value.sentence()))),
+        OutputFormat::Text => shown.iter().for_each(|value| ui.line(text!("{}  {}", value.key, value.describe()))),
     }
     Ok(Exit::Success)
 }
 
-fn bundle(session: &Session) -> Result<Option<TrustedBundle>, Failure> {
+fn trust_bundle(session: &FleetSession) -> Result<Option<TrustedBundle>, CliError> {
     let Some(path) = session.operator.trust.as_ref() else { return Ok(None) };
-    let bytes = fs::read_named(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    open_bundle(&bytes, Pin::Kept).map(Some).map_err(|error| Failure::from_error(Exit::Usage, &error))
+    let bytes = fs::read_named(path, MAX_ENVELOPE as u64).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    open_bundle(&bytes, BundleAuthority::Stored).map(Some).map_err(|error| CliError::from_error(Exit::Usage, &error))
 }
 
-impl Shown {
-    fn of(session: &Session, trust: Option<&TrustedBundle>, bucket: &str, key: &str, bytes: Vec<u8>, with_value: bool) -> Self {
-        let issued = claimed(&bytes).map(|data| data.issued);
+impl KvEntry {
+    fn read(
+        session: &FleetSession,
+        trust: Option<&TrustedBundle>,
+        bucket: &str,
+        key: &str,
+        bytes: Vec<u8>,
+        with_value: bool,
+    ) -> Self {
+        let issued = parse_unverified(&bytes).map(|data| data.issued);
         let (state, signers, value) = match trust {
             Some(trust) => {
                 let now = Host::system(None).now().max(session.now());
@@ -198,7 +205,7 @@ impl Shown {
                 match reader.open(bytes) {
                     Ok(OpenedValue::Plain(value)) => ("plain".to_owned(), vec![], Some(value)),
                     Ok(OpenedValue::Signed { value, signers, .. }) => ("signed".to_owned(), signers, Some(value)),
-                    Err(error) => (chain(&error), vec![], None),
+                    Err(error) => (error_chain(&error), vec![], None),
                 }
             }
             None if is_signed_data(&bytes) => match open_unverified(bytes) {
@@ -212,11 +219,11 @@ impl Shown {
     }
 
     /// Returns false for a signed value that is not verified.
-    fn is_good(&self) -> bool {
+    fn is_acceptable(&self) -> bool {
         matches!(self.state.as_str(), "plain" | "signed")
     }
 
-    fn sentence(&self) -> String {
+    fn describe(&self) -> String {
         match self.issued {
             Some(at) if !self.signers.is_empty() => format!("signed by {} at {at}", self.signers.join(", ")),
             _ => self.state.clone(),

@@ -38,7 +38,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::diag::clean;
 
-use error::{Exit, Failure};
+use error::{CliError, Exit};
 use ui::{Ui, text};
 
 /// Signed, self-healing configuration for fleets, over NATS.
@@ -52,46 +52,46 @@ struct Cli {
     #[arg(long, global = true, hide = true)]
     debug: bool,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    Apply(apply::Apply),
-    Plan(apply::PlanArgs),
-    Check(apply::Check),
-    Ensure(ensure::Ensure),
-    Status(status::Status),
-    Facts(facts::Facts),
+enum CliCommand {
+    Apply(apply::LocalApplyArgs),
+    Plan(apply::LocalPlanArgs),
+    Check(apply::LocalCheckArgs),
+    Ensure(ensure::LocalEnsureArgs),
+    Status(status::LocalStatusArgs),
+    Facts(facts::LocalFactsArgs),
     #[command(subcommand, alias = "hiera")]
-    Data(data::Data),
+    Data(data::DataCommand),
     #[command(subcommand)]
-    Session(session::Sessions),
+    Session(session::SessionCommand),
     #[command(alias = "reg")]
     Registration(registration::RegistrationArgs),
     Kv(kv::KvArgs),
-    Doc(doc::Doc),
-    Schema(doc::Schema),
-    Completions(shell::Completions),
-    Man(shell::Man),
+    Doc(doc::DocArgs),
+    Schema(doc::SchemaArgs),
+    Completions(shell::CompletionsArgs),
+    Man(shell::ManArgs),
     /// Print the version.
     Version,
     #[command(subcommand)]
-    Bundle(bundle::Bundle),
+    Bundle(bundle::BundleCommand),
     Demo(demo::DemoArgs),
     Fleet(Box<fleet::FleetArgs>),
     Key(key::KeyArgs),
     Trust(trust::TrustArgs),
     Audit(audit::AuditArgs),
-    Sign(sign::Sign),
-    Verify(verify::Verify),
+    Sign(sign::SignArgs),
+    Verify(verify::VerifyArgs),
     #[command(subcommand)]
-    Agent(agent::Agent),
+    Agent(agent::AgentCommand),
 }
 
 /// Runs the command line `args`, which begins with the name of the program.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    std::panic::set_hook(Box::new(ui::panicked));
+    std::panic::set_hook(Box::new(ui::print_panic));
     let mut ui = Ui::new();
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match Cli::try_parse_from(&args) {
@@ -100,12 +100,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             // The error quotes the arguments. They are cleaned first, so that a line end in them forges no line.
             let words = args.iter().map(|word| clean::line(&word.to_string_lossy()).into_owned());
             let error = Cli::try_parse_from(words).err().unwrap_or(error);
-            return ExitCode::from(ui.parsed(&error).code());
+            return ExitCode::from(ui.print_parser_result(&error).code());
         }
     };
     // The configuration of an agent sets its log.
-    if (cli.debug || cli.verbose > 0) && !matches!(cli.command, Command::Agent(_)) {
-        agent::log::verbose(cli.debug || cli.verbose > 1);
+    if (cli.debug || cli.verbose > 0) && !matches!(cli.command, CliCommand::Agent(_)) {
+        agent::log::start_verbose_log(cli.debug || cli.verbose > 1);
     }
     let result = dispatch(cli.command, &mut ui);
     let exit = result.unwrap_or_else(|failure| failure.report(&mut ui));
@@ -113,35 +113,35 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
+fn dispatch(command: CliCommand, ui: &mut Ui) -> Result<Exit, CliError> {
     match command {
-        Command::Apply(args) => apply::apply(&args, ui),
-        Command::Plan(args) => apply::apply(&args.into(), ui),
-        Command::Check(args) => apply::check(&args, ui),
-        Command::Ensure(args) => ensure::ensure(args, ui),
-        Command::Status(args) => status::status(&args, ui),
-        Command::Facts(args) => facts::facts(&args, ui),
-        Command::Data(command) => data::data(&command, ui),
-        Command::Session(command) => session::session(&command, ui),
-        Command::Registration(args) => registration::run(args, ui),
-        Command::Kv(args) => kv::run(&args, ui),
-        Command::Doc(args) => doc::doc(&args, ui),
-        Command::Schema(args) => doc::schema(&args, ui),
-        Command::Completions(args) => Ok(shell::completions(&args, Cli::command(), ui)),
-        Command::Man(args) => shell::man(&args, Cli::command(), ui),
-        Command::Version => {
+        CliCommand::Apply(args) => apply::apply(&args, ui),
+        CliCommand::Plan(args) => apply::apply(&args.into(), ui),
+        CliCommand::Check(args) => apply::check(&args, ui),
+        CliCommand::Ensure(args) => ensure::ensure(args, ui),
+        CliCommand::Status(args) => status::status(&args, ui),
+        CliCommand::Facts(args) => facts::facts(&args, ui),
+        CliCommand::Data(command) => data::data(&command, ui),
+        CliCommand::Session(command) => session::session(&command, ui),
+        CliCommand::Registration(args) => registration::run(args, ui),
+        CliCommand::Kv(args) => kv::run(&args, ui),
+        CliCommand::Doc(args) => doc::doc(&args, ui),
+        CliCommand::Schema(args) => doc::schema(&args, ui),
+        CliCommand::Completions(args) => Ok(shell::completions(&args, Cli::command(), ui)),
+        CliCommand::Man(args) => shell::man(&args, Cli::command(), ui),
+        CliCommand::Version => {
             ui.line(text!("ensign {}", env!("CARGO_PKG_VERSION")));
             Ok(Exit::Success)
         }
-        Command::Agent(command) => agent::agent(&command, ui),
-        Command::Bundle(command) => bundle::run(command, ui),
-        Command::Demo(args) => demo::run(&args, ui),
-        Command::Fleet(args) => fleet::run(*args, ui),
-        Command::Key(args) => key::run(args, ui),
-        Command::Sign(args) => sign::run(&args, ui),
-        Command::Verify(args) => verify::run(&args, ui),
-        Command::Trust(args) => trust::run(args, ui),
-        Command::Audit(args) => audit::run(args, ui),
+        CliCommand::Agent(command) => agent::agent(&command, ui),
+        CliCommand::Bundle(command) => bundle::run(command, ui),
+        CliCommand::Demo(args) => demo::run(&args, ui),
+        CliCommand::Fleet(args) => fleet::run(*args, ui),
+        CliCommand::Key(args) => key::run(args, ui),
+        CliCommand::Sign(args) => sign::run(&args, ui),
+        CliCommand::Verify(args) => verify::run(&args, ui),
+        CliCommand::Trust(args) => trust::run(args, ui),
+        CliCommand::Audit(args) => audit::run(args, ui),
     }
 }
 

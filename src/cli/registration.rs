@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use crate::model::HumanDuration;
 use crate::model::registration::{Registration, RegistrationFilter};
-use crate::registry::{self, Happened, RegistryError};
+use crate::registry::{self, RegistrationEvent, RegistryError};
 use crate::transport::{Bus, Ensured, TransportError};
 use crate::wire::registration::STREAM;
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::ui::{Text, Tone, Ui, text};
 use crate::cli::args::connection;
 use crate::cli::args::connection::Connection;
@@ -22,7 +22,7 @@ use crate::cli::local::inputs::OutputFormat;
 #[derive(Debug, Args)]
 pub struct RegistrationArgs {
     #[command(subcommand)]
-    command: Command,
+    command: RegistrationCommand,
     #[command(flatten)]
     connection: Connection,
     /// Stream that keeps registrations.
@@ -34,7 +34,7 @@ pub struct RegistrationArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum RegistrationCommand {
     /// Create the stream that keeps registrations.
     Init {
         /// Number of servers of a cluster that keep the stream.
@@ -46,14 +46,14 @@ enum Command {
     },
     /// Show the registrations.
     #[command(alias = "q")]
-    Query(Which),
+    Query(RegistrationFilterArgs),
     /// Show the registrations, then follow the changes.
-    Watch(Which),
+    Watch(RegistrationFilterArgs),
     /// Register a service.
     #[command(alias = "c")]
     Create {
         #[command(flatten)]
-        identity: Identity,
+        identity: RegistrationIdentity,
         /// Priority, from 1 to 255.
         #[arg(long, default_value_t = 100)]
         priority: u8,
@@ -68,7 +68,7 @@ enum Command {
     #[command(alias = "delete")]
     Rm {
         #[command(flatten)]
-        identity: Identity,
+        identity: RegistrationIdentity,
         /// Remove without a question.
         #[arg(long)]
         force: bool,
@@ -77,7 +77,7 @@ enum Command {
 
 /// The filter of registrations; `*` matches all.
 #[derive(Debug, Args)]
-struct Which {
+struct RegistrationFilterArgs {
     /// Cluster to match.
     #[arg(default_value = "*")]
     cluster: String,
@@ -92,15 +92,15 @@ struct Which {
     address: String,
 }
 
-impl Which {
-    fn filter(&self) -> Result<RegistrationFilter, Failure> {
-        RegistrationFilter::of(&self.cluster, &self.protocol, &self.service, &self.address).map_err(Failure::usage)
+impl RegistrationFilterArgs {
+    fn filter(&self) -> Result<RegistrationFilter, CliError> {
+        RegistrationFilter::parse(&self.cluster, &self.protocol, &self.service, &self.address).map_err(CliError::usage)
     }
 }
 
 /// The identity of a registration.
 #[derive(Debug, Args)]
-struct Identity {
+struct RegistrationIdentity {
     /// Cluster of the service.
     #[arg(long)]
     cluster: String,
@@ -118,8 +118,8 @@ struct Identity {
     port: u16,
 }
 
-impl Identity {
-    fn entry(&self, more: Value) -> Result<Registration, Failure> {
+impl RegistrationIdentity {
+    fn entry(&self, more: Value) -> Result<Registration, CliError> {
         let Self { cluster, service, protocol, address, port } = self;
         let mut entry = json!({
             "cluster": cluster, "service": service, "protocol": protocol, "address": address, "port": port, "priority": 100
@@ -127,7 +127,7 @@ impl Identity {
         if let (Value::Object(entry), Value::Object(more)) = (&mut entry, more) {
             entry.extend(more);
         }
-        serde_json::from_value(entry).map_err(|error| Failure::usage(error.to_string()))
+        serde_json::from_value(entry).map_err(|error| CliError::usage(error.to_string()))
     }
 }
 
@@ -135,28 +135,28 @@ impl Identity {
 ///
 /// # Errors
 /// When an argument is wrong, or the server does not answer.
-pub fn run(args: RegistrationArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(args: RegistrationArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     // Wrong arguments fail before the connection is opened.
-    let wanted = Wanted::of(args.command)?;
+    let wanted = RegistrationAction::from_command(args.command)?;
     let settings = args.connection.settings()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let runtime = runtime.map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     runtime.block_on(async {
-        let bus = Bus::connect(&settings).await.map_err(|error| connection::failure(&error))?;
+        let bus = Bus::connect(&settings).await.map_err(|error| connection::connection_failure(&error))?;
         let (stream, output) = (args.registration.as_str(), args.output);
         let done = match wanted {
-            Wanted::Init(replicas, max_age) => init(&bus, stream, replicas, max_age, output, ui).await,
-            Wanted::Query(filter) => query(&bus, stream, &filter, output, ui).await,
-            Wanted::Watch(filter) => watch(&bus, stream, &filter, output, ui).await,
-            Wanted::Create(entry) => registry::publish(&bus, stream, &entry, &registry::Unverified).await,
-            Wanted::Remove(entry) => remove(&bus, stream, &entry, ui).await,
+            RegistrationAction::Init(replicas, max_age) => init(&bus, stream, replicas, max_age, output, ui).await,
+            RegistrationAction::Query(filter) => query(&bus, stream, &filter, output, ui).await,
+            RegistrationAction::Watch(filter) => watch(&bus, stream, &filter, output, ui).await,
+            RegistrationAction::Create(entry) => registry::publish(&bus, stream, &entry, &registry::Unverified).await,
+            RegistrationAction::Remove(entry) => remove(&bus, stream, &entry, ui).await,
         };
         done.map(|()| Exit::Success).map_err(|error| failure(&error, stream))
     })
 }
 
 /// A command with checked arguments.
-enum Wanted {
+enum RegistrationAction {
     Init(usize, HumanDuration),
     Query(RegistrationFilter),
     Watch(RegistrationFilter),
@@ -164,20 +164,20 @@ enum Wanted {
     Remove(Registration),
 }
 
-impl Wanted {
-    fn of(command: Command) -> Result<Self, Failure> {
+impl RegistrationAction {
+    fn from_command(command: RegistrationCommand) -> Result<Self, CliError> {
         Ok(match command {
-            Command::Init { replicas, max_age } => Self::Init(replicas.into(), max_age),
-            Command::Query(which) => Self::Query(which.filter()?),
-            Command::Watch(which) => Self::Watch(which.filter()?),
-            Command::Create { identity, priority, ttl, annotations } => {
+            RegistrationCommand::Init { replicas, max_age } => Self::Init(replicas.into(), max_age),
+            RegistrationCommand::Query(which) => Self::Query(which.filter()?),
+            RegistrationCommand::Watch(which) => Self::Watch(which.filter()?),
+            RegistrationCommand::Create { identity, priority, ttl, annotations } => {
                 let annotations = annotations.iter().map(|text| annotation(text)).collect::<Result<BTreeMap<_, _>, _>>()?;
                 Self::Create(identity.entry(json!({"priority": priority, "ttl": ttl, "annotations": annotations}))?)
             }
-            Command::Rm { identity, force } => {
+            RegistrationCommand::Rm { identity, force } => {
                 let entry = identity.entry(json!({}))?;
-                if !force && !confirmed(&entry)? {
-                    return Err(Failure::usage("nothing was removed"));
+                if !force && !confirm_removal(&entry)? {
+                    return Err(CliError::usage("nothing was removed"));
                 }
                 Self::Remove(entry)
             }
@@ -185,28 +185,28 @@ impl Wanted {
     }
 }
 
-fn annotation(text: &str) -> Result<(&str, &str), Failure> {
+fn annotation(text: &str) -> Result<(&str, &str), CliError> {
     let parts = text.split_once(['=', ':']);
-    parts.ok_or_else(|| Failure::usage(format!("--annotation \"{text}\" has no value")).hint("write --annotation name=value"))
+    parts.ok_or_else(|| CliError::usage(format!("--annotation \"{text}\" has no value")).hint("write --annotation name=value"))
 }
 
-fn confirmed(entry: &Registration) -> Result<bool, Failure> {
+fn confirm_removal(entry: &Registration) -> Result<bool, CliError> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage("cannot ask for confirmation without a terminal").hint("use --force"));
+        return Err(CliError::usage("cannot ask for confirmation without a terminal").hint("use --force"));
     }
     let Registration { cluster, service, protocol, address, port, .. } = entry;
     let port = port.unwrap_or_default();
     let question = text!("Remove registration entry {}/{}/{} at {}:{}? [y/N]", cluster, service, protocol, address, port);
-    Ui::new().confirm(question).map_err(|error| Failure::from_error(Exit::Failed, &error))
+    Ui::new().confirm(question).map_err(|error| CliError::from_error(Exit::Failed, &error))
 }
 
-fn failure(error: &RegistryError, stream: &str) -> Failure {
+fn failure(error: &RegistryError, stream: &str) -> CliError {
     match error {
         RegistryError::Bus(TransportError::NoStream(_)) => {
-            Failure::from_error(Exit::Partial, error).hint(format!("`ensign registration init` creates the stream {stream}"))
+            CliError::from_error(Exit::Partial, error).hint(format!("`ensign registration init` creates the stream {stream}"))
         }
-        RegistryError::Bus(error) => connection::failure(error),
-        RegistryError::Entry { .. } => Failure::from_error(Exit::Failed, error),
+        RegistryError::Bus(error) => connection::connection_failure(error),
+        RegistryError::Entry { .. } => CliError::from_error(Exit::Failed, error),
     }
 }
 
@@ -218,7 +218,7 @@ async fn init(
     output: OutputFormat,
     ui: &mut Ui,
 ) -> Result<(), RegistryError> {
-    let (word, changes) = match registry::init(bus, stream, replicas, max_age.get()).await? {
+    let (word, changes) = match registry::init(bus, stream, replicas, max_age.as_std()).await? {
         Ensured::Created => ("created", Vec::new()),
         Ensured::Unchanged => ("unchanged", Vec::new()),
         Ensured::Updated(changes) => ("updated", changes),
@@ -229,7 +229,7 @@ async fn init(
         _ => ui.jsonl(&json!({"name": stream, "result": word, "changes": changes})),
     }
     if !bus.has_message_ttl() {
-        ui.say("this server is older than 2.11: the ttl of a registration has no effect, only the age of the stream has");
+        ui.message("this server is older than 2.11: the ttl of a registration has no effect, only the age of the stream has");
     }
     Ok(())
 }
@@ -247,14 +247,14 @@ async fn query(
     match output {
         OutputFormat::Json => ui.json(&found),
         OutputFormat::Jsonl => found.iter().for_each(|entry| ui.jsonl(entry)),
-        OutputFormat::Text if found.is_empty() => ui.say("no registrations match"),
-        OutputFormat::Text => found.iter().for_each(|entry| ui.line(shown(entry))),
+        OutputFormat::Text if found.is_empty() => ui.message("no registrations match"),
+        OutputFormat::Text => found.iter().for_each(|entry| ui.line(registration_line(entry))),
     }
     Ok(())
 }
 
 /// `prod  http  web  10.0.0.1:80  priority 10  a=b`
-fn shown(entry: &Registration) -> Text {
+fn registration_line(entry: &Registration) -> Text {
     let Registration { cluster, protocol, service, address, port, priority, annotations, .. } = entry;
     let place = match port {
         Some(port) if address.contains(':') => format!("[{address}]:{port}"),
@@ -283,16 +283,16 @@ async fn watch(
         };
         let Some(happened) = next else { return Ok(()) };
         match (happened?, output) {
-            (Happened::Registered(entry), OutputFormat::Text) => {
+            (RegistrationEvent::Registered(entry), OutputFormat::Text) => {
                 let sign = ui.paint(Tone::Success, "+");
-                ui.line(text!("{} {}", sign, shown(&entry)));
+                ui.line(text!("{} {}", sign, registration_line(&entry)));
             }
-            (Happened::Removed([cluster, protocol, service, address]), OutputFormat::Text) => {
+            (RegistrationEvent::Removed([cluster, protocol, service, address]), OutputFormat::Text) => {
                 let sign = ui.paint(Tone::Error, "-");
                 ui.line(text!("{} {:<12} {:<8} {:<16} {}", sign, cluster, protocol, service, address));
             }
-            (Happened::Registered(entry), _) => ui.jsonl(&json!({"action": "register", "entry": entry})),
-            (Happened::Removed([cluster, protocol, service, address]), _) => {
+            (RegistrationEvent::Registered(entry), _) => ui.jsonl(&json!({"action": "register", "entry": entry})),
+            (RegistrationEvent::Removed([cluster, protocol, service, address]), _) => {
                 let entry = json!({"cluster": cluster, "protocol": protocol, "service": service, "address": address});
                 ui.jsonl(&json!({"action": "remove", "entry": entry}));
             }
@@ -303,7 +303,7 @@ async fn watch(
 
 async fn remove(bus: &Bus, stream: &str, entry: &Registration, ui: &mut Ui) -> Result<(), RegistryError> {
     if !registry::remove(bus, stream, entry).await? {
-        ui.say("no such registration");
+        ui.message("no such registration");
     }
     Ok(())
 }

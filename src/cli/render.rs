@@ -6,29 +6,29 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::diag;
-use crate::model::{Outcome, Summary, TransactionEvent};
+use crate::model::{ResourceOutcome, Summary, TransactionEvent};
 
 use super::ui::{Text, Tone, Ui, Whole, text};
 
 /// Width of the column of the outcome.
-const WORD_WIDTH: usize = 7;
+const OUTCOME_WIDTH: usize = 7;
 
 /// Width of the column of the duration.
-const TOOK_WIDTH: usize = 8;
+const DURATION_WIDTH: usize = 8;
 
 /// Width of the column of the changes.
-const WHAT_WIDTH: usize = 40;
+const CHANGES_WIDTH: usize = 40;
 
 /// Widest label that sets the column; a longer label moves the rest of its line.
 const MAX_LABEL: usize = 48;
 
 /// Most steps on one line.
-const ON_A_LINE: usize = 4;
+const MAX_INLINE_STEPS: usize = 4;
 /// Most steps in a list.
-const LISTED: usize = 20;
+const MAX_LISTED_STEPS: usize = 20;
 
 /// Most lines of one error.
-const MOST_LINES: usize = 200;
+const MAX_ERROR_LINES: usize = 200;
 
 /// Returns the column width for labels of these widths.
 pub fn label_width(labels: impl Iterator<Item = usize>) -> usize {
@@ -38,19 +38,19 @@ pub fn label_width(labels: impl Iterator<Item = usize>) -> usize {
 /// Returns the line of an event: mark, outcome, resource, changes, duration.
 pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
     let (mark, word, tone) = match event.outcome() {
-        Outcome::Stable => ("✓", "stable", Tone::Success),
-        Outcome::Changed => ("~", if event.noop { "would" } else { "changed" }, Tone::Changed),
-        Outcome::Refreshed => ("↻", if event.noop { "would" } else { "refresh" }, Tone::Changed),
-        Outcome::Failed => ("✗", "failed", Tone::Error),
-        Outcome::Skipped => ("-", "skipped", Tone::Dim),
-        Outcome::Unmet => ("-", "unmet", Tone::Error),
+        ResourceOutcome::Stable => ("✓", "stable", Tone::Success),
+        ResourceOutcome::Changed => ("~", if event.noop { "would" } else { "changed" }, Tone::Changed),
+        ResourceOutcome::Refreshed => ("↻", if event.noop { "would" } else { "refresh" }, Tone::Changed),
+        ResourceOutcome::Failed => ("✗", "failed", Tone::Error),
+        ResourceOutcome::Skipped => ("-", "skipped", Tone::Dim),
+        ResourceOutcome::Unmet => ("-", "unmet", Tone::Error),
     };
     let mut head = Text::default();
     head.push(mark);
     head.push(" ");
-    head.push_part(word, WORD_WIDTH);
+    head.push_part(word, OUTCOME_WIDTH);
     let took = duration(Duration::from_nanos(event.duration));
-    let what = what(event);
+    let what = describe_changes(event);
     // Further lines of an error go below, so that columns stay aligned.
     let (first, more) = what.split_once('\n').unwrap_or((&what, ""));
     // Assembled by hand: `format!` with widths takes three times as long, and every resource of every run has this line.
@@ -60,11 +60,11 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
     text.push("  ");
     text.push_part(&event.label(), width);
     text.push("  ");
-    text.push_part(first, WHAT_WIDTH);
+    text.push_part(first, CHANGES_WIDTH);
     text.push(" ");
-    text.push_blanks(TOOK_WIDTH.saturating_sub(took.chars().count()));
+    text.push_blanks(DURATION_WIDTH.saturating_sub(took.chars().count()));
     text.push_part(&took, 0);
-    for line in more.lines().take(MOST_LINES) {
+    for line in more.lines().take(MAX_ERROR_LINES) {
         text.push("\n      ");
         text.push_part(&Whole(line), 0);
     }
@@ -72,40 +72,40 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
 }
 
 /// Returns the last lines of the program output of an event.
-pub fn said(event: &TransactionEvent) -> impl Iterator<Item = &str> {
+pub fn program_output(event: &TransactionEvent) -> impl Iterator<Item = &str> {
     let output = event.status.as_ref().and_then(|status| status.get("output")).and_then(Value::as_str).unwrap_or_default();
     let lines = output.lines().count();
-    output.lines().skip(lines.saturating_sub(MOST_LINES))
+    output.lines().skip(lines.saturating_sub(MAX_ERROR_LINES))
 }
 
 /// Returns the changes in a few words.
-fn what(event: &TransactionEvent) -> Cow<'_, str> {
+fn describe_changes(event: &TransactionEvent) -> Cow<'_, str> {
     match event.outcome() {
-        Outcome::Failed => event.errors.join("; ").into(),
-        Outcome::Unmet => format!("needs {}", event.unmet_requirements.join(", ")).into(),
-        Outcome::Skipped => "excluded by control".into(),
-        Outcome::Stable if event.health_check_only => checks(event).into(),
-        Outcome::Stable => event.final_ensure.as_str().into(),
-        Outcome::Changed | Outcome::Refreshed => changes(&event.changes).into(),
+        ResourceOutcome::Failed => event.errors.join("; ").into(),
+        ResourceOutcome::Unmet => format!("needs {}", event.unmet_requirements.join(", ")).into(),
+        ResourceOutcome::Skipped => "excluded by control".into(),
+        ResourceOutcome::Stable if event.health_check_only => describe_checks(event).into(),
+        ResourceOutcome::Stable => event.final_ensure.as_str().into(),
+        ResourceOutcome::Changed | ResourceOutcome::Refreshed => join_steps(&event.changes).into(),
     }
 }
 
 /// Returns the changed properties: few steps on one line, many below each other, and only the first of very many.
-fn changes(steps: &[String]) -> String {
-    if steps.len() <= ON_A_LINE {
+fn join_steps(steps: &[String]) -> String {
+    if steps.len() <= MAX_INLINE_STEPS {
         return steps.join(", ");
     }
-    let (shown, rest) = steps.split_at(steps.len().min(LISTED));
+    let (shown, rest) = steps.split_at(steps.len().min(MAX_LISTED_STEPS));
     // A type that lists only the first of its steps says how many more there are.
     let counted = rest.last().and_then(|last| last.strip_prefix("and ")?.strip_suffix(" more")?.parse::<usize>().ok());
     let more = counted.map_or(rest.len(), |counted| rest.len() - 1 + counted);
-    let mut lines = vec![diag::count((shown.len() + more) as u64, "change")];
+    let mut lines = vec![diag::count_noun((shown.len() + more) as u64, "change")];
     lines.extend_from_slice(shown);
     lines.extend((more > 0).then(|| format!("and {more} more")));
     lines.join("\n")
 }
 
-fn checks(event: &TransactionEvent) -> String {
+fn describe_checks(event: &TransactionEvent) -> String {
     let names: Vec<String> = event.health_check.iter().map(|check| format!("{} {}", check.name, check.status.as_str())).collect();
     if names.is_empty() { "no health checks".to_owned() } else { names.join(", ") }
 }
@@ -141,7 +141,7 @@ pub fn summary_line(ui: &Ui, summary: &Summary, noop: bool) -> Text {
     let shown = Text::join(shown, ", ");
     let shown = if shown.is_empty() { shown } else { text!(": {}", shown) };
     let total = summary.total_resources;
-    text!("{}{} in {}", diag::count(total, "resource"), shown, duration(Duration::from_nanos(summary.total_duration)))
+    text!("{}{} in {}", diag::count_noun(total, "resource"), shown, duration(Duration::from_nanos(summary.total_duration)))
 }
 
 #[cfg(test)]
@@ -151,11 +151,11 @@ mod tests {
     #[test]
     fn many_changes_stand_below_each_other() {
         let steps = |count: usize| (1..=count).map(|n| format!("created {n}")).collect::<Vec<_>>();
-        assert_eq!(changes(&steps(2)), "created 1, created 2");
-        assert!(changes(&steps(5)).starts_with("5 changes\ncreated 1\n"));
+        assert_eq!(join_steps(&steps(2)), "created 1, created 2");
+        assert!(join_steps(&steps(5)).starts_with("5 changes\ncreated 1\n"));
         let mut many = steps(200);
         many.push("and 1800 more".to_owned());
-        let shown = changes(&many);
+        let shown = join_steps(&many);
         assert!(shown.starts_with("2000 changes\n") && shown.ends_with("\ncreated 20\nand 1980 more"), "{shown}");
         assert_eq!(shown.lines().count(), 22);
     }

@@ -9,7 +9,7 @@ use crate::resource::{Common, ResourceType, TYPES};
 use crate::wire;
 
 /// A schema by name.
-pub struct Named {
+pub struct NamedSchema {
     /// The name of the schema: its file name without `.json`.
     pub name: &'static str,
     /// Generates the schema.
@@ -17,26 +17,26 @@ pub struct Named {
 }
 
 /// Every schema.
-pub static ALL: &[Named] = &[
-    Named { name: "manifest", make: manifest },
-    Named { name: "resource_ensure_request", make: request },
-    Named { name: "resource_ensure_response", make: || of::<EnsureResponse>() },
-    Named { name: "event", make: || of::<TransactionEvent>() },
-    Named { name: "apply_state", make: || of::<ApplyState>() },
-    Named { name: "command", make: || of::<wire::Command>() },
-    Named { name: "data", make: || of::<wire::data::SignedData>() },
-    Named { name: "trust", make: || of::<wire::TrustBundle>() },
-    Named { name: "job_ack", make: || of::<wire::Ack>() },
-    Named { name: "job_done", make: || of::<wire::CommandResult>() },
-    Named { name: "rollout_ok", make: || of::<wire::report::RolloutResult>() },
-    Named { name: "rollout_failed", make: || of::<wire::report::RolloutResult>() },
-    Named { name: "stable", make: || of::<wire::report::StableRuns>() },
-    Named { name: "lifecycle", make: || of::<wire::report::LifecycleEvent>() },
-    Named { name: "refused", make: || of::<wire::RejectionEvent>() },
-    Named { name: "node_state", make: || of::<wire::NodeState>() },
-    Named { name: "receipt", make: || of::<wire::receipt::ReceiptBody>() },
-    Named { name: "agent_status", make: || of::<wire::AgentStatus>() },
-    Named { name: "agent", make: || of::<crate::config::Settings>() },
+pub static ALL: &[NamedSchema] = &[
+    NamedSchema { name: "manifest", make: manifest },
+    NamedSchema { name: "resource_ensure_request", make: request },
+    NamedSchema { name: "resource_ensure_response", make: || schema_of::<EnsureResponse>() },
+    NamedSchema { name: "event", make: || schema_of::<TransactionEvent>() },
+    NamedSchema { name: "apply_state", make: || schema_of::<ApplyState>() },
+    NamedSchema { name: "command", make: || schema_of::<wire::Command>() },
+    NamedSchema { name: "data", make: || schema_of::<wire::data::SignedData>() },
+    NamedSchema { name: "trust", make: || schema_of::<wire::TrustBundle>() },
+    NamedSchema { name: "job_ack", make: || schema_of::<wire::Ack>() },
+    NamedSchema { name: "job_done", make: || schema_of::<wire::CommandResult>() },
+    NamedSchema { name: "rollout_ok", make: || schema_of::<wire::report::RolloutResult>() },
+    NamedSchema { name: "rollout_failed", make: || schema_of::<wire::report::RolloutResult>() },
+    NamedSchema { name: "stable", make: || schema_of::<wire::report::StableRuns>() },
+    NamedSchema { name: "lifecycle", make: || schema_of::<wire::report::LifecycleEvent>() },
+    NamedSchema { name: "refused", make: || schema_of::<wire::RejectionEvent>() },
+    NamedSchema { name: "node_state", make: || schema_of::<wire::NodeState>() },
+    NamedSchema { name: "receipt", make: || schema_of::<wire::receipt::ReceiptBody>() },
+    NamedSchema { name: "agent_status", make: || schema_of::<wire::AgentStatus>() },
+    NamedSchema { name: "agent", make: || schema_of::<crate::config::AgentSettings>() },
 ];
 
 /// Returns a generator with our settings: JSON Schema 2020-12.
@@ -44,21 +44,21 @@ pub fn generator() -> SchemaGenerator {
     SchemaSettings::draft2020_12().into_generator()
 }
 
-fn of<T: schemars::JsonSchema>() -> Value {
+fn schema_of<T: schemars::JsonSchema>() -> Value {
     generator().into_root_schema_for::<T>().to_value()
 }
 
 /// Returns the properties of a type with the common ones. Types that they refer to go into `definitions`.
 fn properties(kind: &dyn ResourceType, definitions: &mut Map<String, Value>) -> Value {
     let mut own = scoped(kind.schema(&mut generator()).to_value(), kind.name(), definitions);
-    let common = scoped(of::<Common>(), "common", definitions);
+    let common = scoped(schema_of::<Common>(), "common", definitions);
     let required = own.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     if let (Some(Value::Object(all)), Value::Object(shared)) =
         (own.get_mut("properties"), common.get("properties").unwrap_or(&Value::Null))
     {
         all.extend(shared.clone());
         for (name, property) in all.iter_mut().filter(|(name, _)| !Common::LITERAL.contains(&name.as_str())) {
-            as_written(property, required.contains(&json!(name)));
+            accept_manifest_forms(property, required.contains(&json!(name)));
         }
     }
     own
@@ -66,7 +66,7 @@ fn properties(kind: &dyn ResourceType, definitions: &mut Map<String, Value>) -> 
 
 /// Extends a property to the forms that a manifest may have. A string without quotes is a number to YAML. An optional string
 /// may be null. Any other value may be a template.
-fn as_written(property: &mut Value, required: bool) {
+fn accept_manifest_forms(property: &mut Value, required: bool) {
     let Some(map) = property.as_object_mut() else { return };
     let is_text = match map.get("type") {
         Some(Value::String(one)) => one == "string",
@@ -170,7 +170,7 @@ fn request() -> Value {
         .iter()
         .map(|kind| json!({"properties": {"type": {"const": kind.name()}, "properties": {"anyOf": [properties(*kind, &mut definitions), {"type": "array", "minItems": 1, "maxItems": 1}]}}}))
         .collect();
-    let mut schema = of::<EnsureRequest>();
+    let mut schema = schema_of::<EnsureRequest>();
     if let Some(map) = schema.as_object_mut() {
         map.insert("required".to_owned(), json!(["protocol", "type", "properties"]));
         map.insert("oneOf".to_owned(), Value::Array(forms));

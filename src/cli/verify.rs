@@ -16,19 +16,20 @@ use crate::host::Host;
 use crate::host::fs;
 use crate::model::NodeId;
 use crate::trust::{
-    KnownTrust, NodeLimits, OpenedMessage, Pin, PublicKey, Rejection, ReplayStore, TrustedBundle, Verifier, open_bundle,
+    BundleAuthority, KnownTrust, NodeLimits, OpenedMessage, PublicKey, Rejection, ReplayStore, TrustedBundle, Verifier,
+    open_bundle,
 };
 use crate::wire::report::ChannelPosition;
 use crate::wire::{Action, Command, Envelope, MAX_ENVELOPE, Selector, Subjects, Target, digest, json};
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::key;
 use super::ui::{Tone, Ui, text};
 use crate::cli::local::inputs::OutputFormat;
 
 /// Verify a signed command against a trust bundle, without a network.
 #[derive(Debug, Args)]
-pub struct Verify {
+pub struct VerifyArgs {
     /// File of the signed command.
     file: PathBuf,
     /// File of the signed trust bundle.
@@ -67,7 +68,7 @@ enum Verdict {
 
 /// The content of a signed command, and the decisions of nodes.
 #[derive(Debug, Serialize)]
-struct Found {
+struct VerifyReport {
     /// SHA-256 of the signed bytes.
     digest: String,
     /// The key ids in the envelope: hints, not facts.
@@ -104,22 +105,22 @@ impl ReplayStore for EmptyReplayStore {
 ///
 /// # Errors
 /// When a file can't be read, or the bundle is not accepted.
-pub fn run(args: &Verify, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(args: &VerifyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let trust = bundle(args)?;
-    let bytes = fs::read_named(&args.file, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let bytes = fs::read_named(&args.file, 4 * MAX_ENVELOPE as u64).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let envelope = Envelope::parse(&bytes).ok();
     let command = envelope.as_ref().and_then(|envelope| json::read::<Command>(&envelope.payload).ok());
-    let (nodes, groups) = whom(args, command.as_ref());
+    let (nodes, groups) = nodes_to_check(args, command.as_ref());
     let now = args.at.unwrap_or_else(|| Host::system(None).now());
-    let verdict = |node: &NodeId| judge(&bytes, &trust, node, &groups, now);
-    let found = Found {
+    let verdict = |node: &NodeId| decide(&bytes, &trust, node, &groups, now);
+    let found = VerifyReport {
         digest: envelope.as_ref().map_or_else(|| digest(&bytes), Envelope::digest),
         keyids: envelope.map(|envelope| envelope.signatures.into_iter().map(|s| s.keyid).collect()).unwrap_or_default(),
         command,
         nodes: nodes.iter().map(|node| (node.to_string(), verdict(node))).collect(),
     };
     match args.output {
-        OutputFormat::Text => say(&found, &trust, ui),
+        OutputFormat::Text => print_report(&found, &trust, ui),
         OutputFormat::Json => ui.json(&found),
         OutputFormat::Jsonl => ui.jsonl(&found),
     }
@@ -127,20 +128,21 @@ pub fn run(args: &Verify, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(if refused { Exit::Refused } else { Exit::Success })
 }
 
-fn bundle(args: &Verify) -> Result<TrustedBundle, Failure> {
-    let bytes = fs::read_named(&args.trust, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let own = open_bundle(&bytes, Pin::Kept).map_err(|error| Failure::from_error(Exit::Refused, &error))?;
+fn bundle(args: &VerifyArgs) -> Result<TrustedBundle, CliError> {
+    let bytes =
+        fs::read_named(&args.trust, 4 * MAX_ENVELOPE as u64).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let own = open_bundle(&bytes, BundleAuthority::Stored).map_err(|error| CliError::from_error(Exit::Refused, &error))?;
     if args.root.is_empty() {
         return Ok(own);
     }
-    let roots = args.root.iter().map(|text| Ok(key::public_key(text)?.0)).collect::<Result<Vec<PublicKey>, Failure>>()?;
+    let roots = args.root.iter().map(|text| Ok(key::public_key(text)?.0)).collect::<Result<Vec<PublicKey>, CliError>>()?;
     let threshold = u32::try_from(roots.len()).unwrap_or(u32::MAX);
-    let pin = Pin::Roots { fleet: own.fleet(), keys: &roots, threshold };
-    open_bundle(&bytes, pin).map_err(|error| Failure::from_error(Exit::Refused, &error))
+    let pin = BundleAuthority::Roots { fleet: own.fleet(), keys: &roots, threshold };
+    open_bundle(&bytes, pin).map_err(|error| CliError::from_error(Exit::Refused, &error))
 }
 
 /// Returns the nodes to decide for, and their groups: any node where neither the caller nor the command names one.
-fn whom(args: &Verify, command: Option<&Command>) -> (Vec<NodeId>, Vec<String>) {
+fn nodes_to_check(args: &VerifyArgs, command: Option<&Command>) -> (Vec<NodeId>, Vec<String>) {
     let any = || "any".parse().into_iter().collect();
     if !args.node.is_empty() {
         return (args.node.clone(), args.group.clone());
@@ -152,37 +154,46 @@ fn whom(args: &Verify, command: Option<&Command>) -> (Vec<NodeId>, Vec<String>) 
     }
 }
 
-fn judge(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], now: Timestamp) -> Verdict {
+fn decide(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], now: Timestamp) -> Verdict {
     // Only the node itself knows and enforces its limits.
     let limits = NodeLimits { exec: true, ..NodeLimits::default() };
     let subjects = Subjects::new(trust.fleet());
     let condition = |_: &str| Ok(true);
     let (seen, effects) = (&EmptyReplayStore, &of_signed);
-    let verifier =
-        Verifier { trust, node, groups, limits: &limits, subjects: &subjects, now, seen, condition: &condition, effects };
+    let verifier = Verifier {
+        trust,
+        node,
+        groups,
+        limits: &limits,
+        subjects: &subjects,
+        now,
+        replay_store: seen,
+        evaluate_filter: &condition,
+        effects,
+    };
     match verifier.open(bytes, None) {
-        Ok(OpenedMessage::New(command) | OpenedMessage::NotSelected(command)) => {
+        Ok(OpenedMessage::New(command) | OpenedMessage::FilteredOut(command)) => {
             Verdict::Taken { signers: command.signers().to_vec(), rule: command.rule() }
         }
-        Ok(OpenedMessage::Elsewhere(_)) => {
+        Ok(OpenedMessage::ForOtherNodes(_)) => {
             Verdict::Refused { code: "not_for_me", message: "the command is for other nodes".to_owned() }
         }
         // The replay store is empty.
-        Ok(OpenedMessage::Seen { .. }) => {
+        Ok(OpenedMessage::Duplicate { .. }) => {
             Verdict::Refused { code: "replayed", message: "the node accepted the command before".to_owned() }
         }
         Err(Rejection { code, message, .. }) => Verdict::Refused { code: code.as_str(), message },
     }
 }
 
-fn say(found: &Found, trust: &TrustedBundle, ui: &mut Ui) {
+fn print_report(found: &VerifyReport, trust: &TrustedBundle, ui: &mut Ui) {
     let mut row = |name: &str, what: String| ui.line(text!("{:<9} {}", name, what));
     row("sha256", found.digest.clone());
     row("keys", format!("{} (not verified)", if found.keyids.is_empty() { "none".to_owned() } else { found.keyids.join(", ") }));
     if let Some(command) = &found.command {
         row("command", format!("{} of fleet {}", command.id, command.fleet));
-        row("asks", asked(command));
-        row("of", whose(command));
+        row("asks", describe_command(command));
+        row("of", describe_command_target(command));
         row("issued", command.issued.to_string());
         if let Some(not_before) = command.not_before {
             row("from", not_before.to_string());
@@ -212,12 +223,12 @@ fn say(found: &Found, trust: &TrustedBundle, ui: &mut Ui) {
 }
 
 /// Returns the action of a command on one line.
-pub(super) fn asked(command: &Command) -> String {
-    asked_of(&command.action, command.options.noop)
+pub(super) fn describe_command(command: &Command) -> String {
+    describe_action(&command.action, command.options.noop)
 }
 
 /// Returns an action on one line.
-pub(super) fn asked_of(action: &Action, noop: bool) -> String {
+pub(super) fn describe_action(action: &Action, noop: bool) -> String {
     let noop = if noop { " (dry run)" } else { "" };
     let what = match action {
         Action::Ensure(ensure) => format!("ensure {}#{}", ensure.kind, ensure.name().unwrap_or_default()),
@@ -228,13 +239,13 @@ pub(super) fn asked_of(action: &Action, noop: bool) -> String {
 }
 
 /// Returns the target of a command on one line.
-pub(super) fn whose(command: &Command) -> String {
-    audience(&command.to)
+pub(super) fn describe_command_target(command: &Command) -> String {
+    describe_target(&command.to)
 }
 
 /// Returns a target on one line.
-pub(super) fn audience(to: &Target) -> String {
-    let only_where = &to.only_where;
+pub(super) fn describe_target(to: &Target) -> String {
+    let only_where = &to.filter;
     let to = match to.selector() {
         Some(Selector::Nodes(nodes)) => format!("nodes {}", nodes.iter().map(NodeId::as_str).collect::<Vec<_>>().join(", ")),
         Some(Selector::Groups(groups)) => format!("groups {}", groups.join(", ")),

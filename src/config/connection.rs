@@ -15,7 +15,7 @@ pub(super) const PING_INTERVAL: HumanDuration = HumanDuration::seconds(20);
 /// The connection. At most one way to log in.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Nats {
+pub struct NatsSettings {
     /// Addresses of the servers, as `nats://host:4222` or `tls://host:4222`.
     #[serde(default)]
     pub servers: Vec<String>,
@@ -132,7 +132,7 @@ pub(super) fn check_server(server: &str) -> Result<(), (String, &'static str)> {
     Ok(())
 }
 
-impl Nats {
+impl NatsSettings {
     /// Returns the way to log in.
     pub fn login(&self) -> Option<Login> {
         let secret = |inline: &Option<Secret>, file: &Option<PathBuf>| {

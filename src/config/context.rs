@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::diag::Diagnostic;
 use crate::model::Secret;
 
-use super::connection::{Nats, PING_INTERVAL, Tls, check_server};
+use super::connection::{NatsSettings, PING_INTERVAL, Tls, check_server};
 
 /// The server of a context without `url`, as in the NATS CLI.
 const DEFAULT_SERVER: &str = "nats://127.0.0.1:4222";
@@ -32,7 +32,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// The first mistake, or the first key without support.
-pub fn read(text: &str, name: &str, home: Option<&Path>) -> Result<Nats, Diagnostic> {
+pub fn read(text: &str, name: &str, home: Option<&Path>) -> Result<NatsSettings, Diagnostic> {
     let written: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         // Its message may show a part of the text: the place is enough.
         Diagnostic::new(format!("{name}:{}:{}: not a NATS context", error.line(), error.column()))
@@ -50,10 +50,10 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn nats(mut self) -> Result<Nats, Diagnostic> {
+    fn nats(mut self) -> Result<NatsSettings, Diagnostic> {
         NOTES.iter().for_each(|key| drop(self.written.remove(*key)));
         if let Some((key, hint)) = UNSUPPORTED.iter().find(|(key, _)| self.written.contains_key(*key)) {
-            return Err(self.wrong(&format!("`{key}` is not supported")).hint(*hint));
+            return Err(self.context_error(&format!("`{key}` is not supported")).hint(*hint));
         }
         let servers = self.servers()?;
         let (user, password) = (self.text("user")?, self.secret("password")?);
@@ -66,19 +66,19 @@ impl Context<'_> {
             ("cert", cert.is_some(), "key", key.is_some()),
         ];
         if let Some((one, _, other, _)) = pairs.iter().find(|(_, one, _, other)| one != other) {
-            return Err(self.wrong(&format!("`{one}` and `{other}` need each other")));
+            return Err(self.context_error(&format!("`{one}` and `{other}` need each other")));
         }
         let ways = [user.is_some(), creds.is_some(), nkey.is_some(), jwt.is_some(), token.is_some()];
         if ways.into_iter().filter(|is_given| *is_given).count() > 1 {
             let hint = "keep one of user, creds, nkey, user_jwt, token";
-            return Err(self.wrong("more than one way to log in is given").hint(hint));
+            return Err(self.context_error("more than one way to log in is given").hint(hint));
         }
         let tls_first = self.written.remove("tls_first") == Some(Value::Bool(true));
         let inbox_prefix = self.text("inbox_prefix")?;
         if let Some(key) = self.written.keys().next() {
-            return Err(self.wrong(&format!("unknown key `{key}`")));
+            return Err(self.context_error(&format!("unknown key `{key}`")));
         }
-        Ok(Nats {
+        Ok(NatsSettings {
             servers,
             context: None,
             ping_interval: PING_INTERVAL,
@@ -96,7 +96,7 @@ impl Context<'_> {
         })
     }
 
-    fn wrong(&self, what: &str) -> Diagnostic {
+    fn context_error(&self, what: &str) -> Diagnostic {
         Diagnostic::new(format!("the NATS context {}: {what}", self.name))
     }
 
@@ -104,7 +104,7 @@ impl Context<'_> {
         match self.written.remove(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.wrong(&format!("`{key}` must be a string"))),
+            Some(_) => Err(self.context_error(&format!("`{key}` must be a string"))),
         }
     }
 
@@ -113,11 +113,11 @@ impl Context<'_> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let path = text.strip_prefix("file://").unwrap_or(&text);
         if path.contains("://") || path.starts_with("data:") {
-            return Err(self.wrong(&format!("`{key}` must be a file")).hint("write it to a file, and name that"));
+            return Err(self.context_error(&format!("`{key}` must be a file")).hint("write it to a file, and name that"));
         }
         match (path.strip_prefix("~/"), self.home) {
             (Some(rest), Some(home)) => Ok(Some(home.join(rest))),
-            (Some(_), None) => Err(self.wrong(&format!("`{key}` begins with ~, and there is no home directory"))),
+            (Some(_), None) => Err(self.context_error(&format!("`{key}` begins with ~, and there is no home directory"))),
             (None, _) => Ok(Some(PathBuf::from(path))),
         }
     }
@@ -126,7 +126,7 @@ impl Context<'_> {
     fn secret(&mut self, key: &str) -> Result<Option<Secret>, Diagnostic> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         if ["op://", "env://", "file://", "nsc://", "data:"].iter().any(|scheme| text.starts_with(scheme)) {
-            return Err(self.wrong(&format!("`{key}` refers to a secret elsewhere, which is not supported")));
+            return Err(self.context_error(&format!("`{key}` refers to a secret elsewhere, which is not supported")));
         }
         Ok(Some(Secret::new(text)))
     }
@@ -136,7 +136,7 @@ impl Context<'_> {
         let servers: Vec<String> = url.split(',').map(|server| server.trim().to_owned()).collect();
         match servers.iter().find_map(|server| check_server(server).err()) {
             Some((why, hint)) => {
-                let wrong = self.wrong(&format!("`url`: {why}"));
+                let wrong = self.context_error(&format!("`url`: {why}"));
                 Err(if hint.is_empty() { wrong } else { wrong.hint("use `user` and `password`, or `creds`") })
             }
             None => Ok(servers),
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::config::{Login, SecretFrom};
 
-    fn parsed(text: &str) -> Result<Nats, Diagnostic> {
+    fn parsed(text: &str) -> Result<NatsSettings, Diagnostic> {
         read(text, "prod", Some(Path::new("/home/me")))
     }
 

@@ -9,19 +9,19 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::diag::{Diagnostic, Place, did_you_mean};
+use crate::diag::{Diagnostic, SourceLocation, did_you_mean};
 
 /// Separates the message of an error of serde from its hint.
 pub const HINT: &str = "\nhint: ";
 
 /// A TOML text and the name of its file.
 #[derive(Debug, Clone, Copy)]
-pub struct Document<'a> {
+pub struct TomlDocument<'a> {
     text: &'a str,
     name: &'a str,
 }
 
-impl<'a> Document<'a> {
+impl<'a> TomlDocument<'a> {
     /// Wraps the text of the file `name`.
     pub fn new(text: &'a str, name: &'a str) -> Self {
         Self { text, name }
@@ -57,7 +57,7 @@ impl<'a> Document<'a> {
     }
 
     /// Returns the place of the value at `key`, or of the nearest table around it.
-    pub fn place(&self, key: &[&str]) -> Option<Place> {
+    pub fn place(&self, key: &[&str]) -> Option<SourceLocation> {
         let root = DeTable::parse(self.text).ok()?;
         let mut table = root.get_ref();
         let mut span = None;
@@ -78,11 +78,11 @@ impl<'a> Document<'a> {
         with_hint(Diagnostic::new(message).at(error.span().and_then(|span| self.at(&span))), hint)
     }
 
-    fn at(&self, span: &Range<usize>) -> Option<Place> {
+    fn at(&self, span: &Range<usize>) -> Option<SourceLocation> {
         let before = self.text.get(..span.start)?;
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = self.text.get(start..)?.lines().next().unwrap_or_default();
-        Some(Place {
+        Some(SourceLocation {
             file: self.name.to_owned(),
             line: before.matches('\n').count() + 1,
             column: self.text.get(start..span.start)?.chars().count() + 1,
@@ -129,13 +129,13 @@ fn with_hint(diagnostic: Diagnostic, hint: &str) -> Diagnostic {
 /// Collects the mistakes in the values of a document.
 #[derive(Debug)]
 pub(super) struct Checks<'a> {
-    document: &'a Document<'a>,
+    document: &'a TomlDocument<'a>,
     found: Vec<Diagnostic>,
 }
 
 impl<'a> Checks<'a> {
     /// Begins without a mistake.
-    pub(super) fn new(document: &'a Document<'a>) -> Self {
+    pub(super) fn new(document: &'a TomlDocument<'a>) -> Self {
         Self { document, found: Vec::new() }
     }
 

@@ -11,7 +11,7 @@ use super::size::byte_size;
 /// Enforcement of the limits by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Confine {
+pub enum ConfinePolicy {
     /// Enforced as far as the kernel can.
     #[default]
     Auto,
@@ -24,7 +24,7 @@ pub enum Confine {
 /// The use of unsigned values of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum BusData {
+pub enum BusDataPolicy {
     /// Unsigned values can only be content of files.
     #[default]
     Signed,
@@ -55,13 +55,13 @@ pub struct Limits {
     /// (loopback, link-local, cloud metadata), which must be named.
     pub fetch_hosts: Option<Vec<String>>,
     /// Enforcement of these limits by the kernel.
-    pub confine: Confine,
+    pub confine: ConfinePolicy,
     /// True when runs that are restricted to `paths` may connect to sockets of this host. The servers behind them, as a
     /// database, the container engine or systemd, may act outside of `paths`.
     pub unix_sockets: bool,
     /// The use of unsigned values of the bus (`kvGet()`, `registrations()`, `data = "kv://..."`). `signed`: only as declared
     /// content, never as a command, path, URL, condition or account. `any`: as any other value.
-    pub bus_data: BusData,
+    pub bus_data: BusDataPolicy,
     /// Largest archive of an `archive` resource, as it is fetched and as it is unpacked.
     #[serde(deserialize_with = "byte_size")]
     #[schemars(with = "String")]
@@ -82,9 +82,9 @@ impl Default for Limits {
             mount: None,
             apply: true,
             fetch_hosts: None,
-            confine: Confine::Auto,
+            confine: ConfinePolicy::Auto,
             unix_sockets: false,
-            bus_data: BusData::default(),
+            bus_data: BusDataPolicy::default(),
             archive_size: ResourceLimits::ARCHIVE_SIZE,
             archive_entries: ResourceLimits::ARCHIVE_ENTRIES,
             archive_ratio: ResourceLimits::ARCHIVE_RATIO,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 
 /// Log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Level {
+pub enum LogLevel {
     /// Errors.
     Error,
     /// Errors and warnings.
@@ -24,12 +24,12 @@ pub enum Level {
     Trace,
 }
 
-impl Level {
+impl LogLevel {
     /// All levels, from the fewest lines to the most.
     pub const ALL: [Self; 5] = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for LogLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Error => "error",
@@ -44,11 +44,11 @@ impl fmt::Display for Level {
 /// Log settings: a level, and levels of single modules.
 #[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
-pub struct Log {
+pub struct LogSettings {
     /// The level of the program itself. Libraries log warnings and errors only.
-    pub level: Level,
+    pub level: LogLevel,
     /// Levels of single modules (`ensign::agent`, `async_nats`): the longest matching name wins.
-    pub modules: Vec<(String, Level)>,
+    pub modules: Vec<(String, LogLevel)>,
 }
 
 /// An error in log settings.
@@ -65,7 +65,7 @@ pub enum LogError {
     Twice,
 }
 
-impl FromStr for Log {
+impl FromStr for LogSettings {
     type Err = LogError;
 
     fn from_str(text: &str) -> Result<Self, LogError> {
@@ -94,18 +94,18 @@ impl FromStr for Log {
     }
 }
 
-fn level(word: &str) -> Result<Level, LogError> {
-    Level::ALL.into_iter().find(|level| level.to_string() == word).ok_or_else(|| LogError::Level(word.to_owned()))
+fn level(word: &str) -> Result<LogLevel, LogError> {
+    LogLevel::ALL.into_iter().find(|level| level.to_string() == word).ok_or_else(|| LogError::Level(word.to_owned()))
 }
 
-impl fmt::Display for Log {
+impl fmt::Display for LogSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.level)?;
         self.modules.iter().try_for_each(|(module, level)| write!(f, ",{module}={level}"))
     }
 }
 
-impl<'de> Deserialize<'de> for Log {
+impl<'de> Deserialize<'de> for LogSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
@@ -116,14 +116,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_stand_alone_or_with_modules() {
+    fn levels_apply_to_the_program_or_to_modules() {
         for (text, shown) in [
             ("info", "info"),
             ("debug", "debug"),
             ("warn, ensign::agent=debug", "warn,ensign::agent=debug"),
             ("async_nats=trace", "info,async_nats=trace"),
         ] {
-            assert_eq!(text.parse::<Log>().unwrap().to_string(), shown);
+            assert_eq!(text.parse::<LogSettings>().unwrap().to_string(), shown);
         }
         for (text, wrong) in [
             ("loud", LogError::Level("loud".into())),
@@ -133,7 +133,7 @@ mod tests {
             ("=debug", LogError::Module(String::new())),
             ("a b=debug", LogError::Module("a b".into())),
         ] {
-            assert_eq!(text.parse::<Log>(), Err(wrong), "{text}");
+            assert_eq!(text.parse::<LogSettings>(), Err(wrong), "{text}");
         }
     }
 }

@@ -10,10 +10,13 @@ mod log;
 mod settings;
 mod size;
 
-pub use connection::{Login, Nats, SecretFrom, Tls};
-pub use limits::{BusData, Confine, Limits};
-pub use log::{Level, Log, LogError};
-pub use settings::{Http, MAX_QUEUE, Publish, PublishRegistrations, Registration, Settings, Surroundings, Trust, state_dir};
+pub use connection::{Login, NatsSettings, SecretFrom, Tls};
+pub use limits::{BusDataPolicy, ConfinePolicy, Limits};
+pub use log::{LogError, LogLevel, LogSettings};
+pub use settings::{
+    AgentSettings, HostDefaults, HttpSettings, MAX_QUEUE, PublishEvents, PublishRegistrations, RegistrationSettings,
+    TrustSettings, state_dir,
+};
 pub use size::parse_size;
 
 #[cfg(test)]

@@ -12,15 +12,15 @@ use serde::{Deserialize, Deserializer, de};
 use crate::diag::Diagnostic;
 use crate::model::{HumanDuration, NodeId};
 
-use super::connection::Nats;
-use super::document::{Checks, Document, HINT};
+use super::connection::NatsSettings;
+use super::document::{Checks, HINT, TomlDocument};
 use super::limits::Limits;
-use super::log::Log;
+use super::log::LogSettings;
 use super::size::byte_size;
 
 /// Values of the host for keys that the file leaves out.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
+pub struct HostDefaults {
     /// The host name.
     pub hostname: String,
     /// The state directory of the agent.
@@ -32,7 +32,7 @@ pub struct Surroundings {
 /// The configuration of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct AgentSettings {
     /// The file of this configuration.
     #[serde(skip)]
     pub file: PathBuf,
@@ -66,7 +66,7 @@ pub struct Settings {
     pub heartbeat: HumanDuration,
     /// The events that are published.
     #[serde(default)]
-    pub events: Publish,
+    pub events: PublishEvents,
     /// Time between two counts of runs without a change; zero publishes the summary of each run instead.
     #[serde(default = "stable_interval")]
     pub stable_interval: HumanDuration,
@@ -89,17 +89,17 @@ pub struct Settings {
     pub max_bundle: u64,
     /// Log level, and levels of single modules, as `info,ensign::agent=debug`.
     #[serde(default)]
-    pub log: Log,
+    pub log: LogSettings,
     /// Service registrations.
     #[serde(default)]
-    pub registration: Registration,
+    pub registration: RegistrationSettings,
     /// The page for monitoring.
     #[serde(default)]
-    pub http: Http,
+    pub http: HttpSettings,
     /// The connection.
-    pub nats: Nats,
+    pub nats: NatsSettings,
     /// Root keys and the first trust bundle.
-    pub trust: Trust,
+    pub trust: TrustSettings,
     /// Restrictions that no command can widen.
     #[serde(default)]
     pub limits: Limits,
@@ -108,7 +108,7 @@ pub struct Settings {
 /// The events that are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Publish {
+pub enum PublishEvents {
     /// Changed, failed, refreshed, skipped, unmet.
     #[default]
     Changes,
@@ -119,7 +119,7 @@ pub enum Publish {
 /// Publication of the service registrations of resources (`register_when_stable`).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Registration {
+pub struct RegistrationSettings {
     /// The way to publish registrations.
     pub publish: PublishRegistrations,
     /// The stream that keeps them, for publishing and for `registrations()`.
@@ -129,13 +129,13 @@ pub struct Registration {
     pub known_nodes: Option<PathBuf>,
 }
 
-impl Default for Registration {
+impl Default for RegistrationSettings {
     fn default() -> Self {
         Self { publish: PublishRegistrations::Off, stream: "REGISTRATION".to_owned(), known_nodes: None }
     }
 }
 
-impl Registration {
+impl RegistrationSettings {
     /// True when registrations are published in some way.
     pub fn is_published(&self) -> bool {
         self.publish != PublishRegistrations::Off
@@ -158,14 +158,14 @@ pub enum PublishRegistrations {
 /// The page for monitoring: `/metrics` and `/healthz`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Http {
+pub struct HttpSettings {
     /// The address and port to listen on, or `off`.
     #[serde(deserialize_with = "listen")]
     #[schemars(with = "String")]
     pub listen: Option<SocketAddr>,
 }
 
-impl Default for Http {
+impl Default for HttpSettings {
     fn default() -> Self {
         Self { listen: Some((Ipv4Addr::LOCALHOST, 9769).into()) }
     }
@@ -174,7 +174,7 @@ impl Default for Http {
 /// Root keys and the first trust bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Trust {
+pub struct TrustSettings {
     /// Public root keys, as `ssh-ed25519 AAAA...` or `ed25519:...`.
     pub root: Vec<String>,
     /// Number of root keys that must have signed the first trust bundle.
@@ -193,13 +193,13 @@ const TOKEN: &str = "1 to 63 of a-z, 0-9, _ and -";
 
 const DAY_SECONDS: u64 = 86_400;
 
-impl Settings {
+impl AgentSettings {
     /// Reads and checks `text`, the content of the file `name`.
     ///
     /// # Errors
     /// All mistakes, each with its place where the place is known.
-    pub fn read(text: &str, name: &str, around: &Surroundings) -> Result<Self, Vec<Diagnostic>> {
-        let document = Document::new(text, name);
+    pub fn read(text: &str, name: &str, around: &HostDefaults) -> Result<Self, Vec<Diagnostic>> {
+        let document = TomlDocument::new(text, name);
         let node = match NodeId::from_hostname(&around.hostname) {
             Ok(node) => node.to_string(),
             Err(_) if document.has("node") => String::new(),
@@ -261,7 +261,7 @@ impl Settings {
     }
 
     /// Resolves relative paths and sorts the groups.
-    fn resolve(&mut self, around: &Surroundings) {
+    fn resolve(&mut self, around: &HostDefaults) {
         let directory = &around.directory;
         self.hostname.clone_from(&around.hostname);
         self.state_dir =
@@ -277,7 +277,7 @@ impl Settings {
 }
 
 /// Returns the state directory of an agent, also when the rest of its configuration is wrong.
-pub fn state_dir(text: &str, around: &Surroundings) -> PathBuf {
+pub fn state_dir(text: &str, around: &HostDefaults) -> PathBuf {
     let table = text.parse::<toml::Table>().ok();
     let written = table.as_ref().and_then(|table| table.get("state_dir")).and_then(toml::Value::as_str);
     written.map_or_else(|| around.state_dir.clone(), |dir| around.directory.join(dir))

@@ -6,12 +6,12 @@ use crate::model::HumanDuration;
 
 const MINIMAL: &str = "fleet = \"prod\"\n[nats]\nservers = [\"nats://127.0.0.1:4222\"]\n[trust]\nroot = [\"ed25519:AAAA\"]\n";
 
-fn around() -> Surroundings {
-    Surroundings { hostname: "Web1.example.org".into(), state_dir: "/var/lib/ensign".into(), directory: "/etc/ensign".into() }
+fn around() -> HostDefaults {
+    HostDefaults { hostname: "Web1.example.org".into(), state_dir: "/var/lib/ensign".into(), directory: "/etc/ensign".into() }
 }
 
-fn read(text: &str) -> Result<Settings, Vec<Diagnostic>> {
-    Settings::read(text, "agent.toml", &around())
+fn read(text: &str) -> Result<AgentSettings, Vec<Diagnostic>> {
+    AgentSettings::read(text, "agent.toml", &around())
 }
 
 /// The first diagnostic, as `line:column message`, with its hint.
@@ -30,20 +30,20 @@ fn a_minimal_file_has_the_defaults() {
     assert_eq!(settings.state_dir, Path::new("/var/lib/ensign"));
     assert_eq!(settings.heartbeat, HumanDuration::seconds(30));
     assert_eq!((settings.outbox_max, settings.queue, settings.max_bundle), (64 << 20, 16, 64 << 20));
-    assert_eq!((settings.outbox_age.get().as_secs(), settings.outbox_rate), (7 * 86_400, 50));
-    assert_eq!((settings.events, settings.log), (Publish::Changes, Log::default()));
+    assert_eq!((settings.outbox_age.as_std().as_secs(), settings.outbox_rate), (7 * 86_400, 50));
+    assert_eq!((settings.events, settings.log), (PublishEvents::Changes, LogSettings::default()));
     assert_eq!(settings.trust.threshold, 1);
     let limits = Limits {
         types: None,
         paths: None,
         read_paths: None,
         exec: false,
-        confine: Confine::Auto,
+        confine: ConfinePolicy::Auto,
         unix_sockets: false,
         mount: None,
         apply: true,
         fetch_hosts: None,
-        bus_data: BusData::Signed,
+        bus_data: BusDataPolicy::Signed,
         archive_size: 8 << 30,
         archive_entries: 500_000,
         archive_ratio: 1000,
@@ -66,7 +66,7 @@ fn the_example_shows_every_key_and_the_defaults() {
         })
         .collect();
     let whole: toml::Table = uncommented.parse().unwrap();
-    let schema = document::inlined_schema::<Settings>();
+    let schema = document::inlined_schema::<AgentSettings>();
     assert_same_keys(&whole, &schema, "");
     assert_eq!(as_default(settings), as_default(read(MINIMAL).unwrap()));
     // After removal of the keys without a default, the rest are the defaults.
@@ -82,11 +82,11 @@ fn the_example_shows_every_key_and_the_defaults() {
 }
 
 /// The settings with the required keys of [`MINIMAL`].
-fn as_default(settings: Settings) -> Settings {
+fn as_default(settings: AgentSettings) -> AgentSettings {
     let minimal = read(MINIMAL).unwrap();
-    let trust = Trust { root: minimal.trust.root, ..settings.trust };
-    let nats = Nats { servers: minimal.nats.servers, ..settings.nats };
-    Settings { fleet: minimal.fleet, trust, nats, ..settings }
+    let trust = TrustSettings { root: minimal.trust.root, ..settings.trust };
+    let nats = NatsSettings { servers: minimal.nats.servers, ..settings.nats };
+    AgentSettings { fleet: minimal.fleet, trust, nats, ..settings }
 }
 
 fn assert_same_keys(table: &toml::Table, schema: &serde_json::Value, path: &str) {

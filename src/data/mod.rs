@@ -1,11 +1,11 @@
 //! The data of a manifest, with the overrides that match this host.
 //!
 //! A document has `data`, `overrides` by name, and a `hierarchy`: an order of those names. A name may be a template over
-//! facts. `rules.rs` reads and checks the annotations in comments. `source.rs` reads documents from a file, a URL or a
+//! facts. `annotations.rs` reads and checks the annotations in comments. `source.rs` reads documents from a file, a URL or a
 //! bucket. Neighbours: `template` resolves the texts, `manifest` passes the document, and [`crate::model::merge`] merges
 //! values.
 
-mod rules;
+mod annotations;
 pub mod source;
 
 use serde::Serialize;
@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 use crate::model::{deep_merge, shallow_merge};
 use crate::template::{Scope, TemplateError};
 
-pub use rules::Rules;
+pub use annotations::Annotations;
 
 /// The reason why data can't be resolved.
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
-pub enum DataError {
+pub enum DataResolveError {
     /// The document has the wrong form.
     #[error("{message}")]
     Shape {
@@ -38,13 +38,13 @@ pub enum DataError {
     },
 }
 
-impl DataError {
+impl DataResolveError {
     fn shape(message: impl Into<String>, path: &[&str]) -> Self {
-        Self::Shape { message: message.into(), path: owned(path) }
+        Self::Shape { message: message.into(), path: to_owned_path(path) }
     }
 
     fn template(mut error: TemplateError, path: &[&str]) -> Self {
-        let mut path = owned(path);
+        let mut path = to_owned_path(path);
         path.append(&mut error.path);
         Self::Template { path, source: Box::new(error) }
     }
@@ -57,14 +57,14 @@ impl DataError {
     }
 }
 
-fn owned(path: &[&str]) -> Vec<String> {
+fn to_owned_path(path: &[&str]) -> Vec<String> {
     path.iter().map(|step| (*step).to_owned()).collect()
 }
 
 /// The mode in which matching overrides merge into the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Merge {
+pub enum MergeMode {
     /// Only the first matching override, whole values at a time.
     First,
     /// All matching overrides, at every depth.
@@ -74,7 +74,7 @@ pub enum Merge {
 /// The result for an entry of the hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum EntryStatus {
     /// The entry matched, and its override was merged into the data.
     Used,
     /// The entry matched, and no override has its name.
@@ -87,25 +87,25 @@ pub enum Fate {
 
 /// An entry of the hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct HierarchyEntry {
     /// The entry as written.
     pub entry: String,
     /// The name with its expressions resolved on this host; none for an entry that was not reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The result for the entry.
-    pub fate: Fate,
+    pub fate: EntryStatus,
 }
 
 /// Resolved data, with the result for each entry of the hierarchy.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Resolved {
+pub struct ResolvedData {
     /// The data.
     pub data: Value,
     /// The mode in which overrides merged.
-    pub merge: Merge,
+    pub merge: MergeMode,
     /// The entries, in the order of the hierarchy.
-    pub order: Vec<Entry>,
+    pub order: Vec<HierarchyEntry>,
 }
 
 /// Resolves the data of a document, and merges the matching overrides into the data.
@@ -119,57 +119,57 @@ pub struct Resolved {
 /// # Errors
 /// Fails when the document has the wrong form. Fails when a text in `data`, in a matching override or in the hierarchy
 /// can't be resolved.
-pub fn resolve(document: &Value, scope: &Scope) -> Result<Resolved, DataError> {
+pub fn resolve(document: &Value, scope: &Scope) -> Result<ResolvedData, DataResolveError> {
     let (order, merge) = hierarchy(document)?;
     let data = section(document, "data")?;
     let overrides = section(document, "overrides")?;
-    let resolved = scope.tree(&data).map_err(|error| DataError::template(error, &["data"]))?;
-    let mut resolved = Resolved { data: resolved, merge, order: Vec::with_capacity(order.len()) };
+    let resolved = scope.resolve_tree(&data).map_err(|error| DataResolveError::template(error, &["data"]))?;
+    let mut resolved = ResolvedData { data: resolved, merge, order: Vec::with_capacity(order.len()) };
     let mut used = false;
     for (index, entry) in order.into_iter().enumerate() {
-        if used && merge == Merge::First {
-            resolved.order.push(Entry { entry, name: None, fate: Fate::NotReached });
+        if used && merge == MergeMode::First {
+            resolved.order.push(HierarchyEntry { entry, name: None, fate: EntryStatus::NotReached });
             continue;
         }
         let at = index.to_string();
         let path = ["hierarchy", "order", at.as_str()];
-        let (name, holds) = scope.matched(&entry).map_err(|error| DataError::template(error, &path))?;
+        let (name, holds) = scope.match_text(&entry).map_err(|error| DataResolveError::template(error, &path))?;
         let candidate = match overrides.get(&name) {
             // The entry `data` names the data itself, which always exists.
             Some(candidate) if holds && name != "data" && !candidate.is_null() => candidate,
             _ => {
-                let fate = if holds { Fate::NoOverride } else { Fate::NoMatch };
-                resolved.order.push(Entry { entry, name: Some(name), fate });
+                let fate = if holds { EntryStatus::NoOverride } else { EntryStatus::NoMatch };
+                resolved.order.push(HierarchyEntry { entry, name: Some(name), fate });
                 continue;
             }
         };
         if !candidate.is_object() {
-            return Err(DataError::shape(format!("the override \"{name}\" must be a map"), &["overrides", &name]));
+            return Err(DataResolveError::shape(format!("the override \"{name}\" must be a map"), &["overrides", &name]));
         }
-        let over = scope.tree(candidate).map_err(|error| DataError::template(error, &["overrides", &name]))?;
-        let lay_over = if merge == Merge::First { shallow_merge } else { deep_merge };
+        let over = scope.resolve_tree(candidate).map_err(|error| DataResolveError::template(error, &["overrides", &name]))?;
+        let lay_over = if merge == MergeMode::First { shallow_merge } else { deep_merge };
         resolved.data = lay_over(resolved.data, over);
-        resolved.order.push(Entry { entry, name: Some(name), fate: Fate::Used });
+        resolved.order.push(HierarchyEntry { entry, name: Some(name), fate: EntryStatus::Used });
         used = true;
     }
     Ok(resolved)
 }
 
 /// The order of the overrides, and their merge mode.
-fn hierarchy(document: &Value) -> Result<(Vec<String>, Merge), DataError> {
+fn hierarchy(document: &Value) -> Result<(Vec<String>, MergeMode), DataResolveError> {
     let Some(hierarchy) = document.get("hierarchy") else {
-        return Ok((vec!["default".to_owned()], Merge::First));
+        return Ok((vec!["default".to_owned()], MergeMode::First));
     };
     if !hierarchy.is_object() {
-        return Err(DataError::shape("hierarchy section is required", &["hierarchy"]));
+        return Err(DataResolveError::shape("hierarchy section is required", &["hierarchy"]));
     }
     let order = hierarchy.get("order").and_then(Value::as_array);
-    let order = order.ok_or_else(|| DataError::shape("hierarchy.order must be a list", &["hierarchy", "order"]))?;
+    let order = order.ok_or_else(|| DataResolveError::shape("hierarchy.order must be a list", &["hierarchy", "order"]))?;
     let mut names = Vec::with_capacity(order.len());
     for (index, entry) in order.iter().enumerate() {
         let Some(name) = entry.as_str() else {
             let path = ["hierarchy", "order", &index.to_string()];
-            return Err(DataError::shape("hierarchy.order must contain only strings", &path));
+            return Err(DataResolveError::shape("hierarchy.order must contain only strings", &path));
         };
         names.push(name.to_owned());
     }
@@ -179,34 +179,36 @@ fn hierarchy(document: &Value) -> Result<(Vec<String>, Merge), DataError> {
         Some(other) => other.to_string(),
     };
     let merge = match mode.as_str() {
-        "first" => Merge::First,
-        "deep" => Merge::Deep,
-        _ => return Err(DataError::shape(format!("unsupported merge mode: {mode}"), &["hierarchy", "merge"])),
+        "first" => MergeMode::First,
+        "deep" => MergeMode::Deep,
+        _ => return Err(DataResolveError::shape(format!("unsupported merge mode: {mode}"), &["hierarchy", "merge"])),
     };
     Ok((names, merge))
 }
 
 /// A section of the document: a map, empty when the document lacks the section.
-fn section(document: &Value, name: &str) -> Result<Value, DataError> {
+fn section(document: &Value, name: &str) -> Result<Value, DataResolveError> {
     match document.get(name) {
         None | Some(Value::Null) => Ok(Value::Object(Map::new())),
-        Some(Value::Object(map)) => Ok(normal(&Value::Object(map.clone()))),
-        Some(_) => Err(DataError::shape(format!("{name} must be a map"), &[name])),
+        Some(Value::Object(map)) => Ok(with_whole_numbers(&Value::Object(map.clone()))),
+        Some(_) => Err(DataResolveError::shape(format!("{name} must be a map"), &[name])),
     }
 }
 
 /// Converts floats that are whole numbers to integers, at every depth.
-fn normal(value: &Value) -> Value {
+fn with_whole_numbers(value: &Value) -> Value {
     match value {
-        Value::Number(number) => number.as_f64().filter(|_| number.is_f64()).and_then(whole).unwrap_or_else(|| value.clone()),
-        Value::Array(items) => Value::Array(items.iter().map(normal).collect()),
-        Value::Object(map) => Value::Object(map.iter().map(|(key, item)| (key.clone(), normal(item))).collect()),
+        Value::Number(number) => {
+            number.as_f64().filter(|_| number.is_f64()).and_then(whole_number).unwrap_or_else(|| value.clone())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(with_whole_numbers).collect()),
+        Value::Object(map) => Value::Object(map.iter().map(|(key, item)| (key.clone(), with_whole_numbers(item))).collect()),
         plain => plain.clone(),
     }
 }
 
 /// Converts a float that is a whole number to an integer.
-fn whole(value: f64) -> Option<Value> {
+fn whole_number(value: f64) -> Option<Value> {
     // A whole float below 2^63 is an exact integer, so the conversion loses nothing.
     #[expect(clippy::cast_possible_truncation, reason = "whole and within bounds")]
     (value.fract() == 0.0 && value.abs() < 9.2e18).then(|| Value::from(value as i64))
@@ -219,7 +221,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::yaml::Document;
+    use crate::yaml::YamlDocument;
 
     const BODY: &str = r#"
 data: {level: INFO, pk: [core], web: {port: 8080, host: localhost}, all: "no"}
@@ -234,8 +236,8 @@ hierarchy:
   order: ["host:{{ lookup('facts.hostname2') }}", "role:{{ lookup('facts.role') }}", "env:{{ lookup('facts.env') }}", global]
 "#;
 
-    fn run(text: &str, facts: Value) -> Result<Value, DataError> {
-        let document = Document::parse(text, "m.yaml").unwrap();
+    fn run(text: &str, facts: Value) -> Result<Value, DataResolveError> {
+        let document = YamlDocument::parse(text, "m.yaml").unwrap();
         let before = document.value().clone();
         let resolved = resolve(document.value(), &Scope::restricted(Arc::new(move || facts.clone())));
         assert_eq!(document.value(), &before);
@@ -243,7 +245,7 @@ hierarchy:
     }
 
     #[test]
-    fn overrides_are_laid_over_in_order() {
+    fn overrides_merge_in_order() {
         let web = json!({"port": 80, "tls": true});
         let cases = [
             ("first", json!({"role": "web", "env": "prod"}), json!({"level": "INFO", "pk": ["nginx"], "web": web, "all": "no"})),
@@ -275,7 +277,7 @@ hierarchy:
     }
 
     #[test]
-    fn documents_hold_what_is_written_there() {
+    fn values_keep_their_types() {
         for (text, expected) in [
             (
                 "a: 1_000\nb: 0o17\nc: 0x1F\nd: 0b101\ne: 1e6\nf: 1.5e3\n",
@@ -301,22 +303,22 @@ hierarchy:
     }
 
     #[test]
-    fn the_fate_of_every_entry_is_known() {
+    fn each_entry_has_its_status() {
         let facts = json!({"role": "web", "env": "prod"});
         for (merge, expected) in [
-            ("first", [Fate::NoMatch, Fate::Used, Fate::NotReached, Fate::NotReached]),
-            ("deep", [Fate::NoMatch, Fate::Used, Fate::Used, Fate::Used]),
+            ("first", [EntryStatus::NoMatch, EntryStatus::Used, EntryStatus::NotReached, EntryStatus::NotReached]),
+            ("deep", [EntryStatus::NoMatch, EntryStatus::Used, EntryStatus::Used, EntryStatus::Used]),
         ] {
-            let document = Document::parse(&format!("{BODY}{ORDER}  merge: {merge}\n"), "m.yaml").unwrap();
+            let document = YamlDocument::parse(&format!("{BODY}{ORDER}  merge: {merge}\n"), "m.yaml").unwrap();
             let facts = facts.clone();
             let resolved = resolve(document.value(), &Scope::restricted(Arc::new(move || facts.clone()))).unwrap();
             assert_eq!(resolved.order.iter().map(|entry| entry.fate).collect::<Vec<_>>(), expected);
             assert_eq!(resolved.order[1].name.as_deref(), Some("role:web"));
             assert_eq!(resolved.order[0].entry, "host:{{ lookup('facts.hostname2') }}");
         }
-        let document = Document::parse("hierarchy: {order: [x]}", "m.yaml").unwrap();
+        let document = YamlDocument::parse("hierarchy: {order: [x]}", "m.yaml").unwrap();
         let resolved = resolve(document.value(), &Scope::restricted(Arc::new(|| json!({})))).unwrap();
-        assert_eq!((resolved.merge, resolved.order[0].fate), (Merge::First, Fate::NoOverride));
+        assert_eq!((resolved.merge, resolved.order[0].fate), (MergeMode::First, EntryStatus::NoOverride));
     }
 
     #[test]
@@ -372,7 +374,7 @@ hierarchy: {order: ["{{ lower('ALL') }}"]}
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_path() {
+    fn errors_have_their_path() {
         let cases = [
             ("hierarchy: {order: [o], merge: shallow}", "unsupported merge mode: shallow", "hierarchy.merge"),
             ("hierarchy: [o]", "hierarchy section is required", "hierarchy"),

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::diag::{Diagnostic, chain};
+use crate::diag::{Diagnostic, error_chain};
 use crate::host::{Host, fs};
-use crate::http::{self, Ask, HttpError, Policy, shown};
+use crate::http::{self, HostPolicy, HttpError, HttpRequest, redact_url};
 use crate::model::{BusValue, DiscoveryClient};
-use crate::yaml::{Document, MAX_BYTES};
+use crate::yaml::{MAX_BYTES, YamlDocument};
 
 /// The longest duration of a fetch.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The source of a data document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum DataSource {
     /// A YAML or JSON file.
     File(PathBuf),
     /// A URL of a web server, over https or http. The server gets the user and the password of the URL.
@@ -31,7 +31,7 @@ pub enum Source {
     },
 }
 
-impl FromStr for Source {
+impl FromStr for DataSource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -40,7 +40,7 @@ impl FromStr for Source {
             None => Ok(Self::File(PathBuf::from(text))),
             Some(("https" | "http", _)) => {
                 let url = Url::parse(text).ok().filter(Url::has_host);
-                url.map(Self::Web).ok_or_else(|| format!("\"{}\" is no URL", shown(text)))
+                url.map(Self::Web).ok_or_else(|| format!("\"{}\" is no URL", redact_url(text)))
             }
             Some(("kv", rest)) => match rest.split_once('/') {
                 Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {
@@ -57,9 +57,9 @@ impl FromStr for Source {
 
 /// A document from a source.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct SourcedDocument {
     /// The document.
-    pub document: Document,
+    pub document: YamlDocument,
     /// True for a value of a bucket without a signature.
     pub unsigned: bool,
 }
@@ -68,39 +68,39 @@ pub struct Given {
 ///
 /// # Errors
 /// Fails when the source can't be read, or has no valid document. Errors hide the credentials in a URL.
-pub fn read(source: &Source, host: &Host, exchange: Option<&dyn DiscoveryClient>) -> Result<Given, Diagnostic> {
-    let by_owner = |document: Document| Given { document, unsigned: false };
+pub fn read(source: &DataSource, host: &Host, exchange: Option<&dyn DiscoveryClient>) -> Result<SourcedDocument, Diagnostic> {
+    let by_owner = |document: YamlDocument| SourcedDocument { document, unsigned: false };
     match source {
-        Source::Bucket { bucket, key } => {
+        DataSource::Bucket { bucket, key } => {
             let name = format!("kv://{bucket}/{key}");
             let exchange = exchange.ok_or_else(|| Diagnostic::new(format!("{name} can't be read: no NATS server is given")))?;
             let BusValue { value: text, signed } = exchange.value(bucket, key).map_err(Diagnostic::new)?;
             if text.trim().is_empty() {
                 return Err(Diagnostic::new(format!("{name} is empty")));
             }
-            Ok(Given { document: Document::parse(&text, &name)?, unsigned: !signed })
+            Ok(SourcedDocument { document: YamlDocument::parse(&text, &name)?, unsigned: !signed })
         }
-        Source::File(path) => {
-            let text = fs::read_text(path, MAX_BYTES as u64).map_err(|error| Diagnostic::new(chain(&error)))?;
-            Document::parse(&text, &path.display().to_string()).map(by_owner)
+        DataSource::File(path) => {
+            let text = fs::read_text(path, MAX_BYTES as u64).map_err(|error| Diagnostic::new(error_chain(&error)))?;
+            YamlDocument::parse(&text, &path.display().to_string()).map(by_owner)
         }
-        Source::Web(url) => {
-            let name = shown(url.as_str());
-            let text = fetch(url, host).map_err(|error| Diagnostic::new(chain(&error)))?;
+        DataSource::Web(url) => {
+            let name = redact_url(url.as_str());
+            let text = fetch(url, host).map_err(|error| Diagnostic::new(error_chain(&error)))?;
             if text.trim().is_empty() {
                 return Err(Diagnostic::new(format!("the document at {name} is empty")));
             }
-            Document::parse(&text, &name).map(by_owner)
+            YamlDocument::parse(&text, &name).map(by_owner)
         }
     }
 }
 
 /// Fetches the text of a URL. The download stops at the first chunk beyond [`MAX_BYTES`], since the parser refuses the text.
 fn fetch(url: &Url, host: &Host) -> Result<String, HttpError> {
-    let policy = Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal, loopback: false };
-    let host = host.clone().for_at_most(TIMEOUT);
+    let policy = HostPolicy { hosts: host.limits().fetch_hosts.clone(), internal: host.limits().internal, loopback: false };
+    let host = host.clone().with_timeout(TIMEOUT);
     let work = async {
-        let mut answer = http::get(&Ask::new(url.clone()), &policy).await?;
+        let mut answer = http::get(&HttpRequest::new(url.clone()), &policy).await?;
         let mut bytes = Vec::new();
         while bytes.len() <= MAX_BYTES
             && let Some(chunk) = answer.chunk().await?
@@ -120,21 +120,21 @@ mod tests {
     use crate::model::ResourceLimits;
 
     #[test]
-    fn sources_are_told_by_their_form() {
-        assert_eq!("a/b.yaml".parse(), Ok(Source::File("a/b.yaml".into())));
-        assert_eq!("".parse::<Source>(), Err("source is required".to_owned()));
-        assert!(matches!("https://h/x".parse(), Ok(Source::Web(_))));
-        assert_eq!("https://u:p@/x".parse::<Source>(), Err("\"https:///x\" is no URL".to_owned()));
-        assert_eq!("kv://conf/a/b.c".parse(), Ok(Source::Bucket { bucket: "conf".into(), key: "a/b.c".into() }));
-        assert!("kv://conf".parse::<Source>().unwrap_err().contains("kv://bucket/key"));
-        assert!("ftp://x/y".parse::<Source>().unwrap_err().contains("\"ftp://\""));
+    fn sources_are_parsed() {
+        assert_eq!("a/b.yaml".parse(), Ok(DataSource::File("a/b.yaml".into())));
+        assert_eq!("".parse::<DataSource>(), Err("source is required".to_owned()));
+        assert!(matches!("https://h/x".parse(), Ok(DataSource::Web(_))));
+        assert_eq!("https://u:p@/x".parse::<DataSource>(), Err("\"https:///x\" is no URL".to_owned()));
+        assert_eq!("kv://conf/a/b.c".parse(), Ok(DataSource::Bucket { bucket: "conf".into(), key: "a/b.c".into() }));
+        assert!("kv://conf".parse::<DataSource>().unwrap_err().contains("kv://bucket/key"));
+        assert!("ftp://x/y".parse::<DataSource>().unwrap_err().contains("\"ftp://\""));
     }
 
     #[test]
     fn files_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d.yaml");
-        let (source, host) = (Source::File(path.clone()), Host::system(None));
+        let (source, host) = (DataSource::File(path.clone()), Host::system(None));
         assert!(read(&source, &host, None).unwrap_err().message.contains("could not read"));
         std::fs::write(&path, "data: {a: 1}").unwrap();
         assert_eq!(read(&source, &host, None).unwrap().document.value()["data"]["a"], 1);
@@ -142,13 +142,13 @@ mod tests {
 
     #[test]
     fn a_bucket_needs_a_server() {
-        let source: Source = "kv://conf/site".parse().unwrap();
+        let source: DataSource = "kv://conf/site".parse().unwrap();
         let error = read(&source, &Host::system(None), None).unwrap_err();
         assert!(error.message.contains("no NATS server is given"), "{error}");
     }
 
     #[test]
-    fn a_web_server_is_asked() {
+    fn a_url_is_fetched() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
@@ -161,7 +161,7 @@ mod tests {
                 String::from_utf8_lossy(&asked[..length]).to_lowercase()
             })
         });
-        let source: Source = format!("http://u:geheim@127.0.0.1:{port}/d.yaml").parse().unwrap();
+        let source: DataSource = format!("http://u:geheim@127.0.0.1:{port}/d.yaml").parse().unwrap();
         let host = Host::system(None);
         let document = read(&source, &host, None).unwrap().document;
         assert_eq!((&document.value()["data"]["a"], document.file()), (&1.into(), &*format!("http://127.0.0.1:{port}/d.yaml")));
@@ -170,7 +170,7 @@ mod tests {
             assert!(error.contains(message) && !error.contains("geheim"), "{error}");
         }
         assert!(server.join().unwrap()[0].contains("authorization: basic dtpnzwhlaw0="));
-        let confined = host.within(ResourceLimits { internal: false, ..ResourceLimits::default() });
+        let confined = host.with_limits(ResourceLimits { internal: false, ..ResourceLimits::default() });
         assert!(read(&source, &confined, None).unwrap_err().message.contains("internal to this machine"));
     }
 }

@@ -8,11 +8,11 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 /// The longest value, in characters: more than any path or message that a person reads to its end.
-pub const VALUE: usize = 2048;
+pub const MAX_VALUE_CHARS: usize = 2048;
 /// The longest line that is one value, as a line of a diff, in characters.
-pub const LINE: usize = 8192;
+pub const MAX_LINE_CHARS: usize = 8192;
 /// The most combining marks on one letter: Vietnamese and Hebrew use three.
-const MARKS: usize = 3;
+const MAX_MARKS: usize = 3;
 
 /// Characters that count as printable and are invisible, or that change the look of the one before.
 const INVISIBLE: &[std::ops::RangeInclusive<char>] = &[
@@ -31,16 +31,16 @@ const INVISIBLE: &[std::ops::RangeInclusive<char>] = &[
 
 /// Cleans a value among others on a line. Runs of blanks become one blank, so that a value cannot look like several columns.
 pub fn cell(text: &str) -> Cow<'_, str> {
-    clean(text, Cleaner::cell(VALUE))
+    clean(text, Cleaner::cell(MAX_VALUE_CHARS))
 }
 
 /// Cleans a value that has the rest of its line for itself: blanks stay.
 pub fn line(text: &str) -> Cow<'_, str> {
-    clean(text, Cleaner::line(LINE))
+    clean(text, Cleaner::line(MAX_LINE_CHARS))
 }
 
 /// Cleans a value as [`cell`], up to another length.
-pub fn cell_of(text: &str, longest: usize) -> Cow<'_, str> {
+pub fn cell_with_limit(text: &str, longest: usize) -> Cow<'_, str> {
     clean(text, Cleaner::cell(longest))
 }
 
@@ -93,7 +93,7 @@ pub struct Cleaner {
 impl Cleaner {
     /// Creates a cleaner that acts as [`cell`], with this length.
     pub fn cell(longest: usize) -> Self {
-        Self { text: String::new(), room: longest, cut: 0, keeps_blanks: false, after_blank: false, marks: MARKS }
+        Self { text: String::new(), room: longest, cut: 0, keeps_blanks: false, after_blank: false, marks: MAX_MARKS }
     }
 
     /// Creates a cleaner that acts as [`line()`], with this length.
@@ -122,7 +122,7 @@ impl Cleaner {
             return;
         }
         let mark = !c.is_ascii() && is_mark(c);
-        let shown = is_shown(c) && !(mark && (self.marks >= MARKS || self.after_blank));
+        let shown = is_shown(c) && !(mark && (self.marks >= MAX_MARKS || self.after_blank));
         self.after_blank = blank;
         self.marks = if mark { self.marks + 1 } else { 0 };
         if shown { self.push(c) } else { escape(c).chars().for_each(|c| self.push(c)) }
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_seen_is_escaped() {
+    fn invisible_characters_are_escaped() {
         for (text, shown) in [
             ("plain text: ok", "plain text: ok"),
             ("größer – naïve 日本語 ✓ → ×", "größer – naïve 日本語 ✓ → ×"),
@@ -223,7 +223,7 @@ mod tests {
         }
         assert_eq!(line("  two  blanks\t"), r"  two  blanks\t");
         let heap: String = std::iter::once('a').chain(std::iter::repeat_n('\u{301}', 1000)).collect();
-        assert_eq!(cell(&heap).matches('\u{301}').count(), MARKS);
+        assert_eq!(cell(&heap).matches('\u{301}').count(), MAX_MARKS);
     }
 
     #[test]
@@ -231,10 +231,10 @@ mod tests {
         for text in ["a  b ", " a b", "a \x1b b", "ö\u{301}\u{301}\u{301}\u{301}x", "abcdefgh  ij"] {
             for (at, _) in text.char_indices() {
                 let (first, second) = text.split_at(at);
-                for longest in [3, VALUE] {
+                for longest in [3, MAX_VALUE_CHARS] {
                     let mut cleaner = Cleaner::cell(longest);
                     write!(cleaner, "{first}{second}").unwrap();
-                    assert_eq!(cleaner.finish(), cell_of(text, longest), "{text:?} at {at}");
+                    assert_eq!(cleaner.finish(), cell_with_limit(text, longest), "{text:?} at {at}");
                 }
             }
         }
@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_said() {
+    fn long_text_is_cut_with_a_mark() {
         let long = "x".repeat(5_000_000);
         let shown = cell(&long);
-        assert_eq!(shown.chars().filter(|c| *c == 'x').count(), VALUE);
+        assert_eq!(shown.chars().filter(|c| *c == 'x').count(), MAX_VALUE_CHARS);
         assert!(shown.ends_with("… (4997952 more characters)"), "{}", shown.get(2048..).unwrap());
-        assert!(cell(&"\x1b".repeat(5_000_000)).len() < VALUE + 64);
-        assert_eq!(cell_of("abcdef", 3), "abc… (3 more characters)");
+        assert!(cell(&"\x1b".repeat(5_000_000)).len() < MAX_VALUE_CHARS + 64);
+        assert_eq!(cell_with_limit("abcdef", 3), "abc… (3 more characters)");
     }
 
     #[test]

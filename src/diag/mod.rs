@@ -9,7 +9,7 @@ use std::fmt;
 
 /// A place in a text that a person wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file (or URL, without credentials).
     pub file: String,
     /// Line, from 1.
@@ -26,7 +26,7 @@ pub struct Diagnostic {
     /// The mistake.
     pub message: String,
     /// The place.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// The remedy.
     pub hint: Option<String>,
 }
@@ -39,7 +39,7 @@ impl Diagnostic {
 
     /// Adds a place.
     #[must_use]
-    pub fn at(mut self, place: Option<Place>) -> Self {
+    pub fn at(mut self, place: Option<SourceLocation>) -> Self {
         self.place = place;
         self
     }
@@ -62,7 +62,7 @@ impl Diagnostic {
         if let Some(place) = &self.place {
             head = format!("{}:{}:{}: {head}", clean::line(&place.file), place.line, place.column);
             let number = place.line.to_string();
-            let shown: String = hushed(&place.text).chars().take(160).collect();
+            let shown: String = redact_line(&place.text).chars().take(160).collect();
             more.push(format!("  {number} | {}", clean::line(&shown)));
             let lead: String = shown.chars().take(place.column.saturating_sub(1)).collect();
             let lead = clean::line(&lead).chars().count();
@@ -84,7 +84,7 @@ impl fmt::Display for Diagnostic {
 impl Error for Diagnostic {}
 
 /// Returns the line without credentials of URLs and without literal passwords.
-fn hushed(line: &str) -> String {
+fn redact_line(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;
     let stars = |secret: &str| "*".repeat(secret.chars().count());
@@ -95,7 +95,7 @@ fn hushed(line: &str) -> String {
         rest = tail.strip_prefix(credentials).unwrap_or(tail);
     }
     text.push_str(rest);
-    let ends = KEYS.iter().filter_map(|key| text.find(key).map(|at| at + key.len())).chain(variable(&text));
+    let ends = SECRET_KEYS.iter().filter_map(|key| text.find(key).map(|at| at + key.len())).chain(variable_value_start(&text));
     match ends.min().and_then(|end| text.split_at_checked(end)) {
         // An expression is not a secret, and usually contains the error.
         Some((head, value)) if !value.contains("{{") && !value.contains("${") => {
@@ -107,10 +107,10 @@ fn hushed(line: &str) -> String {
 }
 
 /// Keys of manifests whose values may be literal secrets.
-const KEYS: [&str; 4] = ["password:", "password_hash:", "environment:", "headers:"];
+const SECRET_KEYS: [&str; 4] = ["password:", "password_hash:", "environment:", "headers:"];
 
 /// Returns the start of the value in a line that is an item of a list of variables: `- NAME=value`.
-fn variable(line: &str) -> Option<usize> {
+fn variable_value_start(line: &str) -> Option<usize> {
     let item = line.trim_start().strip_prefix("- ")?.trim_start().trim_start_matches(['"', '\'']);
     let (name, value) = item.split_once('=')?;
     let is_name = !name.is_empty() && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric());
@@ -118,7 +118,7 @@ fn variable(line: &str) -> Option<usize> {
 }
 
 /// Returns a count with its noun: `1 resource`, `2 resources`.
-pub fn count(number: impl Into<u64>, noun: &str) -> String {
+pub fn count_noun(number: impl Into<u64>, noun: &str) -> String {
     match number.into() {
         1 => format!("1 {noun}"),
         number => format!("{number} {noun}s"),
@@ -126,7 +126,7 @@ pub fn count(number: impl Into<u64>, noun: &str) -> String {
 }
 
 /// Returns an error with all its causes as one text: `A: B: C`.
-pub fn chain(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn shows_the_line_and_points_at_the_column() {
-        let place = Place { file: "m.yaml".into(), line: 12, column: 5, text: "    mdoe: x".into() };
+        let place = SourceLocation { file: "m.yaml".into(), line: 12, column: 5, text: "    mdoe: x".into() };
         let shown = Diagnostic::new("unknown property \"mdoe\"").at(Some(place)).hint("did you mean \"mode\"?").to_string();
         assert_eq!(
             shown,
@@ -181,7 +181,7 @@ mod tests {
             ("  - require: file#/a=b", "  - require: file#/a=b"),
             ("- user: {name: a, password_hash: $6$a$b}", "- user: {name: a, password_hash: *******"),
         ] {
-            assert_eq!(hushed(line), shown);
+            assert_eq!(redact_line(line), shown);
         }
     }
 

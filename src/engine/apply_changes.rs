@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::Host;
 use crate::host::confine::Worker;
 use crate::model::Secrets;
@@ -59,7 +59,7 @@ impl RunThread<'_> {
 #[derive(Clone)]
 pub(super) struct ApplySettings {
     pub(super) noop: bool,
-    pub(super) bare: bool,
+    pub(super) omit_details: bool,
     pub(super) diff: Diff,
     pub(super) secrets: Arc<Secrets>,
 }
@@ -76,7 +76,7 @@ pub(super) struct Applied {
 
 impl Applied {
     /// Returns the result of a nested manifest.
-    pub(super) fn counted(steps: Vec<ChangeStep>, status: Map<String, Value>) -> Self {
+    pub(super) fn of_nested_manifest(steps: Vec<ChangeStep>, status: Map<String, Value>) -> Self {
         Self { ensure: "present".to_owned(), status: Some(status), steps, refreshed: false, stable: true, diff: None }
     }
 }
@@ -91,9 +91,9 @@ pub(super) struct PendingChanges {
 /// The result of an observation.
 pub(super) enum Observation {
     /// The resource is converged.
-    Well(Applied),
+    Converged(Applied),
     /// The resource needs these changes.
-    Needs(PendingChanges),
+    Pending(PendingChanges),
 }
 
 /// Chooses the provider of a resource, on its thread.
@@ -122,14 +122,14 @@ pub(super) fn apply_all(
     wanted: &str,
     providers: &Arc<Providers>,
     host: &Host,
-) -> Result<Vec<crate::resource::Done>, String> {
+) -> Result<Vec<crate::resource::BatchResult>, String> {
     let (wanted, providers, host) = (wanted.to_owned(), Arc::clone(providers), host.clone());
     place.run(move || kind.apply_all(&batch, &wanted, &providers, &host))
 }
 
 impl ApplySettings {
     /// Observes a resource, applies its changes (or only reports them) and verifies it, on its thread.
-    pub(super) fn act(
+    pub(super) fn apply_changes(
         &self,
         place: RunThread<'_>,
         bound: Box<dyn BoundResource>,
@@ -137,34 +137,34 @@ impl ApplySettings {
         refresh: bool,
     ) -> Result<Applied, String> {
         match place {
-            RunThread::Here => self.act_here(bound.as_ref(), host, refresh),
+            RunThread::Here => self.apply_changes_here(bound.as_ref(), host, refresh),
             RunThread::Outside(_) => {
                 let (how, host) = (self.clone(), host.clone());
-                place.run(move || how.act_here(bound.as_ref(), &host, refresh))?
+                place.run(move || how.apply_changes_here(bound.as_ref(), &host, refresh))?
             }
         }
     }
 
-    fn act_here(&self, bound: &dyn BoundResource, host: &Host, refresh: bool) -> Result<Applied, String> {
-        let text = |error: crate::resource::ResourceError| chain(&error);
+    fn apply_changes_here(&self, bound: &dyn BoundResource, host: &Host, refresh: bool) -> Result<Applied, String> {
+        let text = |error: crate::resource::ResourceError| error_chain(&error);
         if !self.noop {
             bound.refresh_cache(host).map_err(text)?;
         }
         let mut checked = bound.check(host, refresh).map_err(text)?;
-        let due = self.due(checked.as_ref(), host);
+        let due = self.pending_changes(checked.as_ref(), host);
         if self.noop || due.steps.is_empty() {
-            return Ok(self.left_alone(checked.as_ref(), due));
+            return Ok(self.unchanged(checked.as_ref(), due));
         }
         checked.apply(host).map_err(text)?;
         if !bound.converges() {
-            return Ok(Applied { stable: false, ..self.reached(checked.as_ref(), due) });
+            return Ok(Applied { stable: false, ..self.applied(checked.as_ref(), due) });
         }
         drop(checked);
         self.verify_here(bound, host, due)
     }
 
     /// Observes a resource and returns its pending changes, on its thread. For resources that are applied together.
-    pub(super) fn look(
+    pub(super) fn observe(
         &self,
         place: RunThread<'_>,
         bound: Box<dyn BoundResource>,
@@ -172,20 +172,24 @@ impl ApplySettings {
     ) -> Result<(Box<dyn BoundResource>, Observation), String> {
         let (how, host) = (self.clone(), host.clone());
         place.run(move || {
-            let looked = how.look_here(bound.as_ref(), &host)?;
+            let looked = how.observe_here(bound.as_ref(), &host)?;
             Ok((bound, looked))
         })?
     }
 
-    fn look_here(&self, bound: &dyn BoundResource, host: &Host) -> Result<Observation, String> {
-        let text = |error: crate::resource::ResourceError| chain(&error);
+    fn observe_here(&self, bound: &dyn BoundResource, host: &Host) -> Result<Observation, String> {
+        let text = |error: crate::resource::ResourceError| error_chain(&error);
         bound.refresh_cache(host).map_err(text)?;
         let checked = bound.check(host, false).map_err(text)?;
-        let due = self.due(checked.as_ref(), host);
-        Ok(if due.steps.is_empty() { Observation::Well(self.left_alone(checked.as_ref(), due)) } else { Observation::Needs(due) })
+        let due = self.pending_changes(checked.as_ref(), host);
+        Ok(if due.steps.is_empty() {
+            Observation::Converged(self.unchanged(checked.as_ref(), due))
+        } else {
+            Observation::Pending(due)
+        })
     }
 
-    fn due(&self, checked: &dyn ObservedResource, host: &Host) -> PendingChanges {
+    fn pending_changes(&self, checked: &dyn ObservedResource, host: &Host) -> PendingChanges {
         let (steps, refreshed) = (checked.steps(), checked.is_refresh());
         let preview = (self.diff != Diff::None && !steps.is_empty()).then(|| checked.preview(host)).flatten();
         let preview = preview.filter(|preview| self.diff == Diff::All || preview.is_public);
@@ -195,8 +199,8 @@ impl ApplySettings {
     }
 
     /// Returns the result without changes: the resource needs none, or the run is a noop run.
-    fn left_alone(&self, checked: &dyn ObservedResource, due: PendingChanges) -> Applied {
-        Applied { stable: due.steps.is_empty(), ..self.reached(checked, due) }
+    fn unchanged(&self, checked: &dyn ObservedResource, due: PendingChanges) -> Applied {
+        Applied { stable: due.steps.is_empty(), ..self.applied(checked, due) }
     }
 
     /// Verifies a resource after its steps, on its thread: no change may be left.
@@ -212,16 +216,16 @@ impl ApplySettings {
     }
 
     fn verify_here(&self, bound: &dyn BoundResource, host: &Host, due: PendingChanges) -> Result<Applied, String> {
-        let after = bound.check(host, false).map_err(|error| chain(&error))?;
+        let after = bound.check(host, false).map_err(|error| error_chain(&error))?;
         let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
         if !left.is_empty() {
             return Err(format!("failed to reach desired state: {}", left.join(", ")));
         }
-        Ok(self.reached(after.as_ref(), due))
+        Ok(self.applied(after.as_ref(), due))
     }
 
-    fn reached(&self, checked: &dyn ObservedResource, due: PendingChanges) -> Applied {
-        let status = (!self.bare || checked.speaks()).then(|| checked.status());
+    fn applied(&self, checked: &dyn ObservedResource, due: PendingChanges) -> Applied {
+        let status = (!self.omit_details || checked.has_output()).then(|| checked.status());
         let PendingChanges { steps, refreshed, diff } = due;
         Applied { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff }
     }

@@ -9,23 +9,23 @@ use std::time::Instant;
 
 use crate::host::Host;
 use crate::model::{ResourceRef, TransactionEvent};
-use crate::resource::{BoundResource, Done, ParsedResource, Providers};
+use crate::resource::{BatchResult, BoundResource, ParsedResource, Providers};
 
 use super::apply_changes::{self, Observation, PANICKED, PendingChanges, RunThread};
 use super::converge::{Abort, ResourceRun, guarded};
 use super::plan::PlannedResource;
-use super::run::Settings;
+use super::run::RunSettings;
 
 /// Returns the number of resources, from the first on, that can be applied together; 1 for a single resource.
-pub(super) fn length(resources: &[PlannedResource], settings: &Settings, fail_on_error: bool) -> usize {
+pub(super) fn batch_length(resources: &[PlannedResource], settings: &RunSettings, fail_on_error: bool) -> usize {
     let Some((first, rest)) = resources.split_first() else { return 0 };
     // A noop run changes nothing. A run that ends at the first failure must not apply later resources before.
-    if !suits(first) || settings.noop || settings.health_check_only || fail_on_error {
+    if !is_batchable(first) || settings.noop || settings.health_check_only || fail_on_error {
         return 1;
     }
     let mut together = vec![first];
     for next in rest {
-        let same = next.kind.name() == first.kind.name() && next.common.provider == first.common.provider && suits(next);
+        let same = next.kind.name() == first.kind.name() && next.common.provider == first.common.provider && is_batchable(next);
         if !same || together.iter().any(|earlier| next.requires.iter().any(|needed| is(earlier, needed))) {
             break;
         }
@@ -35,14 +35,14 @@ pub(super) fn length(resources: &[PlannedResource], settings: &Settings, fail_on
 }
 
 /// Prefetches the resources of a manifest, for the types that can act on several at once.
-pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>, settings: &Settings, host: &Host) {
+pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>, settings: &RunSettings, host: &Host) {
     let mut by_kind: BTreeMap<&str, Vec<&PlannedResource>> = BTreeMap::new();
     for planned in resources.iter().filter(|planned| planned.kind.batches()) {
         by_kind.entry(planned.kind.name()).or_default().push(planned);
     }
     for all in by_kind.values() {
         let Some(first) = all.first() else { continue };
-        let outside = settings.outside.as_deref();
+        let outside = settings.unconfined_thread.as_deref();
         let place = match outside.filter(|outside| outside.is_needed(first.decoded.as_ref())) {
             Some(outside) => RunThread::Outside(outside.worker()),
             None => RunThread::Here,
@@ -58,7 +58,7 @@ pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>
 }
 
 /// Returns true for a resource that can join a batch. Runtime templates and subscriptions may depend on the resource before.
-fn suits(planned: &PlannedResource) -> bool {
+fn is_batchable(planned: &PlannedResource) -> bool {
     planned.kind.batches() && planned.deferred.is_none() && planned.subscribes.is_empty()
 }
 
@@ -72,23 +72,23 @@ struct BatchEntry {
     event: TransactionEvent,
     decoded: Arc<dyn ParsedResource>,
     bound: Box<dyn BoundResource>,
-    due: PendingChanges,
+    pending: PendingChanges,
     started: Instant,
 }
 
 /// Applies resources together and returns an event for each.
-pub(super) fn events(treatments: &[ResourceRun<'_>]) -> Vec<TransactionEvent> {
+pub(super) fn apply_batch(treatments: &[ResourceRun<'_>]) -> Vec<TransactionEvent> {
     let mut ended: Vec<Option<TransactionEvent>> = treatments.iter().map(|_| None).collect();
     let mut waiting = Vec::new();
     for (at, treatment) in treatments.iter().enumerate() {
-        match look(treatment, at) {
+        match observe(treatment, at) {
             Ok(one) => waiting.push(one),
-            Err(event) => put(&mut ended, at, *event),
+            Err(event) => set_event(&mut ended, at, *event),
         }
     }
     let decoded: Vec<_> = waiting.iter().map(|one| Arc::clone(&one.decoded)).collect();
     let results = treatments.first().filter(|_| !decoded.is_empty()).map_or_else(Vec::new, |first| {
-        let (planned, place) = (first.planned, first.place(first.planned.decoded.as_ref()));
+        let (planned, place) = (first.planned, first.run_thread(first.planned.decoded.as_ref()));
         let count = decoded.len();
         let wanted = &planned.common.provider;
         guarded(|| {
@@ -98,48 +98,48 @@ pub(super) fn events(treatments: &[ResourceRun<'_>]) -> Vec<TransactionEvent> {
     });
     for (one, result) in waiting.into_iter().zip(results) {
         let Some(treatment) = treatments.get(one.at) else { continue };
-        put(&mut ended, one.at, finish(treatment, one, result));
+        set_event(&mut ended, one.at, finish(treatment, one, result));
     }
     ended.into_iter().flatten().collect()
 }
 
-fn put(ended: &mut [Option<TransactionEvent>], at: usize, event: TransactionEvent) {
+fn set_event(ended: &mut [Option<TransactionEvent>], at: usize, event: TransactionEvent) {
     if let Some(place) = ended.get_mut(at) {
         *place = Some(event);
     }
 }
 
 /// Observes a resource and returns its pending changes. A resource that is converged or failed gives its event instead.
-fn look(treatment: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<TransactionEvent>> {
+fn observe(treatment: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<TransactionEvent>> {
     let started = Instant::now();
-    let mut event = treatment.blank();
+    let mut event = treatment.new_event();
     let mut decoded = Arc::clone(&treatment.planned.decoded);
     let looked = guarded(|| {
         let bound = treatment.prepare(&mut event, &mut decoded)?;
-        let place = treatment.place(decoded.as_ref());
-        match treatment.how().look(place, bound, treatment.host).map_err(Abort::Failed)? {
-            (_, Observation::Well(reached)) => {
+        let place = treatment.run_thread(decoded.as_ref());
+        match treatment.apply_settings().observe(place, bound, treatment.host).map_err(Abort::Failed)? {
+            (_, Observation::Converged(reached)) => {
                 treatment.fill_event(&mut event, reached);
                 Ok(None)
             }
-            (bound, Observation::Needs(due)) => Ok(Some((bound, due))),
+            (bound, Observation::Pending(due)) => Ok(Some((bound, due))),
         }
     });
     match looked {
-        Ok(Some((bound, due))) => Ok(BatchEntry { at, event, decoded, bound, due, started }),
-        Ok(None) => Err(Box::new(treatment.end(event, decoded.as_ref(), Ok(()), started))),
-        Err(stop) => Err(Box::new(treatment.end(event, decoded.as_ref(), Err(stop), started))),
+        Ok(Some((bound, due))) => Ok(BatchEntry { at, event, decoded, bound, pending: due, started }),
+        Ok(None) => Err(Box::new(treatment.finish(event, decoded.as_ref(), Ok(()), started))),
+        Err(stop) => Err(Box::new(treatment.finish(event, decoded.as_ref(), Err(stop), started))),
     }
 }
 
-fn finish(treatment: &ResourceRun<'_>, one: BatchEntry, result: Done) -> TransactionEvent {
-    let BatchEntry { mut event, decoded, bound, mut due, started, .. } = one;
+fn finish(treatment: &ResourceRun<'_>, one: BatchEntry, result: BatchResult) -> TransactionEvent {
+    let BatchEntry { mut event, decoded, bound, pending: mut due, started, .. } = one;
     let ended = guarded(|| {
         due.steps = result.map_err(Abort::Failed)?;
-        let place = treatment.place(decoded.as_ref());
-        let reached = treatment.how().verify(place, bound, treatment.host, due).map_err(Abort::Failed)?;
+        let place = treatment.run_thread(decoded.as_ref());
+        let reached = treatment.apply_settings().verify(place, bound, treatment.host, due).map_err(Abort::Failed)?;
         treatment.fill_event(&mut event, reached);
         Ok(())
     });
-    treatment.end(event, decoded.as_ref(), ended, started)
+    treatment.finish(event, decoded.as_ref(), ended, started)
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::Host;
 use crate::model::event::{TRANSACTION, state_protocol};
 use crate::model::{Effects, HealthStatus, ResourceRef, TransactionEvent};
@@ -22,13 +22,13 @@ use crate::template::is_template;
 use super::apply_changes::{self, Applied, ApplySettings, PANICKED, RunThread, UnconfinedThread};
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
-use super::run::{Diff, Settings};
+use super::run::{Diff, RunSettings};
 use super::{effects, health, redact};
 
 pub(super) struct ResourceRun<'a> {
     pub(super) plan: &'a Plan,
     pub(super) planned: &'a PlannedResource,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a RunSettings,
     pub(super) host: &'a Host,
     pub(super) providers: &'a Arc<Providers>,
     pub(super) session: &'a dyn Session,
@@ -49,14 +49,14 @@ pub(super) enum Abort {
 impl ResourceRun<'_> {
     pub(super) fn event(&self) -> TransactionEvent {
         let started = Instant::now();
-        let mut event = self.blank();
+        let mut event = self.new_event();
         let mut decoded = Arc::clone(&self.planned.decoded);
         let ended = guarded(|| self.converge(&mut event, &mut decoded));
-        self.end(event, decoded.as_ref(), ended, started)
+        self.finish(event, decoded.as_ref(), ended, started)
     }
 
     /// Returns the event of a resource, after its health checks.
-    pub(super) fn end(
+    pub(super) fn finish(
         &self,
         mut event: TransactionEvent,
         decoded: &dyn ParsedResource,
@@ -72,7 +72,7 @@ impl ResourceRun<'_> {
             }
             Err(Abort::Failed(why)) => self.fail(&mut event, why),
         }
-        if !self.settings.bare {
+        if !self.settings.omit_details {
             event.properties = decoded.redacted();
         }
         if !event.skipped {
@@ -80,12 +80,12 @@ impl ResourceRun<'_> {
             self.register(&mut event);
         }
         let secrets = self.plan.secrets();
-        let holds = !secrets.is_empty() && decoded.is(&|properties| secrets.value_contains_secret(properties));
-        let mut shaped = self.planned.shaped.clone();
+        let holds = !secrets.is_empty() && decoded.matches(&|properties| secrets.value_contains_secret(properties));
+        let mut shaped = self.planned.provenance.clone();
         shaped.extend(self.late.take());
         shaped.redact_event(&mut event, decoded);
         redact::event(secrets, &mut event);
-        redact::digests(holds, self.settings.conceal.as_deref(), &mut event);
+        redact::digests(holds, self.settings.pseudonymize.as_deref(), &mut event);
         event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         event
     }
@@ -96,7 +96,10 @@ impl ResourceRun<'_> {
             return Ok(());
         }
         let refresh = self.refresh_due()?;
-        let mut reached = self.how().act(self.place(decoded.as_ref()), bound, self.host, refresh).map_err(Abort::Failed)?;
+        let mut reached = self
+            .apply_settings()
+            .apply_changes(self.run_thread(decoded.as_ref()), bound, self.host, refresh)
+            .map_err(Abort::Failed)?;
         reached.diff = reached.diff.take().filter(|_| self.may_show(decoded.as_ref()));
         self.fill_event(event, reached);
         Ok(())
@@ -110,10 +113,10 @@ impl ResourceRun<'_> {
     ) -> Result<Box<dyn BoundResource>, Abort> {
         let planned = self.planned;
         let bind = |decoded: &Arc<dyn ParsedResource>| {
-            if let Some(outside) = &self.settings.outside {
+            if let Some(outside) = &self.settings.unconfined_thread {
                 outside.permit(planned.kind.name(), decoded.as_ref()).map_err(Abort::Failed)?;
             }
-            let place = self.place(decoded.as_ref());
+            let place = self.run_thread(decoded.as_ref());
             apply_changes::bind(place, decoded, &planned.common.provider, self.providers, self.host).map_err(Abort::Failed)
         };
         let bound = bind(decoded)?;
@@ -122,7 +125,7 @@ impl ResourceRun<'_> {
         }
         self.control()?;
         self.require()?;
-        let bound = bound.map_err(|error| Abort::Failed(chain(&error)))?;
+        let bound = bound.map_err(|error| Abort::Failed(error_chain(&error)))?;
         if self.settings.health_check_only {
             self.permit(&self.known_effects(decoded.nested().is_some().then_some(decoded.as_ref())))?;
             return Ok(bound);
@@ -134,20 +137,20 @@ impl ResourceRun<'_> {
         let late = self.plan.decode_late(planned, &properties, &self.late.borrow());
         *decoded = late.map_err(|error| Abort::Failed(error.to_string()))?;
         self.permit(&self.known_effects(Some(decoded.as_ref())))?;
-        bind(decoded)?.map_err(|error| Abort::Failed(chain(&error)))
+        bind(decoded)?.map_err(|error| Abort::Failed(error_chain(&error)))
     }
 
     /// Returns the thread for the resource, by its present name.
-    pub(super) fn place(&self, decoded: &dyn ParsedResource) -> RunThread<'_> {
-        match &self.settings.outside {
+    pub(super) fn run_thread(&self, decoded: &dyn ParsedResource) -> RunThread<'_> {
+        match &self.settings.unconfined_thread {
             Some(outside) if outside.is_needed(decoded) => RunThread::Outside(outside.worker()),
             _ => RunThread::Here,
         }
     }
 
-    pub(super) fn how(&self) -> ApplySettings {
-        let Settings { noop, bare, diff, .. } = *self.settings;
-        ApplySettings { noop, bare, diff, secrets: self.plan.shared_secrets() }
+    pub(super) fn apply_settings(&self) -> ApplySettings {
+        let RunSettings { noop, omit_details: bare, diff, .. } = *self.settings;
+        ApplySettings { noop, omit_details: bare, diff, secrets: self.plan.shared_secrets() }
     }
 
     /// Returns the effects that are known before the observation. Rules of health checks may still have templates; the run
@@ -158,12 +161,12 @@ impl ResourceRun<'_> {
     }
 
     fn may_show(&self, decoded: &dyn ParsedResource) -> bool {
-        let permit = self.settings.permit.as_ref().filter(|_| self.settings.diff == Diff::Public);
+        let permit = self.settings.authorizer.as_ref().filter(|_| self.settings.diff == Diff::Public);
         permit.is_none_or(|permit| permit.may_show(&decoded.effects(), self.host))
     }
 
     fn permit(&self, effects: &Effects) -> Result<(), Abort> {
-        let Some(permit) = &self.settings.permit else { return Ok(()) };
+        let Some(permit) = &self.settings.authorizer else { return Ok(()) };
         permit.permit(self.planned.kind.name(), effects, self.host).map_err(Abort::Failed)
     }
 
@@ -172,12 +175,12 @@ impl ResourceRun<'_> {
         let holds = |name: &str, expression: &Option<String>, default: bool| {
             let Some(expression) = expression else { return Ok(default) };
             let before = self.plan.scope.mark();
-            let holds = self.plan.scope.condition(expression).map_err(|error| {
+            let holds = self.plan.scope.evaluate_condition(expression).map_err(|error| {
                 let diagnostic = self.plan.template_error(self.planned, "control", &error);
                 Abort::Failed(format!("control {name}: {diagnostic}"))
             });
             if self.plan.scope.since(before).bus {
-                return Err(Abort::Failed(ProvenanceError::Bus(format!("control {name}")).said()));
+                return Err(Abort::Failed(ProvenanceError::Bus(format!("control {name}")).message()));
             }
             holds
         };
@@ -191,7 +194,7 @@ impl ResourceRun<'_> {
     fn require(&self) -> Result<(), Abort> {
         let mut failed = Vec::new();
         for reference in &self.planned.requires {
-            let last = self.session.last(reference).ok_or_else(|| unknown("require", reference))?;
+            let last = self.session.last(reference).ok_or_else(|| unknown_reference("require", reference))?;
             if last.failed || last.unmet {
                 failed.push(reference.clone());
             }
@@ -202,7 +205,7 @@ impl ResourceRun<'_> {
     /// Returns true when a resource that this one subscribes to has changed. The first changed one decides.
     fn refresh_due(&self) -> Result<bool, Abort> {
         for reference in &self.planned.subscribes {
-            if self.session.last(reference).ok_or_else(|| unknown("subscribe", reference))?.changed {
+            if self.session.last(reference).ok_or_else(|| unknown_reference("subscribe", reference))?.changed {
                 return Ok(true);
             }
         }
@@ -218,8 +221,8 @@ impl ResourceRun<'_> {
                 let before = scope.mark();
                 *value = resolve(scope, kind, key, value)
                     .map_err(|error| Abort::Failed(self.plan.template_error(self.planned, key, &error).to_string()))?;
-                let noted = self.late.borrow_mut().note(kind, key, value, scope.since(before), scope);
-                noted.map_err(|unfit| Abort::Failed(unfit.said()))?;
+                let noted = self.late.borrow_mut().record(kind, key, value, scope.since(before), scope);
+                noted.map_err(|unfit| Abort::Failed(unfit.message()))?;
             }
         }
         Ok(Some(resolved))
@@ -262,9 +265,9 @@ impl ResourceRun<'_> {
         let around = health::CheckContext {
             scope: &self.plan.scope,
             kind: self.planned.kind.name(),
-            permit: self.settings.permit.as_deref(),
+            permit: self.settings.authorizer.as_deref(),
             host: self.host,
-            outside: self.settings.outside.as_deref().map(UnconfinedThread::worker),
+            outside: self.settings.unconfined_thread.as_deref().map(UnconfinedThread::worker),
         };
         for wanted in &self.planned.common.health_checks {
             let result = health::check(wanted, &around);
@@ -299,7 +302,7 @@ impl ResourceRun<'_> {
         event.errors.push(why);
     }
 
-    pub(super) fn blank(&self) -> TransactionEvent {
+    pub(super) fn new_event(&self) -> TransactionEvent {
         let timestamp: Timestamp = self.host.now();
         TransactionEvent {
             protocol: TRANSACTION.to_owned(),
@@ -340,12 +343,12 @@ pub(super) fn guarded<T>(treat: impl FnOnce() -> Result<T, Abort>) -> Result<T, 
     catch_unwind(AssertUnwindSafe(treat)).unwrap_or_else(|_| Err(Abort::Failed(PANICKED.to_owned())))
 }
 
-fn unknown(property: &str, reference: &ResourceRef) -> Abort {
+fn unknown_reference(property: &str, reference: &ResourceRef) -> Abort {
     Abort::Failed(format!("{property}: no events found for {reference}: no resource of that name ran before this one"))
 }
 
 fn would_have(steps: &[ChangeStep], sentences: bool) -> String {
-    let done: Vec<&str> = steps.iter().map(|step| step.done.as_str()).collect();
+    let done: Vec<&str> = steps.iter().map(|step| step.description.as_str()).collect();
     let between = if sentences { ". Would have " } else { ", would have " };
     if done.is_empty() { String::new() } else { format!("Would have {}", done.join(between)) }
 }

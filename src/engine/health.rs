@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::diag::chain;
-use crate::goss::{self, Outcome, Rules};
+use crate::diag::error_chain;
+use crate::goss::{self, GossOutcome, GossRules};
 use crate::host::confine::Worker;
-use crate::host::{Command, Host};
+use crate::host::{Host, ProcessCommand};
 use crate::model::{Effect, Effects, HealthResult, HealthStatus, HumanDuration};
 use crate::resource::HealthCheck;
 use crate::resource::core::text;
@@ -57,20 +57,20 @@ pub fn check(check: &HealthCheck, around: &CheckContext<'_>) -> HealthResult {
         if status == HealthStatus::Ok || tries >= check.tries.max(1) || around.host.is_over() {
             return result(status, tries, output);
         }
-        around.host.sleep(check.try_sleep.get());
+        around.host.sleep(check.try_sleep.as_std());
     }
 }
 
-fn command(check: &HealthCheck) -> Result<Command, String> {
+fn command(check: &HealthCheck) -> Result<ProcessCommand, String> {
     let words = text::words(check.command.trim()).map_err(|error| format!("invalid command \"{}\": {error}", check.command))?;
     let mut words = words.into_iter();
-    let mut command = Command::new(words.next().unwrap_or_default(), words);
+    let mut command = ProcessCommand::new(words.next().unwrap_or_default(), words);
     command.timeout = check.timeout.and_then(HumanDuration::limit);
     Ok(command)
 }
 
-fn try_command(command: &Command, host: &Host) -> Result<(HealthStatus, String), String> {
-    let output = host.run(command).map_err(|error| chain(&error))?;
+fn try_command(command: &ProcessCommand, host: &Host) -> Result<(HealthStatus, String), String> {
+    let output = host.run(command).map_err(|error| error_chain(&error))?;
     Ok((HealthStatus::from_exit(output.code), String::from_utf8_lossy(&output.stdout).trim().to_owned()))
 }
 
@@ -81,21 +81,21 @@ fn try_rules(
     around: &CheckContext<'_>,
 ) -> Result<(HealthStatus, String), String> {
     let before = around.scope.mark();
-    let resolved = resolved(rules, around.scope);
+    let resolved = resolve_rules(rules, around.scope);
     let used = around.scope.since(before);
     if used.bus {
-        return Err(ProvenanceError::Bus("goss_rules".to_owned()).said());
+        return Err(ProvenanceError::Bus("goss_rules".to_owned()).message());
     }
     // The rules may check something that their templates have read.
     let told = |text: String| if used.read { WITHHELD.to_owned() } else { text };
     let resolved = resolved.map_err(|error| told(format!("goss_rules: {error}")))?;
-    let rules = Rules::read(&resolved).map_err(|wrong| told(format!("goss_rules: {wrong}")))?;
+    let rules = GossRules::read(&resolved).map_err(|wrong| told(format!("goss_rules: {wrong}")))?;
     around.permit(&goss::effects(&resolved)).map_err(told)?;
     let host = match timeout {
-        Some(timeout) => around.host.clone().for_at_most(timeout.get()),
+        Some(timeout) => around.host.clone().with_timeout(timeout.as_std()),
         None => around.host.clone(),
     };
-    let outcome = look(rules, &host, around)?;
+    let outcome = run_rules(rules, &host, around)?;
     if host.is_over() {
         let limit = timeout.filter(|_| !around.host.is_over());
         return Err(
@@ -107,22 +107,22 @@ fn try_rules(
 }
 
 /// Checks rules. Commands run on the run's thread, queries of the system outside of the confinement, if there is one.
-fn look(rules: Rules, host: &Host, around: &CheckContext<'_>) -> Result<Outcome, String> {
+fn run_rules(rules: GossRules, host: &Host, around: &CheckContext<'_>) -> Result<GossOutcome, String> {
     let Some(outside) = around.outside else { return Ok(rules.run(host)) };
-    let (commands, others) = rules.split();
+    let (commands, others) = rules.split_commands();
     let own = commands.run(host);
     let host = host.clone();
     let asked = outside.run(move || others.run(&host)).map_err(|_| PANICKED.to_owned())?;
-    Ok(own.and(asked))
+    Ok(own.merge(asked))
 }
 
 /// Returns the rules with their templates resolved, also those in names.
-fn resolved(rules: &Map<String, Value>, scope: &Scope) -> Result<Map<String, Value>, TemplateError> {
-    let thing = |(key, value): (&String, &Value)| Ok((scope.text(key)?.into_owned(), scope.tree(value)?));
+fn resolve_rules(rules: &Map<String, Value>, scope: &Scope) -> Result<Map<String, Value>, TemplateError> {
+    let thing = |(key, value): (&String, &Value)| Ok((scope.resolve_text(key)?.into_owned(), scope.resolve_tree(value)?));
     let section = |(name, value): (&String, &Value)| {
         let value = match value {
             Value::Object(things) => Value::Object(things.iter().map(thing).collect::<Result<_, TemplateError>>()?),
-            other => scope.tree(other)?,
+            other => scope.resolve_tree(other)?,
         };
         Ok((name.clone(), value))
     };
@@ -236,7 +236,7 @@ mod tests {
         });
         let bounds =
             ResourceLimits { fetch_hosts: Some(vec!["b.example".to_owned()]), internal: false, ..ResourceLimits::default() };
-        let result = run(json!({"goss_rules": rules}), &host(runner.clone()).within(bounds), Some(&Nothing));
+        let result = run(json!({"goss_rules": rules}), &host(runner.clone()).with_limits(bounds), Some(&Nothing));
         assert_eq!(result.status, HealthStatus::Critical);
         for denied in ["\"self.example\" is not among", "\"169.254.1.1\" is not among", "\"a.example\" is not among"] {
             assert!(result.output.contains(denied), "{}", result.output);
@@ -250,7 +250,7 @@ mod tests {
             _ => crate::http::testing::Reply::ok(b"a secret"),
         });
         for fetch_hosts in [None, Some(vec!["artifacts.example".to_owned()])] {
-            let host = host(FakeRunner::exiting(&[])).within(ResourceLimits {
+            let host = host(FakeRunner::exiting(&[])).with_limits(ResourceLimits {
                 fetch_hosts,
                 internal: false,
                 ..ResourceLimits::default()

@@ -5,24 +5,24 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use crate::data::{self, Resolved, Rules};
-use crate::diag::{Diagnostic, chain};
+use crate::data::{self, Annotations, ResolvedData};
+use crate::diag::{Diagnostic, error_chain};
 use crate::host::Host;
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{DiscoveryClient, EvaluationBudget, ReadAccess, Secrets, UnrestrictedAccess};
 use crate::template::Scope;
-use crate::yaml::{Document, Step};
+use crate::yaml::{KeyOrIndex, YamlDocument};
 
-use super::files::Files;
 use super::secret_source;
+use super::template_files::GuardedFiles;
 
 /// Gathers the facts of the host.
-pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
+pub type FactsLoader = Arc<dyn Fn() -> Value + Send + Sync>;
 
 /// The inputs of a run.
 #[derive(Clone)]
 pub struct RunInputs {
-    facts: Facts,
+    facts: FactsLoader,
     /// `Environ` in templates.
     pub environ: BTreeMap<String, String>,
     /// Data merged over the manifest's own.
@@ -30,13 +30,13 @@ pub struct RunInputs {
     /// The access to the bus for `kvGet` and `registrations`; without it both fail.
     pub exchange: Option<Arc<dyn DiscoveryClient>>,
     /// The rules in the annotations of that data.
-    pub rules: Rules,
+    pub rules: Annotations,
     /// Decides about the files that templates read.
     pub access: Arc<dyn ReadAccess>,
     /// The rights of values of the bus.
     pub bus: BusData,
     /// True when the data contains values that templates have read.
-    pub(super) reads: bool,
+    pub(super) has_read_values: bool,
     secrets: Arc<Secrets>,
     budget: EvaluationBudget,
 }
@@ -61,16 +61,16 @@ impl RunInputs {
         data: Option<Value>,
     ) -> Self {
         let known = OnceLock::new();
-        let facts: Facts = Arc::new(move || known.get_or_init(&gather).clone());
+        let facts: FactsLoader = Arc::new(move || known.get_or_init(&gather).clone());
         Self {
             facts,
             environ,
             data,
             exchange: None,
-            rules: Rules::default(),
+            rules: Annotations::default(),
             access: Arc::new(UnrestrictedAccess),
             bus: BusData::Any,
-            reads: false,
+            has_read_values: false,
             secrets: Arc::default(),
             budget: EvaluationBudget::default(),
         }
@@ -87,14 +87,14 @@ impl RunInputs {
 
     /// Returns the scope in which data is resolved: facts and secrets only.
     pub fn restricted(&self, host: &Host) -> Scope {
-        self.furnished(Scope::restricted(Arc::clone(&self.facts)), host)
+        self.with_functions(Scope::restricted(Arc::clone(&self.facts)), host)
     }
 
     /// Returns the scope with the functions and secrets of the run.
-    fn furnished(&self, scope: Scope, host: &Host) -> Scope {
+    fn with_functions(&self, scope: Scope, host: &Host) -> Scope {
         let vault = secret_source::open(self.environ.clone(), host, Arc::clone(&self.access));
         let over = host.clone();
-        let budget = self.budget.clone().until(Arc::new(move || over.is_over()));
+        let budget = self.budget.clone().with_cancel(Arc::new(move || over.is_over()));
         scope.with_secrets(vault, Arc::clone(&self.secrets)).with_access(Arc::clone(&self.access)).with_budget(budget)
     }
 
@@ -102,31 +102,31 @@ impl RunInputs {
     ///
     /// # Errors
     /// When the data cannot be resolved, with its place.
-    pub fn resolve(&self, document: &Document, host: &Host) -> Result<(Resolved, Rules), Diagnostic> {
-        let rules = Rules::read(document)?;
+    pub fn resolve(&self, document: &YamlDocument, host: &Host) -> Result<(ResolvedData, Annotations), Diagnostic> {
+        let rules = Annotations::read(document)?;
         let resolved = data::resolve(document.value(), &self.restricted(host)).map_err(|error| {
-            let path: Vec<Step> = error.path().iter().map(|key| Step::Key(key.clone())).collect();
+            let path: Vec<KeyOrIndex> = error.path().iter().map(|key| KeyOrIndex::Key(key.clone())).collect();
             let place = document.key_place(&path);
             let source = if place.is_none() { format!("{}: ", document.file()) } else { String::new() };
-            Diagnostic::new(format!("{source}{}", chain(&error))).at(place)
+            Diagnostic::new(format!("{source}{}", error_chain(&error))).at(place)
         })?;
         Ok((resolved, rules))
     }
 
     /// Returns the scope of resources with this data.
     pub fn scope(&self, data: Value, host: &Host) -> Scope {
-        let files = Files { host: host.clone(), access: Arc::clone(&self.access) };
+        let files = GuardedFiles { host: host.clone(), access: Arc::clone(&self.access) };
         let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone())
             .with_reader(Arc::new(move |name| files.read(name, MAX_MANIFEST)));
         let scope = match &self.exchange {
-            Some(exchange) => scope.with_exchange(Arc::clone(exchange)),
+            Some(exchange) => scope.with_discovery(Arc::clone(exchange)),
             None => scope,
         };
         let scope = match &self.bus {
             BusData::Any => scope,
-            BusData::Signed { unsigned } => scope.with_bus_checked(unsigned.clone()),
+            BusData::Signed { unsigned } => scope.with_unsigned_data(unsigned.clone()),
         };
-        let scope = if self.reads { scope.with_read_data() } else { scope };
-        self.furnished(scope, host)
+        let scope = if self.has_read_values { scope.with_read_data() } else { scope };
+        self.with_functions(scope, host)
     }
 }

@@ -12,13 +12,12 @@
 //!
 //! - `health` runs health checks; `text_diff` shows changes of a text.
 //!
-//! - `files` reads files for templates, `secret_source` secrets; `redact` removes secrets from all output.
+//! - `template_files` reads files for templates, `secret_source` secrets; `redact` removes secrets from all output.
 
 mod apply_changes;
 mod batch;
 mod converge;
 pub mod effects;
-mod files;
 pub mod health;
 pub mod inputs;
 mod nested;
@@ -27,9 +26,10 @@ mod provenance;
 mod redact;
 pub mod run;
 mod secret_source;
+mod template_files;
 mod text_diff;
 
 pub use apply_changes::UnconfinedThread;
 pub use inputs::{BusData, RunInputs};
 pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one};
-pub use run::{Authorizer, Diff, Pseudonymize, Report, Settings, run};
+pub use run::{Authorizer, Diff, Pseudonymize, RunReport, RunSettings, run};

@@ -5,20 +5,20 @@ use std::time::Instant;
 
 use serde_json::{Map, json};
 
-use crate::diag::{self, chain};
+use crate::diag::{self, error_chain};
 use crate::host::Host;
-use crate::manifest::{MAX_MANIFEST, Source};
+use crate::manifest::{MAX_MANIFEST, ManifestText};
 use crate::model::TransactionEvent;
 use crate::model::merge::deep_merge;
 use crate::resource::{ChangeStep, Nested};
-use crate::template::Used;
+use crate::template::ValueUses;
 
 use super::BusData;
 use super::apply_changes::Applied;
 use super::converge::{Abort, guarded};
-use super::files::Files;
 use super::plan::{Plan, PlannedResource, plan_nested};
-use super::run::{Run, Settings};
+use super::run::{Run, RunSettings};
+use super::template_files::GuardedFiles;
 
 /// Maximum depth of nested manifests: a manifest that applies itself must end.
 pub(super) const MAX_DEPTH: usize = 10;
@@ -30,68 +30,75 @@ impl Run<'_> {
         plan: &Plan,
         planned: &PlannedResource,
         nested: &Nested,
-        settings: &Settings,
+        settings: &RunSettings,
         host: &Host,
     ) -> TransactionEvent {
         let started = Instant::now();
         // A nested manifest never widens a noop run or a run of health checks only.
-        let settings = Settings {
+        let settings = RunSettings {
             noop: settings.noop || (nested.noop && !settings.health_check_only),
             health_check_only: settings.health_check_only || (nested.health_check_only && !settings.noop),
             ..settings.clone()
         };
         let mut decoded = Arc::clone(&planned.decoded);
-        let treatment = self.treatment(plan, planned, &settings, host);
-        let mut event = treatment.blank();
+        let treatment = self.resource_run(plan, planned, &settings, host);
+        let mut event = treatment.new_event();
         let prepared = guarded(|| treatment.prepare(&mut event, &mut decoded).map(drop));
-        let used = planned.shaped.used.and(treatment.late.borrow().used);
+        let used = planned.provenance.used.union(treatment.late.borrow().used);
         let late = treatment.late.take();
         let ended = prepared.and_then(|()| self.apply(plan, nested, used, &settings, host).map_err(Abort::Failed));
-        let treatment = self.treatment(plan, planned, &settings, host);
+        let treatment = self.resource_run(plan, planned, &settings, host);
         treatment.late.replace(late);
         let ended = ended.map(|reached| treatment.fill_event(&mut event, reached));
-        let event = treatment.end(event, decoded.as_ref(), ended, started);
+        let event = treatment.finish(event, decoded.as_ref(), ended, started);
         self.numbered(event)
     }
 
-    fn apply(&mut self, plan: &Plan, nested: &Nested, used: Used, settings: &Settings, host: &Host) -> Result<Applied, String> {
+    fn apply(
+        &mut self,
+        plan: &Plan,
+        nested: &Nested,
+        used: ValueUses,
+        settings: &RunSettings,
+        host: &Host,
+    ) -> Result<Applied, String> {
         if self.depth + 1 >= MAX_DEPTH {
             return Err(format!("maximum apply depth of {MAX_DEPTH} exceeded"));
         }
-        let (child, host) = read(plan, nested, used, host)?;
+        let (child, host) = plan_child(plan, nested, used, host)?;
         // A noop run within a real one.
-        let host = if settings.noop && !host.is_dry() { host.for_dry_run() } else { host };
+        let host = if settings.noop && !host.is_dry_run() { host.for_dry_run() } else { host };
         if !nested.allow_apply && child.resources.iter().any(|planned| planned.decoded.nested().is_some()) {
             return Err("apply resources are denied in this manifest by allow_apply".to_owned());
         }
         self.depth += 1;
-        let counts = self.go(&child, settings, &host);
+        let counts = self.run_plan(&child, settings, &host);
         self.depth -= 1;
         if counts.failed > 0 {
             return Err(format!("child manifest had {} failed resources", counts.failed));
         }
         let resources = child.resources.len() as u64;
-        let all = diag::count(resources, "resource");
+        let all = diag::count_noun(resources, "resource");
         let steps = (counts.changed > 0).then(|| ChangeStep {
-            done: format!("changed {} of {all}", counts.changed),
+            description: format!("changed {} of {all}", counts.changed),
             details: vec![format!("{} of {all}", counts.changed)],
         });
         let mut status = Map::new();
         for (name, count) in [("resource_count", resources), ("changed_count", counts.changed), ("failed_count", counts.failed)] {
             status.insert(name.to_owned(), json!(count));
         }
-        Ok(Applied::counted(steps.into_iter().collect(), status))
+        Ok(Applied::of_nested_manifest(steps.into_iter().collect(), status))
     }
 }
 
 /// Plans a nested manifest with its data. Returns the plan and the host as the manifest sees it.
-fn read(plan: &Plan, nested: &Nested, used: Used, host: &Host) -> Result<(Plan, Host), String> {
-    let files = Files { host: host.clone(), access: Arc::clone(&plan.inputs.access) };
-    let path = files.allowed(&nested.file)?;
+fn plan_child(plan: &Plan, nested: &Nested, used: ValueUses, host: &Host) -> Result<(Plan, Host), String> {
+    let files = GuardedFiles { host: host.clone(), access: Arc::clone(&plan.inputs.access) };
+    let path = files.allowed_path(&nested.file)?;
     let text = files.read(&nested.file, MAX_MANIFEST)?.text;
-    let source = Source::of(&path, text.into_bytes()).map_err(|error| chain(&error))?;
+    let source = ManifestText::from_bytes(&path, text.into_bytes()).map_err(|error| error_chain(&error))?;
     let host = match &source.directory {
-        Some(directory) => host.clone().in_directory(directory),
+        Some(directory) => host.clone().with_directory(directory),
         None => host.clone(),
     };
     let data = match &nested.data {
@@ -110,7 +117,7 @@ fn read(plan: &Plan, nested: &Nested, used: Used, host: &Host) -> Result<(Plan, 
             *unsigned = if unsigned.is_null() { own } else { deep_merge(own, unsigned.take()) };
         }
     }
-    inputs.reads |= used.read && nested.data.is_some();
+    inputs.has_read_values |= used.read && nested.data.is_some();
     inputs.data = Some(data);
     match plan_nested(&source, &inputs, &host) {
         Ok(child) => Ok((child, host)),

@@ -34,23 +34,23 @@ pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
     status.filter(|(key, _)| !own(key)).for_each(|(_, value)| secrets.redact_output_value(value));
 }
 
-/// Maps a digest to a keyed one; see [`super::Settings::conceal`].
-type Make<'a> = Option<&'a (dyn Fn(&str) -> String + Send + Sync)>;
+/// Maps a digest to a keyed one; see [`super::run::RunSettings::pseudonymize`].
+type DigestKeying<'a> = Option<&'a (dyn Fn(&str) -> String + Send + Sync)>;
 
 /// Protects the digests of content in an event against guesses of the content. With a key, the digest of a content
 /// property is replaced by a keyed digest, with all its copies in the event. When the properties hold a secret, all
 /// digests are replaced. Without a key those digests are removed.
-pub(super) fn digests(holds: bool, conceal: Make<'_>, event: &mut TransactionEvent) {
+pub(super) fn digests(holds: bool, conceal: DigestKeying<'_>, event: &mut TransactionEvent) {
     if !holds && conceal.is_none() {
         return;
     }
     let mut content = HashSet::new();
     each_text(&mut event.properties, &mut |text| content.extend(content_digest(text).map(str::to_owned)));
     let is = |digest: &str| holds || content.contains(digest);
-    each_text(&mut event.properties, &mut |text| keyed(text, &is, conceal));
-    event.status.iter_mut().for_each(|status| each_text(status, &mut |text| keyed(text, &is, conceal)));
+    each_text(&mut event.properties, &mut |text| replace_digests(text, &is, conceal));
+    event.status.iter_mut().for_each(|status| each_text(status, &mut |text| replace_digests(text, &is, conceal)));
     let TransactionEvent { errors, changes, noop_message, .. } = event;
-    errors.iter_mut().chain(changes).chain([noop_message]).for_each(|text| keyed(text, &is, conceal));
+    errors.iter_mut().chain(changes).chain([noop_message]).for_each(|text| replace_digests(text, &is, conceal));
 }
 
 /// Returns the digest in the text that replaces content: `sha256:... (n bytes)`, see `resource::file::digest`.
@@ -69,7 +69,7 @@ fn each_text(value: &mut Value, work: &mut dyn FnMut(&mut String)) {
 }
 
 /// Replaces every digest for which `is` is true.
-fn keyed(text: &mut String, is: &dyn Fn(&str) -> bool, conceal: Make<'_>) {
+fn replace_digests(text: &mut String, is: &dyn Fn(&str) -> bool, conceal: DigestKeying<'_>) {
     let mut rest = text.as_str();
     let mut made = String::new();
     while let Some((before, digest, after)) = next_digest(rest) {
@@ -136,7 +136,7 @@ mod tests {
         let conceal = |digest: &str| digest.replace("ab", "cd");
         let keyed_text = |text: &str, is: bool, with_key: bool| {
             let mut text = text.to_owned();
-            keyed(&mut text, &|_| is, with_key.then_some(&conceal));
+            replace_digests(&mut text, &|_| is, with_key.then_some(&conceal));
             text
         };
         let content = format!("sha256:{digest} (6 bytes)");

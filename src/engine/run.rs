@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::Host;
 use crate::model::summary::SummaryBuilder;
 use crate::model::{DiscoveryClient, Effects, NodeId, RunOutcome, Summary, TransactionEvent};
@@ -49,7 +49,7 @@ impl Diff {
 
 /// The settings of a run.
 #[derive(Clone)]
-pub struct Settings {
+pub struct RunSettings {
     /// True for a noop run: observe, and report the changes without making them.
     pub noop: bool,
     /// True for a run of health checks only.
@@ -57,28 +57,28 @@ pub struct Settings {
     /// The diffs of content that events of changes carry.
     pub diff: Diff,
     /// True when events have no `properties` and `status`, for a run whose events are not stored.
-    pub bare: bool,
+    pub omit_details: bool,
     /// The id of the run in events.
     pub run_id: Uuid,
     /// The node in events.
     pub node: Option<NodeId>,
     /// Decides about effects; none without limits.
-    pub permit: Option<Arc<dyn Authorizer>>,
+    pub authorizer: Option<Arc<dyn Authorizer>>,
     /// Publishes registrations; without it they stay unpublished.
     pub registrar: Option<Arc<dyn DiscoveryClient>>,
     /// Returns a keyed digest for the SHA-256 of a content, for events that leave the host. Others cannot compute that
     /// digest.
-    pub conceal: Option<Pseudonymize>,
+    pub pseudonymize: Option<Pseudonymize>,
     /// The thread for resources that cannot be managed under the confinement; none for an unconfined run.
-    pub outside: Option<Arc<dyn UnconfinedThread>>,
+    pub unconfined_thread: Option<Arc<dyn UnconfinedThread>>,
 }
 
-/// See [`Settings::conceal`]: lower-case hex in and out.
+/// See [`RunSettings::pseudonymize`]: lower-case hex in and out.
 pub type Pseudonymize = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct RunReport {
     /// The counts over the session.
     pub summary: Summary,
     /// The outcome.
@@ -92,21 +92,21 @@ pub struct Report {
 /// Runs a plan. Every reached resource leaves an event in `session`, and then in `sink`.
 pub fn run(
     plan: &Plan,
-    settings: &Settings,
+    settings: &RunSettings,
     host: &Host,
     session: &mut dyn Session,
     sink: &mut dyn FnMut(TransactionEvent),
-) -> Report {
+) -> RunReport {
     let mut tally = SummaryBuilder::default();
     tally.start(host.now());
     let mut run = Run { providers: Arc::default(), session, sink, tally, seq: 0, depth: 0, interrupted: false, error: None };
-    let seen = host.clone().hiding(plan.shared_secrets());
+    let seen = host.clone().with_secrets(plan.shared_secrets());
     let seen = if settings.noop { seen.for_dry_run() } else { seen };
-    let counts = run.go(plan, settings, &seen);
+    let counts = run.run_plan(plan, settings, &seen);
     let summary = run.tally.summary();
     let interrupted = run.interrupted || host.is_over();
-    let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::of(&summary) };
-    Report { summary, outcome, unreached: plan.resources.len().saturating_sub(counts.reached), error: run.error }
+    let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::from_summary(&summary) };
+    RunReport { summary, outcome, unreached: plan.resources.len().saturating_sub(counts.reached), error: run.error }
 }
 
 /// A run, with its nested manifests.
@@ -132,7 +132,7 @@ pub(super) struct Counts {
 
 impl Run<'_> {
     /// Runs the resources of one plan.
-    pub(super) fn go(&mut self, plan: &Plan, settings: &Settings, host: &Host) -> Counts {
+    pub(super) fn run_plan(&mut self, plan: &Plan, settings: &RunSettings, host: &Host) -> Counts {
         let mut counts = Counts::default();
         if !settings.health_check_only {
             batch::prefetch(&plan.resources, &self.providers, settings, host);
@@ -143,20 +143,20 @@ impl Run<'_> {
                 self.interrupted = true;
                 break;
             }
-            let together = batch::length(left, settings, plan.fail_on_error).clamp(1, left.len());
+            let together = batch::batch_length(left, settings, plan.fail_on_error).clamp(1, left.len());
             let (now, later) = left.split_at(together);
             left = later;
             counts.reached += now.len();
             let mut failed = false;
             // Values that templates made are freed when their resource is done.
-            let taken = plan.scope.budget().mark();
+            let taken = plan.scope.budget().used_memory();
             if let Some(first) = now.first() {
-                host.begins(first.kind.name(), first.decoded.name(), now.len() - 1);
+                host.notify_started(first.kind.name(), first.decoded.name(), now.len() - 1);
                 tracing::debug!(resource = %first.reference(), "started");
             }
-            let events = self.treat(plan, now, settings, host);
-            host.ends();
-            plan.scope.budget().settle(taken, 0);
+            let events = self.converge_resources(plan, now, settings, host);
+            host.notify_ended();
+            plan.scope.budget().release_since(taken, 0);
             for (event, planned) in events.into_iter().zip(now) {
                 if event.noop && event.changed {
                     host.note_effects(planned.effects(), event.requested_ensure == "absent");
@@ -173,25 +173,31 @@ impl Run<'_> {
         counts
     }
 
-    fn treat(&mut self, plan: &Plan, now: &[PlannedResource], settings: &Settings, host: &Host) -> Vec<TransactionEvent> {
+    fn converge_resources(
+        &mut self,
+        plan: &Plan,
+        now: &[PlannedResource],
+        settings: &RunSettings,
+        host: &Host,
+    ) -> Vec<TransactionEvent> {
         if let [planned] = now
             && let Some(nested) = planned.decoded.nested()
         {
             return vec![self.nested(plan, planned, &nested, settings, host)];
         }
-        let treatments: Vec<_> = now.iter().map(|planned| self.treatment(plan, planned, settings, host)).collect();
+        let treatments: Vec<_> = now.iter().map(|planned| self.resource_run(plan, planned, settings, host)).collect();
         let events = match treatments.as_slice() {
             [one] => vec![one.event()],
-            several => batch::events(several),
+            several => batch::apply_batch(several),
         };
         events.into_iter().map(|event| self.numbered(event)).collect()
     }
 
-    pub(super) fn treatment<'b>(
+    pub(super) fn resource_run<'b>(
         &'b self,
         plan: &'b Plan,
         planned: &'b PlannedResource,
-        settings: &'b Settings,
+        settings: &'b RunSettings,
         host: &'b Host,
     ) -> ResourceRun<'b> {
         ResourceRun {
@@ -215,7 +221,7 @@ impl Run<'_> {
     fn record(&mut self, event: TransactionEvent) {
         self.tally.add(&event);
         if let Err(cause) = self.session.record(&event) {
-            self.error = Some(chain(&cause));
+            self.error = Some(error_chain(&cause));
         }
         (self.sink)(event);
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::{Host, fs};
 use crate::model::{ReadAccess, TemplateRead};
-use crate::template::Vault;
+use crate::template::SecretReader;
 
-use super::files::Files;
+use super::template_files::GuardedFiles;
 
 /// The largest secret, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
@@ -18,8 +18,8 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// Returns the source of secrets by name: `credential:NAME`, `file:PATH`, `env:NAME`. A name without a scheme is a file
 /// when it has a `/`, and a credential otherwise. Relative paths are beside the manifest. A final line end is removed.
-pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<dyn ReadAccess>) -> Vault {
-    let files = Files { host: host.clone(), access: Arc::clone(&access) };
+pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<dyn ReadAccess>) -> SecretReader {
+    let files = GuardedFiles { host: host.clone(), access: Arc::clone(&access) };
     Arc::new(move |name| {
         let credential = |name: &str| credential_of(&environ, access.as_ref(), name);
         let secret = match name.split_once(':') {
@@ -50,11 +50,11 @@ fn credential_of(environ: &BTreeMap<String, String>, access: &dyn ReadAccess, na
     let directory = environ.get(CREDENTIALS).filter(|directory| directory.starts_with('/')).ok_or_else(|| {
         format!("{CREDENTIALS} is not set: give the unit LoadCredential={name}:PATH, or write secret(\"file:PATH\") or secret(\"env:NAME\")")
     })?;
-    let text = fs::read_text(&Path::new(directory).join(name), MAX_SECRET).map_err(|error| chain(&error))?;
+    let text = fs::read_text(&Path::new(directory).join(name), MAX_SECRET).map_err(|error| error_chain(&error))?;
     Ok(without_line_end(&text))
 }
 
-fn file(files: &Files, path: &str) -> Result<String, String> {
+fn file(files: &GuardedFiles, path: &str) -> Result<String, String> {
     files.read(path, MAX_SECRET).map(|found| without_line_end(&found.text))
 }
 
@@ -77,7 +77,7 @@ mod tests {
         std::fs::write(at("two"), "a\nb\r\n").unwrap();
         let environ = [(CREDENTIALS, dir.path().to_str().unwrap()), ("PW", "from env")];
         let environ = environ.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let host = Host::system(None).in_directory(dir.path());
+        let host = Host::system(None).with_directory(dir.path());
         let vault = open(environ.into(), &host, Arc::new(UnrestrictedAccess));
         for (name, expected) in [
             ("db", Ok("hunter2")),
@@ -105,7 +105,11 @@ mod tests {
         let bounded = |allowed: &[&Path]| {
             let read_paths = Some(allowed.iter().map(|path| path.display().to_string()).collect());
             let bounds = crate::model::ResourceLimits { read_paths, ..Default::default() };
-            open(BTreeMap::new(), &Host::system(None).within(bounds).in_directory(elsewhere.path()), Arc::new(UnrestrictedAccess))
+            open(
+                BTreeMap::new(),
+                &Host::system(None).with_limits(bounds).with_directory(elsewhere.path()),
+                Arc::new(UnrestrictedAccess),
+            )
         };
         let db = format!("file:{}", at("db").display());
         for (allowed, name, is_read) in [

@@ -119,7 +119,7 @@ Revision\t: a02082
     }
 
     #[test]
-    fn arm_goes_by_other_names() {
+    fn arm_has_other_field_names() {
         let found = processors(ARM, |_| None);
         let expected = json!([{
             "cpu": 0, "vendorId": "ARM", "family": "7", "model": "0xd03", "stepping": 4, "physicalId": "",

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::fs::{self, FileKind};
-use crate::yaml::{self, Document};
+use crate::yaml::{self, YamlDocument};
 
 /// Returns the maps in the files of `directory`, in the order of merging.
 pub(super) fn read(directory: &Path, warnings: &mut Vec<String>) -> Vec<Value> {
@@ -48,7 +48,7 @@ fn kind(path: &Path, warnings: &mut Vec<String>) -> Option<FileKind> {
     match fs::stat(path, false) {
         Ok(look) => look.map(|look| look.kind),
         Err(error) => {
-            warnings.push(format!("skipped the facts in {}: {}", path.display(), chain(&error)));
+            warnings.push(format!("skipped the facts in {}: {}", path.display(), error_chain(&error)));
             None
         }
     }
@@ -59,7 +59,7 @@ fn fact_files(directory: &Path, warnings: &mut Vec<String>) -> Vec<PathBuf> {
     match fs::list(directory) {
         Ok(paths) => paths.into_iter().filter(|path| is_named(path, "json") || is_named(path, "yaml")).collect(),
         Err(error) => {
-            warnings.push(format!("skipped the facts in {}: {}", directory.display(), chain(&error)));
+            warnings.push(format!("skipped the facts in {}: {}", directory.display(), error_chain(&error)));
             Vec::new()
         }
     }
@@ -86,13 +86,13 @@ fn map_in(path: &Path, warnings: &mut Vec<String>) -> Option<Value> {
 }
 
 fn parse(path: &Path) -> Result<Value, String> {
-    let text = fs::read_regular_text(path, yaml::MAX_BYTES as u64).map_err(|error| chain(&error))?;
-    fs::check_trusted(path).map_err(|error| chain(&error))?;
+    let text = fs::read_regular_text(path, yaml::MAX_BYTES as u64).map_err(|error| error_chain(&error))?;
+    fs::check_trusted(path).map_err(|error| error_chain(&error))?;
     // JSON has escapes that YAML lacks: pairs of surrogates.
     if is_named(path, "json") && !text.trim().is_empty() {
         return serde_json::from_str(&text).map_err(|error| error.to_string());
     }
-    let document = Document::parse(&text, &path.to_string_lossy()).map_err(|wrong| match wrong.place {
+    let document = YamlDocument::parse(&text, &path.to_string_lossy()).map_err(|wrong| match wrong.place {
         // The line itself stays out: it may hold secrets.
         Some(place) => format!("{} at line {} column {}", wrong.message, place.line, place.column),
         None => wrong.message,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_told() {
+    fn skipped_files_are_warnings() {
         let real = tempfile::tempdir().unwrap();
         write(real.path().join("facts.yaml"), "a: 1\n").unwrap();
         let place = tempfile::tempdir().unwrap();

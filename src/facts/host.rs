@@ -12,7 +12,7 @@ use crate::host::{Host, fs, kernel};
 /// Gathers host facts.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let names = kernel::names()?;
-    let platform = platform_here();
+    let platform = host_platform();
     let (system, role) = virtualization::detect(&names.release);
     let processes = fs::list(Path::new("/proc"))?.iter().filter(|path| is_process(path)).count();
     let id =
@@ -35,7 +35,7 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
 }
 
 /// Returns the distribution of this host.
-pub(super) fn platform_here() -> Platform {
+pub(super) fn host_platform() -> Platform {
     let os_release = text("/etc/os-release").or_else(|_| text("/usr/lib/os-release")).unwrap_or_default();
     platform(&os_release, &text_or_empty("/etc/debian_version"), &text_or_empty("/etc/redhat-release"))
 }

@@ -50,7 +50,7 @@ pub static FAMILIES: &[(&str, Family)] = &[
 
 /// The facts of a host.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Gathered {
+pub struct GatheredFacts {
     /// A map: a key for each family, and the custom facts.
     pub value: Value,
     /// Facts that could not be gathered, each with the reason.
@@ -59,14 +59,14 @@ pub struct Gathered {
 
 /// Returns the operating system, its version and the processor, as `debian 12.11 x86_64`; none when unknown.
 pub fn platform_name() -> Option<String> {
-    let platform = host::platform_here();
+    let platform = host::host_platform();
     let machine = crate::host::kernel::names().ok()?.machine;
     let parts = [platform.name, platform.version, machine];
     Some(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
 }
 
 /// Gathers the facts, with those in files of the `custom` directories; later directories win.
-pub fn gather(host: &Host, custom: &[PathBuf]) -> Gathered {
+pub fn gather(host: &Host, custom: &[PathBuf]) -> GatheredFacts {
     let mut facts = Map::new();
     let mut warnings = Vec::new();
     for (name, family) in FAMILIES {
@@ -74,7 +74,7 @@ pub fn gather(host: &Host, custom: &[PathBuf]) -> Gathered {
             Ok(value) => {
                 facts.insert((*name).to_owned(), value);
             }
-            Err(error) => warnings.push(format!("facts about {name}: {}", diag::chain(&error))),
+            Err(error) => warnings.push(format!("facts about {name}: {}", diag::error_chain(&error))),
         }
     }
     let mut value = Value::Object(facts);
@@ -83,7 +83,7 @@ pub fn gather(host: &Host, custom: &[PathBuf]) -> Gathered {
             value = deep_merge(value, more);
         }
     }
-    Gathered { value, warnings }
+    GatheredFacts { value, warnings }
 }
 
 /// Reads a file of the kernel or the system.

@@ -65,7 +65,7 @@ fn is_public(address: IpAddr) -> bool {
     !(local || address.is_loopback() || address.is_multicast() || address.is_unspecified())
 }
 
-fn leads_out(flags: &str) -> bool {
+fn is_usable_route(flags: &str) -> bool {
     u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & ROUTE_UP != 0 && flags & ROUTE_REJECT == 0)
 }
 
@@ -77,7 +77,7 @@ fn default_v4(interfaces: &[Interface], routes: &str) -> Option<IpAddr> {
         let &[name, "00000000", gateway, flags, _, _, metric, "00000000", ..] = fields.as_slice() else { return None };
         // The kernel prints the bytes of the network in the byte order of the machine.
         let gateway = u32::from_be_bytes(u32::from_str_radix(gateway, 16).ok()?.to_ne_bytes());
-        leads_out(flags).then_some((metric.parse::<u32>().ok()?, name, gateway))
+        is_usable_route(flags).then_some((metric.parse::<u32>().ok()?, name, gateway))
     });
     let (_, name, gateway) = routes.min_by_key(|(metric, ..)| *metric)?;
     let interface = interfaces.iter().find(|interface| interface.name == name)?;
@@ -101,7 +101,7 @@ fn default_v6(interfaces: &[Interface], routes: &str) -> Option<IpAddr> {
         let fields: Vec<_> = line.split_whitespace().collect();
         let &[destination, "00", _, _, _, metric, _, _, flags, name] = fields.as_slice() else { return None };
         let everywhere = destination.bytes().all(|digit| digit == b'0');
-        (everywhere && leads_out(flags)).then_some((u32::from_str_radix(metric, 16).ok()?, name))
+        (everywhere && is_usable_route(flags)).then_some((u32::from_str_radix(metric, 16).ok()?, name))
     });
     let (_, name) = routes.min_by_key(|(metric, _)| *metric)?;
     let interface = interfaces.iter().find(|interface| interface.name == name)?;

@@ -112,7 +112,7 @@ broken
     const FILESYSTEMS: &str = "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tnfs4\nnodev\tzfs\n\text3\n\text4\n\tvfat\n";
 
     #[test]
-    fn disks_are_told_from_the_rest() {
+    fn only_file_systems_on_disks_are_listed() {
         let found = mounts(MOUNTINFO, FILESYSTEMS);
         let found: Vec<_> = found
             .iter()

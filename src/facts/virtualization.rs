@@ -30,7 +30,7 @@ struct Traces {
 pub(super) fn detect(kernel_release: &str) -> (String, &'static str) {
     let exists = |path: &str| fs::stat(Path::new(path), false).is_ok_and(|look| look.is_some());
     let dmi = |name: &str| text_or_empty(&format!("/sys/class/dmi/id/{name}"));
-    judge(&Traces {
+    classify(&Traces {
         init_environment: text_or_empty("/proc/1/environ"),
         systemd_container: text_or_empty("/run/systemd/container"),
         docker_file: exists("/.dockerenv"),
@@ -45,7 +45,7 @@ pub(super) fn detect(kernel_release: &str) -> (String, &'static str) {
     })
 }
 
-fn judge(traces: &Traces) -> (String, &'static str) {
+fn classify(traces: &Traces) -> (String, &'static str) {
     // A container in a virtual machine counts as a container.
     if let Some(container) = container(traces) {
         return (container.to_owned(), "guest");
@@ -91,7 +91,7 @@ fn virtual_machine(traces: &Traces) -> Option<&'static str> {
         return None;
     }
     let named = VENDORS.iter().find(|(mark, _)| traces.dmi.contains(mark)).map(|(_, system)| *system);
-    let clock = || CLOCKS.iter().find(|(mark, _)| traces.clock_sources.contains(mark)).map(|(_, system)| *system);
+    let clock = || CLOCK_SOURCES.iter().find(|(mark, _)| traces.clock_sources.contains(mark)).map(|(_, system)| *system);
     named.or_else(clock).or(flagged.then_some(""))
 }
 
@@ -116,7 +116,7 @@ const VENDORS: [(&str, &str); 16] = [
 ];
 
 /// Clocks of hypervisors, for machines without DMI tables.
-const CLOCKS: [(&str, &str); 3] = [("kvm-clock", "kvm"), ("hyperv_clocksource", "hyperv"), ("xen", "xen")];
+const CLOCK_SOURCES: [(&str, &str); 3] = [("kvm-clock", "kvm"), ("hyperv_clocksource", "hyperv"), ("xen", "xen")];
 
 #[cfg(test)]
 mod tests {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_judged() {
+    fn traces_identify_the_virtualization() {
         let init = |text: &str| Traces { init_environment: text.into(), ..machine(GUEST, "QEMU\n") };
         let xen = |capabilities: &str| Traces {
             hypervisor: "xen\n".into(),
@@ -164,7 +164,7 @@ mod tests {
             (modules("ext4 1 1 - Live 0x0\n"), "", ""),
         ];
         for (traces, system, role) in cases {
-            assert_eq!(judge(&traces), (system.to_owned(), role), "{traces:?}");
+            assert_eq!(classify(&traces), (system.to_owned(), role), "{traces:?}");
         }
     }
 }

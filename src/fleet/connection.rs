@@ -60,6 +60,6 @@ impl FleetConnection {
     /// # Errors
     /// When the stream of states can't be read.
     pub async fn read_states(&self) -> Result<NodeStates, TransportError> {
-        states::states(&self.bus, &self.subjects, &self.node_keys, self.server_now()).await
+        states::read_states(&self.bus, &self.subjects, &self.node_keys, self.server_now()).await
     }
 }

@@ -32,7 +32,7 @@ pub use crate::fleet::job::event::JobEvent;
 pub use crate::fleet::job::follow::{JobFollower, JobOutcome};
 pub use crate::fleet::job::prepare::PreparedJob;
 pub use crate::fleet::job::seal::SealedCommand;
-pub use crate::fleet::job::tracker::{JobTracker, NodeResult, Outcome};
+pub use crate::fleet::job::tracker::{JobTracker, NodeOutcome, NodeResult};
 pub use crate::fleet::setup::operator_config::Operator;
 pub use crate::fleet::targeting::node_identity::NodeKeys;
 pub use crate::fleet::targeting::states::{ExpectedNode, Liveness, NodeStates};

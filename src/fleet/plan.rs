@@ -17,22 +17,22 @@ use crate::model::{HumanDuration, NodeId};
 use crate::store::{StoreError, ledger, state_dir};
 use crate::wire::command::{Channel, Command, MAX_LIFETIME};
 use crate::wire::report::{PlannedChange, PlannedChanges};
-use crate::wire::{Action, Options, Target, json};
+use crate::wire::{Action, CommandOptions, Target, json};
 
 use crate::fleet::job::checked::CheckedCommand;
 use crate::fleet::job::draft::CommandDraft;
 use crate::fleet::job::error_normalizer;
 use crate::fleet::job::outcome_groups;
-use crate::fleet::job::tracker::{Grade, NodeResult, Outcome};
+use crate::fleet::job::tracker::{Grade, NodeOutcome, NodeResult};
 
 /// Protocol of a plan file.
 pub const PROTOCOL: &str = "io.ensign.v1.fleet.plan";
 /// Largest plan file in bytes: enough for a hundred thousand nodes.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_FILE_SIZE: u64 = 256 << 20;
 
 /// A dry run with the planned changes of every node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct FleetPlan {
     /// Always `io.ensign.v1.fleet.plan`.
     pub protocol: String,
     /// The id of the dry run, which an approval names.
@@ -60,7 +60,7 @@ pub struct Plan {
     /// The answer of every node.
     pub nodes: BTreeMap<NodeId, NodePlan>,
     /// The nodes in groups with the same changes.
-    pub groups: Vec<Group>,
+    pub groups: Vec<PlanGroup>,
 }
 
 /// The answer of one node to a dry run.
@@ -75,7 +75,7 @@ pub struct NodePlan {
 
 /// Nodes with the same planned changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Group {
+pub struct PlanGroup {
     /// The outcome of their dry run, in one word.
     pub outcome: String,
     /// The cause, when the dry run has no plan or failed.
@@ -105,7 +105,7 @@ pub enum PlanError {
     Store(#[from] StoreError),
     /// The file is no plan.
     #[error("{} is not a plan", path.display())]
-    NotOne {
+    NotAPlan {
         /// The file.
         path: PathBuf,
         /// The cause.
@@ -114,7 +114,7 @@ pub enum PlanError {
     },
     /// The command was no dry run.
     #[error("{0} was not a dry run of an ensure or apply")]
-    NotDry(Uuid),
+    NotDryRun(Uuid),
     /// Nodes no longer remember the plan.
     #[error("the plan {id} is too old: nodes remembered it until {until}")]
     TooOld {
@@ -133,18 +133,18 @@ pub enum PlanError {
     },
 }
 
-impl Plan {
+impl FleetPlan {
     /// Builds the plan of a dry run from its results.
     ///
     /// # Errors
     /// When `command` was no dry run of an ensure or apply.
-    pub fn of(command: &Command, digest: &str, results: &[NodeResult]) -> Result<Self, PlanError> {
+    pub fn from_results(command: &Command, digest: &str, results: &[NodeResult]) -> Result<Self, PlanError> {
         if !command.options.noop || !command.action.runs() {
-            return Err(PlanError::NotDry(command.id));
+            return Err(PlanError::NotDryRun(command.id));
         }
         let node = |result: &NodeResult| {
-            let plan = planned(result).map(|planned| planned.digest.clone());
-            (result.node.clone(), NodePlan { outcome: result.outcome.word().to_owned(), digest: plan })
+            let plan = planned_changes(result).map(|planned| planned.digest.clone());
+            (result.node.clone(), NodePlan { outcome: result.outcome.as_str().to_owned(), digest: plan })
         };
         Ok(Self {
             protocol: PROTOCOL.to_owned(),
@@ -159,7 +159,7 @@ impl Plan {
             channel: command.channel.as_ref().map(|channel| channel.name.clone()),
             reason: command.reason.clone(),
             nodes: results.iter().map(node).collect(),
-            groups: groups(results),
+            groups: group_by_changes(results),
         })
     }
 
@@ -168,8 +168,8 @@ impl Plan {
     /// # Errors
     /// When the file does not exist, or is no plan.
     pub fn read(path: &Path) -> Result<Self, PlanError> {
-        let bytes = fs::read(path, MOST_BYTES)?;
-        json::read(&bytes).map_err(|source| PlanError::NotOne { path: path.to_owned(), source })
+        let bytes = fs::read(path, MAX_FILE_SIZE)?;
+        json::read(&bytes).map_err(|source| PlanError::NotAPlan { path: path.to_owned(), source })
     }
 
     /// Writes the plan to a file, readable for its owner only: the action may hold secrets.
@@ -182,7 +182,7 @@ impl Plan {
     }
 
     /// Returns the end of the time for an approval: nodes remember their plan until then.
-    pub fn until(&self) -> Timestamp {
+    pub fn approval_deadline(&self) -> Timestamp {
         self.expires.saturating_add(ledger::REPLAY_MEMORY).unwrap_or(self.expires)
     }
 
@@ -190,11 +190,11 @@ impl Plan {
     ///
     /// # Errors
     /// When the plan is for another fleet, or too old.
-    pub fn check(&self, fleet: &str, now: Timestamp) -> Result<(), PlanError> {
+    pub fn check_approvable(&self, fleet: &str, now: Timestamp) -> Result<(), PlanError> {
         if self.fleet != fleet {
             return Err(PlanError::OtherFleet { id: self.id, fleet: self.fleet.clone() });
         }
-        let until = self.until();
+        let until = self.approval_deadline();
         if now > until { Err(PlanError::TooOld { id: self.id, until }) } else { Ok(()) }
     }
 
@@ -216,7 +216,7 @@ impl Plan {
 /// Drafts the command that approves the plan of a dry run, for the same nodes or for some of them.
 ///
 /// All values come from the signed dry run or from the arguments. The server and the plan file supply none.
-pub fn approval(
+pub fn approval_draft(
     planned: &CheckedCommand,
     to: Option<Target>,
     timeout: Option<HumanDuration>,
@@ -228,22 +228,22 @@ pub fn approval(
     CommandDraft {
         action: planned.action.clone(),
         to: to.unwrap_or_else(|| planned.to.clone()),
-        options: Options { timeout, approves: Some(planned.id), ..Options::default() },
+        options: CommandOptions { timeout, approves: Some(planned.id), ..CommandOptions::default() },
         channel,
         reason: reason.or_else(|| planned.reason.clone()),
         lifetime: timeout.min(MAX_LIFETIME),
     }
 }
 
-fn planned(result: &NodeResult) -> Option<&PlannedChanges> {
+fn planned_changes(result: &NodeResult) -> Option<&PlannedChanges> {
     result.done.as_ref().and_then(|done| done.plan.as_ref())
 }
 
 /// Groups nodes by their planned changes: failures first, then changes by number of nodes, then nodes without changes.
-pub fn groups(results: &[NodeResult]) -> Vec<Group> {
-    let mut found: BTreeMap<(Reverse<Grade>, bool, String), Group> = BTreeMap::new();
+pub fn group_by_changes(results: &[NodeResult]) -> Vec<PlanGroup> {
+    let mut found: BTreeMap<(Reverse<Grade>, bool, String), PlanGroup> = BTreeMap::new();
     for result in results {
-        let (group, key) = group(result);
+        let (group, key) = group_of_node(result);
         let key = (Reverse(result.outcome.grade()), group.count == 0, key);
         let known = found.entry(key).or_insert_with(|| group.clone());
         for (change, other) in known.changes.iter_mut().zip(&group.changes) {
@@ -254,7 +254,7 @@ pub fn groups(results: &[NodeResult]) -> Vec<Group> {
         known.nodes.push(result.node.clone());
         known.digests.extend(group.digests);
     }
-    let mut all: Vec<(Reverse<Grade>, bool, Group)> =
+    let mut all: Vec<(Reverse<Grade>, bool, PlanGroup)> =
         found.into_iter().map(|((grade, idle, _), group)| (grade, idle, group)).collect();
     all.sort_by_key(|(grade, idle, group)| (*grade, *idle, Reverse(group.nodes.len())));
     all.into_iter()
@@ -268,13 +268,13 @@ pub fn groups(results: &[NodeResult]) -> Vec<Group> {
 }
 
 /// Returns the group of one node, without the node, and the key that tells groups apart.
-fn group(result: &NodeResult) -> (Group, String) {
-    let word = result.outcome.word();
-    let plan = planned(result);
+fn group_of_node(result: &NodeResult) -> (PlanGroup, String) {
+    let word = result.outcome.as_str();
+    let plan = planned_changes(result);
     // A plan describes the changes; the cause is for failures.
     let cause = match (&result.outcome, plan) {
-        (Outcome::WouldChange | Outcome::Stable, Some(_)) => String::new(),
-        _ => error_normalizer::general(&outcome_groups::cause(result), &result.node),
+        (NodeOutcome::WouldChange | NodeOutcome::Stable, Some(_)) => String::new(),
+        _ => error_normalizer::normalize(&outcome_groups::outcome_cause(result), &result.node),
     };
     let named = |change: &PlannedChange| PlannedChange {
         resource: error_normalizer::without_name(&change.resource, &result.node),
@@ -286,7 +286,7 @@ fn group(result: &NodeResult) -> (Group, String) {
     let beyond = plan.filter(|plan| plan.more > 0).map(|plan| plan.digest.as_str()).unwrap_or_default();
     let lines: Vec<String> = changes.iter().map(|change| format!("{}\t{}", change.resource, change.what)).collect();
     let key = format!("{word}\n{cause}\n{beyond}\n{}", lines.join("\n"));
-    let group = Group {
+    let group = PlanGroup {
         outcome: word.to_owned(),
         cause,
         changes,
@@ -316,9 +316,9 @@ mod tests {
             json!({"protocol": "p", "digest": "d", "node": node, "at": "2026-01-01T00:00:00Z", "outcome": outcome, "plan": plan});
         let done: CommandResult = serde_json::from_value(done).unwrap();
         let outcome = match outcome {
-            CommandOutcome::WouldChange => Outcome::WouldChange,
-            CommandOutcome::Stable => Outcome::Stable,
-            _ => Outcome::Failed,
+            CommandOutcome::WouldChange => NodeOutcome::WouldChange,
+            CommandOutcome::Stable => NodeOutcome::Stable,
+            _ => NodeOutcome::Failed,
         };
         NodeResult::new(node.parse().unwrap(), outcome, Some(done))
     }
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_with_the_same_plan_stand_together() {
+    fn nodes_with_the_same_plan_form_one_group() {
         let nginx = [("package#nginx", "installed version 1.24"), ("file#/srv/web1/a", "content")];
         let results = [
             result("web1", CommandOutcome::WouldChange, &nginx),
@@ -344,9 +344,9 @@ mod tests {
             result("web3", CommandOutcome::WouldChange, &[("package#nginx", "installed version 1.22")]),
             result("db1", CommandOutcome::Stable, &[]),
             result("db2", CommandOutcome::Failed, &[]),
-            NodeResult::new("gone".parse().unwrap(), Outcome::Offline(None), None),
+            NodeResult::new("gone".parse().unwrap(), NodeOutcome::Offline(None), None),
         ];
-        let groups = groups(&results);
+        let groups = group_by_changes(&results);
         let shown: Vec<_> = groups
             .iter()
             .map(|group| {
@@ -369,7 +369,7 @@ mod tests {
             ]
         );
         assert_eq!(groups[2].changes[1].resource, "file#/srv/<node>/a");
-        let plan = Plan::of(&command(true), "d", &results).unwrap();
+        let plan = FleetPlan::from_results(&command(true), "d", &results).unwrap();
         assert_eq!(plan.counts(), (3, 2));
     }
 
@@ -381,30 +381,34 @@ mod tests {
             changes.iter_mut().zip(diffs).for_each(|(change, diff)| change.diff = Some(diff.to_owned()));
             result
         };
-        let groups = groups(&[planned("web1", ["+x\n", "+name web1\n"]), planned("web2", ["+y\n", "+name web2\n"])]);
+        let groups = group_by_changes(&[planned("web1", ["+x\n", "+name web1\n"]), planned("web2", ["+y\n", "+name web2\n"])]);
         let shown: Vec<Option<&str>> = groups[0].changes.iter().map(|change| change.diff.as_deref()).collect();
         assert_eq!((groups.len(), groups[0].diffs_differ, shown), (1, true, vec![None, Some("+name <node>\n")]));
     }
 
     #[test]
-    fn a_plan_is_a_file_and_an_order() {
+    fn a_plan_is_read_back_and_approved() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("plan.json");
-        assert!(matches!(Plan::of(&command(false), "d", &[]), Err(PlanError::NotDry(_))));
-        let plan =
-            Plan::of(&command(true), "d", &[result("web1", CommandOutcome::WouldChange, &[("file#/a", "content")])]).unwrap();
+        assert!(matches!(FleetPlan::from_results(&command(false), "d", &[]), Err(PlanError::NotDryRun(_))));
+        let plan = FleetPlan::from_results(
+            &command(true),
+            "d",
+            &[result("web1", CommandOutcome::WouldChange, &[("file#/a", "content")])],
+        )
+        .unwrap();
         plan.write(&path).unwrap();
-        assert_eq!(Plan::read(&path).unwrap(), plan);
+        assert_eq!(FleetPlan::read(&path).unwrap(), plan);
         std::fs::write(&path, "{}").unwrap();
-        assert!(matches!(Plan::read(&path), Err(PlanError::NotOne { .. })));
+        assert!(matches!(FleetPlan::read(&path), Err(PlanError::NotAPlan { .. })));
         let at = |text: &str| text.parse().unwrap();
-        assert!(plan.check("f", at("2026-11-20T11:05:00Z")).is_ok());
-        assert!(matches!(plan.check("f", at("2026-11-20T11:05:01Z")), Err(PlanError::TooOld { .. })));
-        assert!(matches!(plan.check("g", at("2026-11-20T10:05:01Z")), Err(PlanError::OtherFleet { .. })));
+        assert!(plan.check_approvable("f", at("2026-11-20T11:05:00Z")).is_ok());
+        assert!(matches!(plan.check_approvable("f", at("2026-11-20T11:05:01Z")), Err(PlanError::TooOld { .. })));
+        assert!(matches!(plan.check_approvable("g", at("2026-11-20T10:05:01Z")), Err(PlanError::OtherFleet { .. })));
         let key = SigningKey::from_seed(&[1; 32]);
         let signed = crate::fleet::job::seal::sign(command(true), &[("ops", &key)]).unwrap();
         let checker = Checker::new("f", None, vec![key.public()]).unwrap();
-        let order = approval(&checker.check(&signed.envelope).unwrap(), None, None, None, None);
+        let order = approval_draft(&checker.check(&signed.envelope).unwrap(), None, None, None, None);
         assert_eq!((order.options.approves, order.options.noop, &order.action), (Some(plan.id), false, &plan.action));
         assert_eq!(order.to, plan.to);
     }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::model::{NodeId, RunOutcome};
 use crate::wire::NodeState;
 
-use crate::diag::count;
-use crate::fleet::targeting::states::{Liveness, NodePresence, NodeStates, presence};
+use crate::diag::count_noun;
+use crate::fleet::targeting::states::{Liveness, NodeLiveness, NodeStates, liveness};
 
 /// The fleet at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,7 +49,7 @@ pub struct Alert {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeStatus {
     /// The liveness.
-    pub presence: NodePresence,
+    pub presence: NodeLiveness,
     /// True when the node signed its state.
     pub verified: bool,
     /// The outcome of its last run; `none` without a run.
@@ -77,16 +77,16 @@ pub fn outcome_word(outcome: RunOutcome) -> &'static str {
 impl NodeStatus {
     /// Builds the status from a verified state.
     pub fn verified(state: NodeState, now: Timestamp) -> Self {
-        Self { presence: NodePresence::new(&state, now), verified: true, outcome: last_run(&state), state }
+        Self { presence: NodeLiveness::new(&state, now), verified: true, outcome: last_run(&state), state }
     }
 }
 
 /// Returns the status of every node, by name.
-pub fn nodes(states: &NodeStates) -> Vec<NodeStatus> {
+pub fn node_statuses(states: &NodeStates) -> Vec<NodeStatus> {
     let verified = states.values().map(|state| NodeStatus::verified(state.clone(), states.read_at));
-    let unverified = states.doubtful.iter().filter_map(|doubtful| {
+    let unverified = states.unverified.iter().filter_map(|doubtful| {
         let state = NodeState { node: doubtful.node.clone(), ..doubtful.state.clone()? };
-        Some(NodeStatus { presence: NodePresence::Unverified, verified: false, outcome: last_run(&state), state })
+        Some(NodeStatus { presence: NodeLiveness::Unverified, verified: false, outcome: last_run(&state), state })
     });
     let mut nodes: Vec<NodeStatus> = verified.chain(unverified).collect();
     nodes.sort_by(|one, other| one.state.node.cmp(&other.state.node));
@@ -94,7 +94,7 @@ pub fn nodes(states: &NodeStates) -> Vec<NodeStatus> {
 }
 
 /// Returns the version of the trust bundle that most nodes have. Not the highest: a single node could report any.
-fn usual_trust(states: &NodeStates) -> Option<u64> {
+fn most_common_trust_version(states: &NodeStates) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     for state in states.values() {
         *counts.entry(state.trust).or_default() += 1;
@@ -103,13 +103,13 @@ fn usual_trust(states: &NodeStates) -> Option<u64> {
 }
 
 /// Builds the status of the fleet.
-pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
+pub fn fleet_status(fleet: &str, states: &NodeStates) -> FleetStatus {
     let now = states.read_at;
     let mut view = FleetStatus {
         fleet: fleet.to_owned(),
         at: now,
-        nodes: states.len() + states.doubtful.len(),
-        strangers: states.strangers,
+        nodes: states.len() + states.unverified.len(),
+        strangers: states.more_unknown,
         alive: 0,
         last_runs: BTreeMap::new(),
         drifted: 0,
@@ -117,14 +117,14 @@ pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
         versions: BTreeMap::new(),
         attention: Vec::new(),
     };
-    let usual = usual_trust(states);
+    let usual = most_common_trust_version(states);
     for state in states.values() {
         *view.last_runs.entry(last_run(state)).or_default() += 1;
         view.drifted += usize::from(state.last_run.as_ref().is_some_and(|run| run.corrective > 0));
         *view.trust.entry(state.trust).or_default() += 1;
         *view.versions.entry(state.version.clone()).or_default() += 1;
         let mut attend = |what: String| view.attention.push(Alert { node: state.node.clone(), what });
-        match presence(state, now) {
+        match liveness(state, now) {
             Liveness::Offline(since) if state.alive => attend(format!("silent since {since:.0}")),
             Liveness::Offline(since) => attend(format!("stopped at {since:.0}")),
             _ => view.alive += 1,
@@ -138,7 +138,7 @@ pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
             let run = state.last_run.as_ref();
             let why = run.and_then(|run| run.error.clone()).unwrap_or_else(|| {
                 run.map(|run| {
-                    format!("{} of {} failed", run.summary.failed_resources, count(run.summary.total_resources, "resource"))
+                    format!("{} of {} failed", run.summary.failed_resources, count_noun(run.summary.total_resources, "resource"))
                 })
                 .unwrap_or_default()
             });
@@ -146,8 +146,8 @@ pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
         }
         if state.dropped > 0 {
             let results = state.dropped_results;
-            let of = if results > 0 { format!(", of them {}", count(results, "result")) } else { String::new() };
-            attend(format!("{} dropped{of}", count(state.dropped, "message")));
+            let of = if results > 0 { format!(", of them {}", count_noun(results, "result")) } else { String::new() };
+            attend(format!("{} dropped{of}", count_noun(state.dropped, "message")));
         }
         if let Some(usual) = usual.filter(|usual| state.trust < *usual) {
             attend(format!("has version {} of the trust bundle, most nodes have version {usual}", state.trust));
@@ -156,8 +156,8 @@ pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
             attend(alarm.clone());
         }
     }
-    for doubtful in &states.doubtful {
-        view.attention.push(Alert { node: doubtful.node.clone(), what: format!("its state: {}", doubtful.doubt) });
+    for doubtful in &states.unverified {
+        view.attention.push(Alert { node: doubtful.node.clone(), what: format!("its state: {}", doubtful.error) });
     }
     view
 }
@@ -169,7 +169,7 @@ mod tests {
     use crate::fleet::targeting::states::tests::state;
 
     #[test]
-    fn what_needs_a_look_is_named() {
+    fn conditions_that_need_an_operator_are_listed() {
         let now: Timestamp = "2026-01-02T10:01:00Z".parse().unwrap();
         let mut troubled = state("web1", &[], "2026-01-02T10:00:50Z", true);
         troubled.alarms = vec!["the disk is full".into()];
@@ -178,9 +178,9 @@ mod tests {
         let believed: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
         let forged = state("web1", &[], "2026-01-02T10:00:59Z", true);
         let doubtful =
-            UnverifiedState { node: "web4".parse().unwrap(), state: Some(forged), doubt: IdentityError::Unknown, known: true };
-        let states = NodeStates { read_at: now, believed, doubtful: vec![doubtful], strangers: 0 };
-        let view = fleet("prod", &states);
+            UnverifiedState { node: "web4".parse().unwrap(), state: Some(forged), error: IdentityError::Unknown, is_known: true };
+        let states = NodeStates { read_at: now, verified: believed, unverified: vec![doubtful], more_unknown: 0 };
+        let view = fleet_status("prod", &states);
         assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (4, 1, Some(&3)));
         let attention: Vec<_> = view.attention.iter().map(|a| format!("{} {}", a.node, a.what)).collect();
         assert_eq!(
@@ -194,11 +194,11 @@ mod tests {
             ]
         );
         assert_eq!(
-            nodes(&states).iter().map(|node| node.presence.as_str()).collect::<Vec<_>>(),
+            node_statuses(&states).iter().map(|node| node.presence.as_str()).collect::<Vec<_>>(),
             ["alive", "silent", "stopped", "unverified"]
         );
         // No key of the status hides a key of the state.
-        let row = serde_json::to_string(&nodes(&states)[0]).unwrap();
+        let row = serde_json::to_string(&node_statuses(&states)[0]).unwrap();
         assert!(crate::wire::json::parse(row.as_bytes()).is_ok(), "{row}");
     }
 }

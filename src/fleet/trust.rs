@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::model::NodeId;
 use crate::transport::{Bus, EXPECTED_LAST, Message, TransportError};
-use crate::trust::{BundleError, Pin, TrustedBundle, open_bundle};
+use crate::trust::{BundleAuthority, BundleError, TrustedBundle, open_bundle};
 use crate::wire::{NodeState, Subjects};
 
-use crate::fleet::targeting::states::{Liveness, presence};
+use crate::fleet::targeting::states::{Liveness, liveness};
 
 /// The trust bundles in the stream of a fleet.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Published {
     /// The first version that nodes reject, and the error.
     pub broken: Option<(u64, BundleError)>,
     /// Every version in the stream, accepted or not: its sequence number and its bytes.
-    there: BTreeMap<u64, (u64, Vec<u8>)>,
+    stored: BTreeMap<u64, (u64, Vec<u8>)>,
 }
 
 impl Published {
@@ -36,21 +36,21 @@ impl Published {
 
     /// True when the stream has a message for this version, accepted or not.
     pub fn has(&self, version: u64) -> bool {
-        self.there.contains_key(&version)
+        self.stored.contains_key(&version)
     }
 
     /// True when the stream has no message.
     pub fn is_empty(&self) -> bool {
-        self.there.is_empty()
+        self.stored.is_empty()
     }
 
     /// Verifies the versions in the stream in order, as a node with the oldest version does.
-    fn walk(mut messages: Vec<(u64, Message)>) -> Self {
+    fn verify_chain(mut messages: Vec<(u64, Message)>) -> Self {
         messages.sort_by_key(|(version, _)| *version);
         let there = messages.iter().filter_map(|(version, message)| Some((*version, (message.seq?, message.payload.clone()))));
-        let mut found = Self { there: there.collect(), ..Self::default() };
+        let mut found = Self { stored: there.collect(), ..Self::default() };
         for (version, message) in messages {
-            let pin = found.chain.last().map_or(Pin::Kept, Pin::Current);
+            let pin = found.chain.last().map_or(BundleAuthority::Stored, BundleAuthority::Current);
             match open_bundle(&message.payload, pin) {
                 Ok(bundle) => found.chain.push(bundle),
                 Err(error) => {
@@ -67,10 +67,10 @@ impl Published {
 ///
 /// # Errors
 /// When the stream is missing, or can't be read.
-pub async fn published(bus: &Bus, subjects: &Subjects) -> Result<Published, TransportError> {
+pub async fn read_published(bus: &Bus, subjects: &Subjects) -> Result<Published, TransportError> {
     let messages = bus.last_per_subject(&subjects.stream("TRUST"), subjects.trust_versions().as_str()).await?;
     let versions = messages.into_iter().filter_map(|message| Some((subjects.trust_version(&message.subject)?, message)));
-    Ok(Published::walk(versions.collect()))
+    Ok(Published::verify_chain(versions.collect()))
 }
 
 /// The bundles of a publication, and those that the stream does not have yet.
@@ -96,7 +96,7 @@ pub enum ChainError {
     },
     /// The stream has another bundle under the same version.
     #[error("another trust bundle is published as version {0}")]
-    Other(u64),
+    DifferentBundle(u64),
     /// A version in between is neither published nor given.
     #[error("version {missing} of the trust bundle is neither published nor given, and nodes accept {found} only after it")]
     Gap {
@@ -113,8 +113,8 @@ pub enum ChainError {
 ///
 /// # Errors
 /// When nodes would not accept all of them.
-pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<PublishPlan, ChainError> {
-    let bytes = |version: u64| at_hand.get(&version).or_else(|| published.there.get(&version).map(|(_, bytes)| bytes));
+pub fn plan_publication(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<PublishPlan, ChainError> {
+    let bytes = |version: u64| at_hand.get(&version).or_else(|| published.stored.get(&version).map(|(_, bytes)| bytes));
     let Some(latest) = at_hand.keys().next_back().copied() else {
         return Ok(PublishPlan { bundles: Vec::new(), missing: Vec::new() });
     };
@@ -122,7 +122,7 @@ pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<
     while let Some(before) = first.checked_sub(1).filter(|before| bytes(*before).is_some()) {
         first = before;
     }
-    let others = at_hand.keys().chain(published.there.keys());
+    let others = at_hand.keys().chain(published.stored.keys());
     if let Some(missing) = others.filter(|version| **version < first).max().map(|version| version + 1) {
         return Err(ChainError::Gap { missing, found: first });
     }
@@ -132,24 +132,24 @@ pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<
         let is_beyond = version > latest;
         let Some(bytes) = bytes(version) else {
             // Later published versions must follow without a gap too.
-            match published.there.keys().find(|there| **there > version) {
+            match published.stored.keys().find(|there| **there > version) {
                 Some(found) => return Err(ChainError::Gap { missing: version, found: *found }),
                 None => break,
             }
         };
-        let pin = bundles.last().map_or(Pin::Kept, Pin::Current);
+        let pin = bundles.last().map_or(BundleAuthority::Stored, BundleAuthority::Current);
         let bundle = open_bundle(bytes, pin).map_err(|source| ChainError::Bundle { version, source })?;
         if bundle.version() != version {
             let source = BundleError::Version { current: version.saturating_sub(1), found: bundle.version() };
             return Err(ChainError::Bundle { version, source });
         }
-        match published.there.get(&version).map(|(_, there)| open_bundle(there, Pin::Kept)) {
+        match published.stored.get(&version).map(|(_, there)| open_bundle(there, BundleAuthority::Stored)) {
             None => missing.push(version),
             Some(Ok(there)) if there.digest() == bundle.digest() => {}
-            Some(_) => return Err(ChainError::Other(version)),
+            Some(_) => return Err(ChainError::DifferentBundle(version)),
         }
         bundles.push(bundle);
-        if is_beyond && published.there.keys().all(|there| *there <= version) {
+        if is_beyond && published.stored.keys().all(|there| *there <= version) {
             break;
         }
     }
@@ -168,7 +168,7 @@ pub async fn publish(
     published: &Published,
     bundle: &TrustedBundle,
 ) -> Result<(), TransportError> {
-    let before = published.there.get(&bundle.version()).map_or(0, |(place, _)| *place).to_string();
+    let before = published.stored.get(&bundle.version()).map_or(0, |(place, _)| *place).to_string();
     let subject = subjects.trust(bundle.version());
     bus.publish_stored(subject.as_str(), &[(EXPECTED_LAST, &before)], bundle.envelope().to_vec()).await?;
     Ok(())
@@ -218,7 +218,7 @@ pub fn trust_adoption(
         }
         let why = refusals.get(&state.node).cloned();
         let behind = OutdatedNode { node: state.node.clone(), version: state.trust, heard: state.at, why };
-        if presence(state, now) == Liveness::Alive { all.behind.push(behind) } else { all.offline.push(behind) }
+        if liveness(state, now) == Liveness::Alive { all.behind.push(behind) } else { all.offline.push(behind) }
     }
     all
 }
@@ -250,7 +250,7 @@ mod tests {
     fn stream(bundles: &[(u64, Vec<u8>)]) -> Published {
         let message = |payload: &Vec<u8>, seq| Message { payload: payload.clone(), seq: Some(seq), ..Message::default() };
         let numbered = (1..).zip(bundles).map(|(seq, (version, bytes))| (*version, message(bytes, seq)));
-        Published::walk(numbered.collect())
+        Published::verify_chain(numbered.collect())
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         let all: Vec<(u64, Vec<u8>)> = (1..=5).map(of).collect();
         let some = |versions: &[u64]| all.iter().filter(|(version, _)| versions.contains(version)).cloned().collect::<Vec<_>>();
         let chained = |stream_has: &[(u64, Vec<u8>)], files: Vec<(u64, Vec<u8>)>| {
-            let result = chain(&stream(stream_has), &files.into_iter().collect());
+            let result = plan_publication(&stream(stream_has), &files.into_iter().collect());
             result.map(|chain| chain.missing).map_err(|error| error.to_string())
         };
         for (there, files, wanted) in [

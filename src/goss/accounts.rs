@@ -1,35 +1,35 @@
 //! The probes of users and groups, from the files of this host (passwd(5), group(5)). Directory services are not read.
 
-use super::local::proc;
-use super::{Attributes, Look, value};
+use super::local::read_system_file;
+use super::{Attributes, ProbeContext, found_value};
 
 /// A user.
-pub(super) fn user(look: &Look<'_>) -> Result<Attributes, String> {
+pub(super) fn user(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     let name = look.name("username");
-    let passwd = proc("/etc/passwd")?;
+    let passwd = read_system_file("/etc/passwd")?;
     let fields = entry(&passwd, &name);
-    let mut found = Attributes::from([("exists", value(fields.is_some()))]);
+    let mut found = Attributes::from([("exists", found_value(fields.is_some()))]);
     let Some([_, _, uid, gid, _, home, shell, ..]) = fields.as_deref() else { return Ok(found) };
-    found.extend([("uid", number(uid)), ("gid", number(gid)), ("home", value(*home)), ("shell", value(*shell))]);
-    if look.wants("groups") {
-        found.insert("groups", value(groups(&proc("/etc/group")?, &name, gid)));
+    found.extend([("uid", number(uid)), ("gid", number(gid)), ("home", found_value(*home)), ("shell", found_value(*shell))]);
+    if look.is_wanted("groups") {
+        found.insert("groups", found_value(groups(&read_system_file("/etc/group")?, &name, gid)));
     }
     Ok(found)
 }
 
 /// A group.
-pub(super) fn group(look: &Look<'_>) -> Result<Attributes, String> {
-    let groups = proc("/etc/group")?;
+pub(super) fn group(look: &ProbeContext<'_>) -> Result<Attributes, String> {
+    let groups = read_system_file("/etc/group")?;
     let fields = entry(&groups, &look.name("groupname"));
-    let mut found = Attributes::from([("exists", value(fields.is_some()))]);
+    let mut found = Attributes::from([("exists", found_value(fields.is_some()))]);
     if let Some([_, _, gid, ..]) = fields.as_deref() {
         found.insert("gid", number(gid));
     }
     Ok(found)
 }
 
-fn number(text: &str) -> Result<super::Found, String> {
-    value(text.parse::<u32>().map_err(|_| format!("\"{text}\" is no number"))?)
+fn number(text: &str) -> Result<super::ProbedValue, String> {
+    found_value(text.parse::<u32>().map_err(|_| format!("\"{text}\" is no number"))?)
 }
 
 /// The fields of the line that begins with a name.

@@ -15,12 +15,12 @@ use crate::template;
 const CONTENT: &[&str] = &["contents", "contains", "sha256", "sha512"];
 
 /// The item of a rule, for its effects.
-pub(super) struct Said<'a> {
+pub(super) struct ItemOptions<'a> {
     key: &'a str,
     options: &'a Map<String, Value>,
 }
 
-impl Said<'_> {
+impl ItemOptions<'_> {
     fn text(&self, option: &str) -> Option<String> {
         super::option_text(self.options, option)
     }
@@ -33,57 +33,57 @@ impl Said<'_> {
 
 /// The effects of all rules. Rules that can't be read have an unknown effect.
 pub fn effects(sections: &Map<String, Value>) -> Effects {
-    sections.iter().flat_map(|(name, things)| of_section(name, things)).collect()
+    sections.iter().flat_map(|(name, things)| section_effects(name, things)).collect()
 }
 
-fn of_section(name: &str, things: &Value) -> Vec<Effect> {
+fn section_effects(name: &str, things: &Value) -> Vec<Effect> {
     let unreadable = || vec![Effect::unknown(None, format!("goss_rules: the section {name} can't be read"))];
     let section = SECTIONS.iter().find(|section| section.name == name);
     let (Some(section), Value::Object(things)) = (section, things) else { return unreadable() };
     let nothing = Map::new();
     let of_thing = |(key, thing): (&String, &Value)| match thing {
-        Value::Object(options) => (section.effects)(&Said { key, options }),
-        Value::Null => (section.effects)(&Said { key, options: &nothing }),
+        Value::Object(options) => (section.effects)(&ItemOptions { key, options }),
+        Value::Null => (section.effects)(&ItemOptions { key, options: &nothing }),
         _ => unreadable(),
     };
     things.iter().flat_map(of_thing).collect()
 }
 
 /// The effects of items whose state reveals no content: none.
-pub(super) fn none(_: &Said<'_>) -> Vec<Effect> {
+pub(super) fn none(_: &ItemOptions<'_>) -> Vec<Effect> {
     Vec::new()
 }
 
-pub(super) fn file(said: &Said<'_>) -> Vec<Effect> {
-    let place = PathScope::at(said.name("path"));
+pub(super) fn file(said: &ItemOptions<'_>) -> Vec<Effect> {
+    let place = PathScope::single(said.name("path"));
     let reads = CONTENT.iter().any(|attribute| said.options.contains_key(*attribute));
     vec![if reads { Effect::Read(place) } else { Effect::Look(place) }]
 }
 
-pub(super) fn command(said: &Said<'_>) -> Vec<Effect> {
+pub(super) fn command(said: &ItemOptions<'_>) -> Vec<Effect> {
     vec![Effect::run_always(said.name("exec"))]
 }
 
-pub(super) fn mount(said: &Said<'_>) -> Vec<Effect> {
-    vec![Effect::Look(PathScope::at(said.name("mountpoint")))]
+pub(super) fn mount(said: &ItemOptions<'_>) -> Vec<Effect> {
+    vec![Effect::Look(PathScope::single(said.name("mountpoint")))]
 }
 
 /// A connection to an address: `tcp://host:port`.
-pub(super) fn addr(said: &Said<'_>) -> Vec<Effect> {
+pub(super) fn addr(said: &ItemOptions<'_>) -> Vec<Effect> {
     let address = said.name("address");
     let place = address.split_once("://").map_or(address.as_str(), |(_, place)| place);
     let host = place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']']);
     vec![Effect::Connect(host.to_owned())]
 }
 
-pub(super) fn dns(said: &Said<'_>) -> Vec<Effect> {
+pub(super) fn dns(said: &ItemOptions<'_>) -> Vec<Effect> {
     vec![Effect::Connect(said.name("resolve"))]
 }
 
 /// A fetch of a URL. Any user of a host may read the bare status of a local URL: only a connection.
-pub(super) fn http(said: &Said<'_>) -> Vec<Effect> {
+pub(super) fn http(said: &ItemOptions<'_>) -> Vec<Effect> {
     let url = said.name("url");
-    let bare = http::is_bare(&url, said.text("method").as_deref(), said.options.keys().map(String::as_str));
+    let bare = http::reads_status_only(&url, said.text("method").as_deref(), said.options.keys().map(String::as_str));
     let host = http::host_of(&url).filter(|_| bare && !template::is_template(&url));
     vec![host.map_or_else(|| Effect::Fetch(RedactedUrl::new(url)), Effect::Connect)]
 }

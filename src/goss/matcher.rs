@@ -7,13 +7,13 @@
 use regex::Regex;
 use serde_json::Value;
 
-use super::Wrong;
+use super::RuleError;
 use super::semver::Constraint;
 use crate::diag::did_you_mean;
 use crate::template;
 
 /// The most characters of a value that a failure shows.
-const SHOWN: usize = 160;
+const MAX_SHOWN_CHARS: usize = 160;
 /// The deepest nesting of matchers: each level needs stack.
 const MAX_DEPTH: usize = 16;
 /// The names of matchers.
@@ -41,7 +41,7 @@ const NAMES: &[&str] = &[
 
 /// A value that a probe found on the host.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Found {
+pub(super) enum ProbedValue {
     /// A value.
     Value(Value),
     /// A text for a test line by line. Failures hide the content of files (`shown` is false).
@@ -50,7 +50,7 @@ pub(super) enum Found {
 
 /// The wanted value of an attribute.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct Expectation {
     /// The value as written, for failures.
     written: Value,
     test: Test,
@@ -59,7 +59,7 @@ pub(super) struct Wanted {
 #[derive(Debug, Clone)]
 enum Test {
     /// Patterns over the lines of a text.
-    Patterns(Vec<Pattern>),
+    Patterns(Vec<LinePattern>),
     Matcher(Matcher),
 }
 
@@ -96,24 +96,24 @@ enum Order {
 
 /// A pattern over lines: `text` or `/regex/`, either of them with `!` before it.
 #[derive(Debug, Clone)]
-struct Pattern {
+struct LinePattern {
     written: String,
     inverse: bool,
-    test: Line,
+    test: LineTest,
 }
 
 #[derive(Debug, Clone)]
-enum Line {
+enum LineTest {
     Holds(String),
     Matches(Regex),
 }
 
-impl Wanted {
+impl Expectation {
     /// Reads the wanted value of an attribute. `lines` is true for a text that is tested line by line.
-    pub(super) fn read(written: &Value, lines: bool) -> Result<Self, Wrong> {
+    pub(super) fn read(written: &Value, lines: bool) -> Result<Self, RuleError> {
         let test = match written {
             Value::Array(items) if lines && items.iter().all(|item| !item.is_array() && !item.is_object()) => {
-                Test::Patterns(items.iter().map(Pattern::read).collect::<Result<_, _>>()?)
+                Test::Patterns(items.iter().map(LinePattern::read).collect::<Result<_, _>>()?)
             }
             other => Test::Matcher(Matcher::read(other, 0)?),
         };
@@ -121,10 +121,10 @@ impl Wanted {
     }
 
     /// The difference from the wanted value; none when the found value matches.
-    pub(super) fn differs(&self, found: &Found) -> Option<String> {
+    pub(super) fn difference(&self, found: &ProbedValue) -> Option<String> {
         let (value, shown) = match found {
-            Found::Value(value) => (value.clone(), true),
-            Found::Text { text, shown } => (Value::String(text.clone()), *shown),
+            ProbedValue::Value(value) => (value.clone(), true),
+            ProbedValue::Text { text, shown } => (Value::String(text.clone()), *shown),
         };
         match &self.test {
             Test::Patterns(patterns) => {
@@ -134,49 +134,51 @@ impl Wanted {
             }
             Test::Matcher(matcher) if matcher.holds(&value) => None,
             Test::Matcher(_) => {
-                let found = if shown { format!(", found {}", short(&value)) } else { ", found other content".to_owned() };
-                Some(format!("expected {}{found}", short(&self.written)))
+                let found = if shown { format!(", found {}", shortened(&value)) } else { ", found other content".to_owned() };
+                Some(format!("expected {}{found}", shortened(&self.written)))
             }
         }
     }
 }
 
-fn short(value: &Value) -> String {
+fn shortened(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,
     }
 }
 
-impl Pattern {
-    fn read(written: &Value) -> Result<Self, Wrong> {
+impl LinePattern {
+    fn read(written: &Value) -> Result<Self, RuleError> {
         let written = template::to_text(written);
         let (inverse, rest) = match written.strip_prefix('!') {
             Some(rest) => (true, rest),
             None => (false, written.as_str()),
         };
         let test = match rest.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).filter(|regex| !regex.is_empty()) {
-            Some(regex) => Line::Matches(compile(regex)?),
+            Some(regex) => LineTest::Matches(compile(regex)?),
             // `\!` and `\/` are a literal `!` or `/` at the beginning of a text.
-            None => Line::Holds(rest.strip_prefix('\\').filter(|rest| rest.starts_with(['!', '/'])).unwrap_or(rest).to_owned()),
+            None => {
+                LineTest::Holds(rest.strip_prefix('\\').filter(|rest| rest.starts_with(['!', '/'])).unwrap_or(rest).to_owned())
+            }
         };
         Ok(Self { written, inverse, test })
     }
 
     fn holds(&self, text: &str) -> bool {
         let found = text.lines().any(|line| match &self.test {
-            Line::Holds(part) => line.contains(part.as_str()),
-            Line::Matches(regex) => regex.is_match(line),
+            LineTest::Holds(part) => line.contains(part.as_str()),
+            LineTest::Matches(regex) => regex.is_match(line),
         });
         found != self.inverse
     }
 }
 
-fn compile(pattern: &str) -> Result<Regex, Wrong> {
+fn compile(pattern: &str) -> Result<Regex, RuleError> {
     Regex::new(pattern).map_err(|error| {
         let why = error.to_string();
-        Wrong::new(format!(
+        RuleError::new(format!(
             "the regular expression \"{pattern}\" can't be read: {}",
             why.lines().last().unwrap_or_default().trim()
         ))
@@ -184,32 +186,32 @@ fn compile(pattern: &str) -> Result<Regex, Wrong> {
 }
 
 impl Matcher {
-    fn read(written: &Value, depth: usize) -> Result<Self, Wrong> {
+    fn read(written: &Value, depth: usize) -> Result<Self, RuleError> {
         if depth > MAX_DEPTH {
-            return Err(Wrong::new("matchers are nested too deep"));
+            return Err(RuleError::new("matchers are nested too deep"));
         }
         match written {
-            Value::Null => Err(Wrong::new("the wanted value is missing")),
+            Value::Null => Err(RuleError::new("the wanted value is missing")),
             Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Self::Like(written.clone())),
             Value::Array(items) => Ok(Self::Elements(Self::list(items, depth)?)),
             Value::Object(map) => {
                 let mut entries = map.iter();
                 match (entries.next(), entries.next()) {
                     (Some((name, value)), None) => Self::named(name, value, depth),
-                    _ => Err(Wrong::new("a matcher is a map with one key; join several matchers with \"and\"")),
+                    _ => Err(RuleError::new("a matcher is a map with one key; join several matchers with \"and\"")),
                 }
             }
         }
     }
 
-    fn list(items: &[Value], depth: usize) -> Result<Vec<Self>, Wrong> {
+    fn list(items: &[Value], depth: usize) -> Result<Vec<Self>, RuleError> {
         items.iter().map(|item| Self::read(item, depth + 1)).collect()
     }
 
-    fn named(name: &str, value: &Value, depth: usize) -> Result<Self, Wrong> {
-        let text = || value.as_str().map(str::to_owned).ok_or_else(|| Wrong::new(format!("{name} takes a text")));
-        let number = || to_number(value).ok_or_else(|| Wrong::new(format!("{name} takes a number")));
-        let items = || value.as_array().ok_or_else(|| Wrong::new(format!("{name} takes a list")));
+    fn named(name: &str, value: &Value, depth: usize) -> Result<Self, RuleError> {
+        let text = || value.as_str().map(str::to_owned).ok_or_else(|| RuleError::new(format!("{name} takes a text")));
+        let number = || to_number(value).ok_or_else(|| RuleError::new(format!("{name} takes a number")));
+        let items = || value.as_array().ok_or_else(|| RuleError::new(format!("{name} takes a list")));
         let inner = || Self::read(value, depth + 1).map(Box::new);
         Ok(match name {
             "equal" => Self::Equal(value.clone()),
@@ -223,7 +225,7 @@ impl Matcher {
             "le" => Self::Order(Order::LessOrEqual, number()?),
             "have-len" => {
                 let length = value.as_u64().and_then(|length| usize::try_from(length).ok());
-                Self::Length(length.ok_or_else(|| Wrong::new("have-len takes a whole number"))?)
+                Self::Length(length.ok_or_else(|| RuleError::new("have-len takes a whole number"))?)
             }
             "have-key" => Self::Key(inner()?),
             "contain-element" => Self::Element(inner()?),
@@ -233,23 +235,25 @@ impl Matcher {
             "and" => Self::And(Self::list(items()?, depth)?),
             "or" => Self::Or(Self::list(items()?, depth)?),
             "gjson" => {
-                let paths = value.as_object().ok_or_else(|| Wrong::new("gjson takes a map of paths and matchers"))?;
+                let paths = value.as_object().ok_or_else(|| RuleError::new("gjson takes a map of paths and matchers"))?;
                 let read = |(path, value): (&String, &Value)| Ok((path.clone(), Self::read(value, depth + 1)?));
-                Self::Gjson(paths.iter().map(read).collect::<Result<_, Wrong>>()?)
+                Self::Gjson(paths.iter().map(read).collect::<Result<_, RuleError>>()?)
             }
             "semver-constraint" => Self::Semver(Constraint::read(&text()?)?),
             _ => {
                 let hint = did_you_mean(name, NAMES.iter().copied())
                     .map_or_else(|| format!("matchers are {}", NAMES.join(", ")), |near| format!("did you mean \"{near}\"?"));
-                return Err(Wrong::new(format!("unknown matcher \"{name}\"")).key(name).hint(hint));
+                return Err(RuleError::new(format!("unknown matcher \"{name}\"")).key(name).hint(hint));
             }
         })
     }
 
     fn holds(&self, found: &Value) -> bool {
         match self {
-            Self::Like(wanted) => like(wanted, found),
-            Self::Equal(wanted) => wanted == found || (!wanted.is_array() && !wanted.is_object() && like(wanted, found)),
+            Self::Like(wanted) => equals_converted(wanted, found),
+            Self::Equal(wanted) => {
+                wanted == found || (!wanted.is_array() && !wanted.is_object() && equals_converted(wanted, found))
+            }
             Self::Prefix(part) => text(found).is_some_and(|text| text.starts_with(part.as_str())),
             Self::Suffix(part) => text(found).is_some_and(|text| text.ends_with(part.as_str())),
             Self::Regexp(regex) => text(found).is_some_and(|text| regex.is_match(&text)),
@@ -289,7 +293,7 @@ impl Matcher {
 }
 
 /// True when `found` equals `wanted` after conversion to its type. A text may have one more line end than wanted.
-fn like(wanted: &Value, found: &Value) -> bool {
+fn equals_converted(wanted: &Value, found: &Value) -> bool {
     match wanted {
         Value::String(wanted) => {
             text(found).is_some_and(|found| found == *wanted || found.strip_suffix('\n').is_some_and(|line| line == wanted))
@@ -328,11 +332,11 @@ fn elements(value: &Value) -> Vec<Value> {
 /// True when each matcher can have an element of its own (a bipartite matching).
 fn all_paired(wanted: &[Matcher], found: &[Value]) -> bool {
     let mut owner: Vec<Option<usize>> = vec![None; found.len()];
-    (0..wanted.len()).all(|matcher| pair(matcher, wanted, found, &mut owner, &mut vec![false; found.len()]))
+    (0..wanted.len()).all(|matcher| find_pair(matcher, wanted, found, &mut owner, &mut vec![false; found.len()]))
 }
 
 /// Finds an element for a matcher. Another matcher may give up its element and move to the next fitting element.
-fn pair(matcher: usize, wanted: &[Matcher], found: &[Value], owner: &mut [Option<usize>], seen: &mut [bool]) -> bool {
+fn find_pair(matcher: usize, wanted: &[Matcher], found: &[Value], owner: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for (at, element) in found.iter().enumerate() {
         let fits = wanted.get(matcher).is_some_and(|matcher| matcher.holds(element));
         if !fits || seen.get(at).copied().unwrap_or(true) {
@@ -341,7 +345,7 @@ fn pair(matcher: usize, wanted: &[Matcher], found: &[Value], owner: &mut [Option
         seen.iter_mut().skip(at).take(1).for_each(|seen| *seen = true);
         let free = match owner.get(at).copied().flatten() {
             None => true,
-            Some(other) => pair(other, wanted, found, owner, seen),
+            Some(other) => find_pair(other, wanted, found, owner, seen),
         };
         if free {
             owner.iter_mut().skip(at).take(1).for_each(|owner| *owner = Some(matcher));
@@ -358,7 +362,7 @@ mod tests {
     use super::*;
 
     fn holds(wanted: &Value, found: &Value) -> bool {
-        Wanted::read(wanted, false).unwrap().differs(&Found::Value(found.clone())).is_none()
+        Expectation::read(wanted, false).unwrap().difference(&ProbedValue::Value(found.clone())).is_none()
     }
 
     #[test]
@@ -430,18 +434,18 @@ mod tests {
             (json!([{"have-prefix": "port"}, "!loud"]), None),
             (json!({"have-prefix": "x"}), Some("expected {\"have-prefix\":\"x\"}, found other content")),
         ] {
-            let wanted = Wanted::read(&wanted, true).unwrap();
-            let found = Found::Text { text: text.to_owned(), shown: false };
-            assert_eq!(wanted.differs(&found).as_deref(), unmet);
+            let wanted = Expectation::read(&wanted, true).unwrap();
+            let found = ProbedValue::Text { text: text.to_owned(), shown: false };
+            assert_eq!(wanted.difference(&found).as_deref(), unmet);
         }
-        let ok = Wanted::read(&json!("ok"), true).unwrap();
-        let said = |text: &str| ok.differs(&Found::Text { text: text.to_owned(), shown: true });
+        let ok = Expectation::read(&json!("ok"), true).unwrap();
+        let said = |text: &str| ok.difference(&ProbedValue::Text { text: text.to_owned(), shown: true });
         assert_eq!(said("ok\n"), None);
         assert_eq!(said("ok\n\n").as_deref(), Some("expected \"ok\", found \"ok\\n\\n\""));
     }
 
     #[test]
-    fn what_is_no_matcher_is_refused() {
+    fn invalid_matchers_are_refused() {
         for (wanted, part) in [
             (json!({"haveprefix": "x"}), "unknown matcher \"haveprefix\""),
             (json!({"gt": 1, "lt": 3}), "join several matchers with \"and\""),
@@ -453,18 +457,18 @@ mod tests {
             (json!(null), "wanted value is missing"),
             (json!({"gjson": []}), "a map of paths"),
         ] {
-            let wrong = Wanted::read(&wanted, false).unwrap_err();
+            let wrong = Expectation::read(&wanted, false).unwrap_err();
             assert!(wrong.message.contains(part), "{wanted}: {wrong:?}");
         }
         assert_eq!(
-            Wanted::read(&json!({"have-prefx": "x"}), false).unwrap_err().hint.as_deref(),
+            Expectation::read(&json!({"have-prefx": "x"}), false).unwrap_err().hint.as_deref(),
             Some("did you mean \"have-prefix\"?")
         );
-        assert!(Wanted::read(&json!(["/(/"]), true).is_err());
+        assert!(Expectation::read(&json!(["/(/"]), true).is_err());
         let mut deep = json!(1);
         for _ in 0..40 {
             deep = json!({"not": deep});
         }
-        assert!(Wanted::read(&deep, false).unwrap_err().message.contains("too deep"));
+        assert!(Expectation::read(&deep, false).unwrap_err().message.contains("too deep"));
     }
 }

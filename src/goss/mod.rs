@@ -33,18 +33,18 @@ use crate::host::Host;
 use crate::template;
 
 pub use effects::effects;
-use matcher::{Found, Wanted};
+use matcher::{Expectation, ProbedValue};
 use sections::{Attribute, SECTIONS, Section};
 
 /// Keys that each item may have: notes for readers, and `skip`.
-const COMMON: &[&str] = &["title", "meta", "skip"];
+const COMMON_KEYS: &[&str] = &["title", "meta", "skip"];
 /// The most failures that a summary names.
-const NAMED: usize = 5;
+const MAX_NAMED_FAILURES: usize = 5;
 
 /// An error in rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", at.as_deref().map(|at| format!("{at}: ")).unwrap_or_default())]
-pub struct Wrong {
+pub struct RuleError {
     /// The reason.
     pub message: String,
     /// The section and the item.
@@ -55,7 +55,7 @@ pub struct Wrong {
     pub hint: Option<String>,
 }
 
-impl Wrong {
+impl RuleError {
     fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), at: None, key: None, hint: None }
     }
@@ -78,24 +78,24 @@ impl Wrong {
 
 /// Parsed rules.
 #[derive(Debug)]
-pub struct Rules {
-    things: Vec<Thing>,
+pub struct GossRules {
+    items: Vec<RuleItem>,
 }
 
 /// An item of a section.
 #[derive(Debug)]
-struct Thing {
+struct RuleItem {
     section: &'static Section,
     key: String,
     skip: bool,
     /// The wanted attributes, in the order of the section.
-    wanted: Vec<(&'static Attribute, Wanted)>,
+    wanted: Vec<(&'static Attribute, Expectation)>,
     options: Map<String, Value>,
 }
 
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Outcome {
+pub struct GossOutcome {
     /// The number of attributes.
     pub count: usize,
     /// A message for each attribute with another value than wanted.
@@ -104,27 +104,27 @@ pub struct Outcome {
     pub skipped: usize,
 }
 
-impl Outcome {
+impl GossOutcome {
     /// The summary line of Goss, and the first failures.
     pub fn summary(&self) -> String {
         let Self { count, failures, skipped } = self;
         let mut text = format!("Count: {count}, Failed: {}, Skipped: {skipped}", failures.len());
-        for failure in failures.iter().take(NAMED) {
+        for failure in failures.iter().take(MAX_NAMED_FAILURES) {
             text.push_str("; ");
             text.push_str(failure);
         }
-        if failures.len() > NAMED {
+        if failures.len() > MAX_NAMED_FAILURES {
             // Writing to a text can't fail.
-            let _written = write!(text, "; and {} more", failures.len() - NAMED);
+            let _written = write!(text, "; and {} more", failures.len() - MAX_NAMED_FAILURES);
         }
         text
     }
 }
 
-impl Outcome {
+impl GossOutcome {
     /// Adds another result.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn merge(mut self, other: Self) -> Self {
         self.count += other.count;
         self.failures.extend(other.failures);
         self.skipped += other.skipped;
@@ -132,40 +132,40 @@ impl Outcome {
     }
 }
 
-impl Rules {
+impl GossRules {
     /// Splits the rules into commands of the author and all others. The others start no program that the author names.
-    pub fn split(self) -> (Self, Self) {
-        let (commands, others) = self.things.into_iter().partition(|thing| thing.section.name == "command");
-        (Self { things: commands }, Self { things: others })
+    pub fn split_commands(self) -> (Self, Self) {
+        let (commands, others) = self.items.into_iter().partition(|thing| thing.section.name == "command");
+        (Self { items: commands }, Self { items: others })
     }
 
     /// Reads rules. Skips attributes whose values are still templates: the caller reads the rules again once resolved.
     ///
     /// # Errors
     /// Returns the first error in the rules.
-    pub fn read(sections: &Map<String, Value>) -> Result<Self, Wrong> {
+    pub fn read(sections: &Map<String, Value>) -> Result<Self, RuleError> {
         let mut things = Vec::new();
         for (name, value) in sections {
             let section = SECTIONS.iter().find(|section| section.name == name).ok_or_else(|| unknown_section(name))?;
             let Value::Object(map) = value else {
-                return Err(Wrong::new(format!("{name} must be a map of names, each with its attributes")).key(name));
+                return Err(RuleError::new(format!("{name} must be a map of names, each with its attributes")).key(name));
             };
             for (key, attributes) in map {
-                let thing = Thing::read(section, key, attributes);
+                let thing = RuleItem::read(section, key, attributes);
                 things.push(thing.map_err(|wrong| wrong.key(key).at(format!("{name} \"{key}\"")))?);
             }
         }
         if things.is_empty() {
-            return Err(Wrong::new("goss_rules has no rules"));
+            return Err(RuleError::new("goss_rules has no rules"));
         }
-        Ok(Self { things })
+        Ok(Self { items: things })
     }
 
     /// Checks all items one after the other, until the run of `host` is over. The limits of `host` also hold for hosts on the
     /// network.
-    pub fn run(&self, host: &Host) -> Outcome {
-        let mut outcome = Outcome::default();
-        for thing in &self.things {
+    pub fn run(&self, host: &Host) -> GossOutcome {
+        let mut outcome = GossOutcome::default();
+        for thing in &self.items {
             if host.is_over() {
                 break;
             }
@@ -175,7 +175,7 @@ impl Rules {
     }
 }
 
-fn unknown_section(name: &str) -> Wrong {
+fn unknown_section(name: &str) -> RuleError {
     let known = SECTIONS.iter().map(|section| section.name);
     let hint = match name {
         "gossfile" => "rules of other files are not supported: write the rules here, or include them by a template".to_owned(),
@@ -184,31 +184,31 @@ fn unknown_section(name: &str) -> Wrong {
             |near| format!("did you mean \"{near}\"?"),
         ),
     };
-    Wrong::new(format!("unknown section \"{name}\" in goss_rules")).key(name).hint(hint)
+    RuleError::new(format!("unknown section \"{name}\" in goss_rules")).key(name).hint(hint)
 }
 
-impl Thing {
-    fn read(section: &'static Section, key: &str, written: &Value) -> Result<Self, Wrong> {
+impl RuleItem {
+    fn read(section: &'static Section, key: &str, written: &Value) -> Result<Self, RuleError> {
         let written = match written {
             Value::Object(map) => map.clone(),
             Value::Null => Map::new(),
-            _ => return Err(Wrong::new("expected a map of attributes")),
+            _ => return Err(RuleError::new("expected a map of attributes")),
         };
         let mut wanted = Vec::new();
         let mut options = Map::new();
         for (name, value) in written {
-            let attribute = section.attributes.iter().find(|attribute| attribute.is(&name));
+            let attribute = section.attributes.iter().find(|attribute| attribute.has_name(&name));
             match attribute {
                 _ if holds_template(&value) => {}
                 Some(attribute) => {
-                    let read = Wanted::read(&value, attribute.lines);
+                    let read = Expectation::read(&value, attribute.lines);
                     wanted.push((attribute, read.map_err(|wrong| in_attribute(&name, wrong))?));
                 }
-                None if section.options.contains(&name.as_str()) || COMMON.contains(&name.as_str()) => {
+                None if section.options.contains(&name.as_str()) || COMMON_KEYS.contains(&name.as_str()) => {
                     sections::check_option(&name, &value).map_err(|wrong| in_attribute(&name, wrong))?;
                     options.insert(name, value);
                 }
-                None => return Err(section.unknown(&name)),
+                None => return Err(section.unknown_attribute(&name)),
             }
             if let Some(attribute) = attribute
                 && !wanted.iter().any(|(known, _)| known.name == attribute.name)
@@ -218,7 +218,7 @@ impl Thing {
         }
         let is_there = |name: &str| wanted.iter().any(|(known, _)| known.name == name) || options.contains_key(name);
         if let Some(required) = section.required.filter(|required| !is_there(required)) {
-            return Err(Wrong::new(format!("{required} is missing"))
+            return Err(RuleError::new(format!("{required} is missing"))
                 .hint(format!("add the wanted value, as {required}: {}", section.example)));
         }
         let order = |attribute: &Attribute| section.attributes.iter().position(|known| known.name == attribute.name);
@@ -227,15 +227,15 @@ impl Thing {
         Ok(Self { section, key: key.to_owned(), skip, wanted, options })
     }
 
-    fn check(&self, host: &Host, outcome: &mut Outcome) {
+    fn check(&self, host: &Host, outcome: &mut GossOutcome) {
         outcome.count += self.wanted.len();
         if self.skip {
             outcome.skipped += self.wanted.len();
             return;
         }
         let attributes: Vec<&'static str> = self.wanted.iter().map(|(attribute, _)| attribute.name).collect();
-        let look = Look { key: &self.key, options: &self.options, attributes: &attributes, host };
-        let found = (self.section.look)(&look);
+        let look = ProbeContext { key: &self.key, options: &self.options, attributes: &attributes, host };
+        let found = (self.section.probe)(&look);
         let label = |name: &str, what: &str| format!("{} {}: {name}: {what}", self.section.name, self.key);
         let mut gone = false;
         for (attribute, wanted) in &self.wanted {
@@ -247,11 +247,11 @@ impl Thing {
                 Ok(found) => found.get(attribute.name).cloned().unwrap_or_else(|| Err("unknown on this host".to_owned())),
                 Err(why) => Err(why.clone()),
             };
-            let is_gate = self.section.gate && self.section.required == Some(attribute.name);
+            let is_gate = self.section.skip_rest_if_unmet && self.section.required == Some(attribute.name);
             match here {
                 Ok(found) => {
-                    let differs = wanted.differs(&found);
-                    gone = is_gate && (differs.is_some() || found == Found::Value(Value::Bool(false)));
+                    let differs = wanted.difference(&found);
+                    gone = is_gate && (differs.is_some() || found == ProbedValue::Value(Value::Bool(false)));
                     outcome.failures.extend(differs.map(|what| label(attribute.name, &what)));
                 }
                 Err(why) => {
@@ -263,9 +263,9 @@ impl Thing {
     }
 }
 
-fn in_attribute(name: &str, wrong: Wrong) -> Wrong {
+fn in_attribute(name: &str, wrong: RuleError) -> RuleError {
     let message = format!("{name}: {}", wrong.message);
-    Wrong { message, ..wrong.key(name) }
+    RuleError { message, ..wrong.key(name) }
 }
 
 fn holds_template(value: &Value) -> bool {
@@ -278,10 +278,10 @@ fn holds_template(value: &Value) -> bool {
 }
 
 /// The values of an item by attribute, or the reason why an attribute can't be read.
-type Attributes = BTreeMap<&'static str, Result<Found, String>>;
+type Attributes = BTreeMap<&'static str, Result<ProbedValue, String>>;
 
 /// The context of a probe: an item and the host.
-struct Look<'a> {
+struct ProbeContext<'a> {
     key: &'a str,
     options: &'a Map<String, Value>,
     /// The attributes with a wanted value. A probe may skip the others.
@@ -289,7 +289,7 @@ struct Look<'a> {
     host: &'a Host,
 }
 
-impl Look<'_> {
+impl ProbeContext<'_> {
     /// The text of an option; none when the option is missing or empty.
     fn text(&self, option: &str) -> Option<String> {
         option_text(self.options, option)
@@ -309,7 +309,7 @@ impl Look<'_> {
         Duration::from_millis(self.options.get("timeout").and_then(Value::as_u64).filter(|time| *time > 0).unwrap_or(default))
     }
 
-    fn wants(&self, attribute: &str) -> bool {
+    fn is_wanted(&self, attribute: &str) -> bool {
         self.attributes.contains(&attribute)
     }
 }
@@ -320,8 +320,8 @@ fn option_text(options: &Map<String, Value>, option: &str) -> Option<String> {
 }
 
 /// A found value.
-fn value(value: impl Into<Value>) -> Result<Found, String> {
-    Ok(Found::Value(value.into()))
+fn found_value(value: impl Into<Value>) -> Result<ProbedValue, String> {
+    Ok(ProbedValue::Value(value.into()))
 }
 
 #[cfg(test)]

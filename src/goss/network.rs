@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, UdpSocket, lookup_host};
 
-use super::local::proc;
-use super::{Attributes, Look, value};
+use super::local::read_system_file;
+use super::{Attributes, ProbeContext, found_value};
 use crate::host::{Host, kernel};
-use crate::http::{self, Policy};
+use crate::http::{self, HostPolicy};
 
 /// The longest wait for an answer without the option `timeout`, in milliseconds.
-const TIMEOUT: u64 = 500;
+const DEFAULT_TIMEOUT_MS: u64 = 500;
 /// The interval at which a waiting probe checks whether the run is over.
 const POLL: Duration = Duration::from_millis(50);
 /// The state of a listening TCP socket in the tables of the kernel (`include/net/tcp_states.h`).
@@ -22,7 +22,7 @@ const TCP_LISTEN: &str = "0A";
 const UDP_OPEN: &str = "07";
 
 /// Waits on this thread for `work`, at most for `time`, and only while the run goes on.
-pub(super) fn wait<T>(host: &Host, time: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+pub(super) fn wait_for<T>(host: &Host, time: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the runtime for network checks: {error}"))?;
     let result = runtime.block_on(async {
@@ -43,12 +43,12 @@ pub(super) fn wait<T>(host: &Host, time: Duration, work: impl Future<Output = Re
 }
 
 /// The hosts that a probe may connect to: those of the limits, and loopback, where an open port reveals little.
-pub(super) fn policy(host: &Host) -> Policy {
-    Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal, loopback: true }
+pub(super) fn policy(host: &Host) -> HostPolicy {
+    HostPolicy { hosts: host.limits().fetch_hosts.clone(), internal: host.limits().internal, loopback: true }
 }
 
 /// A listening port: `tcp:22`, `udp6:53`. A number alone is a TCP port.
-pub(super) fn port(look: &Look<'_>) -> Result<Attributes, String> {
+pub(super) fn port(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     let name = look.name("port");
     let (protocol, number) = name.split_once(':').unwrap_or(("tcp", &name));
     let wrong = || format!("\"{name}\" is no port, as tcp:22, tcp6:22 or udp:53");
@@ -58,9 +58,9 @@ pub(super) fn port(look: &Look<'_>) -> Result<Attributes, String> {
         "udp" | "udp6" => UDP_OPEN,
         _ => return Err(wrong()),
     };
-    let table = proc(&format!("/proc/net/{protocol}"))?;
+    let table = read_system_file(&format!("/proc/net/{protocol}"))?;
     let ips: Vec<String> = listening(&table, state, number).iter().map(ToString::to_string).collect();
-    Ok(Attributes::from([("listening", value(!ips.is_empty())), ("ip", value(ips))]))
+    Ok(Attributes::from([("listening", found_value(!ips.is_empty())), ("ip", found_value(ips))]))
 }
 
 /// The local addresses of the sockets of one state and port in a table of the kernel.
@@ -94,7 +94,7 @@ fn address_of(hex: &str) -> Option<IpAddr> {
 }
 
 /// An address that takes connections: `tcp://host:port`.
-pub(super) fn addr(look: &Look<'_>) -> Result<Attributes, String> {
+pub(super) fn addr(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     let address = look.name("address");
     let (protocol, place) = address.split_once("://").unwrap_or(("tcp", &address));
     let wrong = || format!("\"{address}\" is no address, as tcp://host:80");
@@ -111,14 +111,14 @@ pub(super) fn addr(look: &Look<'_>) -> Result<Attributes, String> {
         _ => return Err(wrong()),
     };
     let policy = policy(look.host);
-    http::may_ask(host, &policy)?;
-    let found = wait(look.host, look.timeout(TIMEOUT), resolve(host, port));
+    http::check_host(host, &policy)?;
+    let found = wait_for(look.host, look.timeout(DEFAULT_TIMEOUT_MS), resolve(host, port));
     let found = match found {
-        Ok(found) if !found.is_empty() => http::vet(host, found, &policy)?,
+        Ok(found) if !found.is_empty() => http::check_addresses(host, found, &policy)?,
         _ => Vec::new(),
     };
-    let reached = wait(look.host, look.timeout(TIMEOUT), connect(found, local, is_tcp));
-    Ok(Attributes::from([("reachable", value(reached.is_ok()))]))
+    let reached = wait_for(look.host, look.timeout(DEFAULT_TIMEOUT_MS), connect(found, local, is_tcp));
+    Ok(Attributes::from([("reachable", found_value(reached.is_ok()))]))
 }
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
@@ -156,31 +156,31 @@ async fn connect_udp(remote: SocketAddr, from: Option<IpAddr>) -> std::io::Resul
 }
 
 /// A name, resolved by this host.
-pub(super) fn dns(look: &Look<'_>) -> Result<Attributes, String> {
+pub(super) fn dns(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     let name = look.name("resolve");
     if let Some((kind, _)) = name.split_once(':').filter(|(kind, _)| kind.bytes().all(|byte| byte.is_ascii_uppercase())) {
         return Err(format!("records of type {kind} are not supported, only addresses; use a command (dig)"));
     }
     // The probe only asks the resolver, so internal addresses are harmless.
-    http::may_ask(&name, &Policy { internal: true, ..policy(look.host) })?;
-    let resolved = wait(look.host, look.timeout(TIMEOUT), resolve(&name, 0)).unwrap_or_default();
+    http::check_host(&name, &HostPolicy { internal: true, ..policy(look.host) })?;
+    let resolved = wait_for(look.host, look.timeout(DEFAULT_TIMEOUT_MS), resolve(&name, 0)).unwrap_or_default();
     let addresses: BTreeSet<String> = resolved.iter().map(|address| address.ip().to_string()).collect();
     let addresses: Vec<String> = addresses.into_iter().collect();
-    Ok(Attributes::from([("resolvable", value(!addresses.is_empty())), ("addrs", value(addresses))]))
+    Ok(Attributes::from([("resolvable", found_value(!addresses.is_empty())), ("addrs", found_value(addresses))]))
 }
 
 /// A network interface.
-pub(super) fn interface(look: &Look<'_>) -> Result<Attributes, String> {
+pub(super) fn interface(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     let name = look.name("name");
     let interfaces = kernel::interfaces().map_err(|error| error.to_string())?;
     let interface = interfaces.iter().find(|interface| interface.name == name);
-    let mut found = Attributes::from([("exists", value(interface.is_some()))]);
+    let mut found = Attributes::from([("exists", found_value(interface.is_some()))]);
     let Some(interface) = interface else { return Ok(found) };
     let addresses = interface.addresses.iter().map(|(address, prefix)| format!("{address}/{prefix}"));
-    found.insert("addrs", value(addresses.collect::<Vec<_>>()));
-    if look.wants("mtu") {
-        let mtu = proc(&format!("/sys/class/net/{name}/mtu"));
-        found.insert("mtu", mtu.and_then(|mtu| value(mtu.trim().parse::<u64>().map_err(|error| error.to_string())?)));
+    found.insert("addrs", found_value(addresses.collect::<Vec<_>>()));
+    if look.is_wanted("mtu") {
+        let mtu = read_system_file(&format!("/sys/class/net/{name}/mtu"));
+        found.insert("mtu", mtu.and_then(|mtu| found_value(mtu.trim().parse::<u64>().map_err(|error| error.to_string())?)));
     }
     Ok(found)
 }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::effects::{self, Said};
-use super::{Attributes, COMMON, Look, Wrong};
+use super::effects::{self, ItemOptions};
+use super::{Attributes, COMMON_KEYS, ProbeContext, RuleError};
 use super::{accounts, local, network, software, web};
 use crate::diag::did_you_mean;
 use crate::model::Effect;
@@ -19,7 +19,7 @@ pub(super) struct Attribute {
 }
 
 impl Attribute {
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(super) fn has_name(&self, name: &str) -> bool {
         self.name == name || self.alias == Some(name)
     }
 }
@@ -35,11 +35,11 @@ pub(super) struct Section {
     /// A value of the required attribute, for the hint.
     pub(super) example: &'static str,
     /// Skips the other attributes when the required attribute does not match.
-    pub(super) gate: bool,
+    pub(super) skip_rest_if_unmet: bool,
     /// The options of the probe, which are not compared.
     pub(super) options: &'static [&'static str],
-    pub(super) look: fn(&Look<'_>) -> Result<Attributes, String>,
-    pub(super) effects: fn(&Said<'_>) -> Vec<Effect>,
+    pub(super) probe: fn(&ProbeContext<'_>) -> Result<Attributes, String>,
+    pub(super) effects: fn(&ItemOptions<'_>) -> Vec<Effect>,
 }
 
 const fn plain(name: &'static str) -> Attribute {
@@ -54,14 +54,14 @@ const fn lines(name: &'static str) -> Attribute {
     Attribute { name, alias: None, lines: true }
 }
 
-const NONE: Section = Section {
+const EMPTY_SECTION: Section = Section {
     name: "",
     attributes: &[],
     required: None,
     example: "true",
-    gate: false,
+    skip_rest_if_unmet: false,
     options: &[],
-    look: |_| Ok(Attributes::new()),
+    probe: |_| Ok(Attributes::new()),
     // Without known effects, only a rule or limit that allows everything allows the section.
     effects: |_| vec![Effect::unknown(None, "rules of a section without effects")],
 };
@@ -85,38 +85,38 @@ pub(super) static SECTIONS: &[Section] = &[
             plain("sha512"),
         ],
         required: Some("exists"),
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &["path"],
-        look: local::file,
+        probe: local::file,
         effects: effects::file,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "package",
         attributes: &[plain("installed"), plain("versions")],
         required: Some("installed"),
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &["name"],
-        look: software::package,
+        probe: software::package,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "service",
         attributes: &[plain("enabled"), plain("running")],
         options: &["name"],
-        look: software::service,
+        probe: software::service,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "process",
         attributes: &[plain("running"), plain("count")],
         required: Some("running"),
         options: &["comm"],
-        look: software::process,
+        probe: software::process,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "command",
@@ -124,75 +124,75 @@ pub(super) static SECTIONS: &[Section] = &[
         required: Some("exit-status"),
         example: "0",
         options: &["exec", "timeout"],
-        look: software::command,
+        probe: software::command,
         effects: effects::command,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "user",
         attributes: &[plain("exists"), plain("uid"), plain("gid"), plain("groups"), plain("home"), plain("shell")],
         required: Some("exists"),
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &["username"],
-        look: accounts::user,
+        probe: accounts::user,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "group",
         attributes: &[plain("exists"), plain("gid")],
         required: Some("exists"),
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &["groupname"],
-        look: accounts::group,
+        probe: accounts::group,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "port",
         attributes: &[plain("listening"), plain("ip")],
         required: Some("listening"),
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &["port"],
-        look: network::port,
+        probe: network::port,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "addr",
         attributes: &[plain("reachable")],
         required: Some("reachable"),
         options: &["address", "timeout", "local-address"],
-        look: network::addr,
+        probe: network::addr,
         effects: effects::addr,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "dns",
         attributes: &[alias("resolvable", "resolveable"), plain("addrs")],
         required: Some("resolvable"),
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &["resolve", "timeout"],
-        look: network::dns,
+        probe: network::dns,
         effects: effects::dns,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "interface",
         attributes: &[plain("exists"), plain("addrs"), plain("mtu")],
         required: Some("exists"),
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &["name"],
-        look: network::interface,
+        probe: network::interface,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "http",
         attributes: &[plain("status"), lines("headers"), lines("body")],
         required: Some("status"),
         example: "200",
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &[
             "url",
             "method",
@@ -204,18 +204,18 @@ pub(super) static SECTIONS: &[Section] = &[
             "request-headers",
             "request-body",
         ],
-        look: web::http,
+        probe: web::http,
         effects: effects::http,
     },
     Section {
         name: "mount",
         attributes: &[plain("exists"), plain("opts"), plain("vfs-opts"), plain("source"), plain("filesystem"), plain("usage")],
         required: Some("exists"),
-        gate: true,
+        skip_rest_if_unmet: true,
         options: &["mountpoint", "timeout"],
-        look: local::mount,
+        probe: local::mount,
         effects: effects::mount,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "kernel-param",
@@ -223,9 +223,9 @@ pub(super) static SECTIONS: &[Section] = &[
         required: Some("value"),
         example: "1",
         options: &["name"],
-        look: local::kernel_param,
+        probe: local::kernel_param,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
     Section {
         name: "matching",
@@ -233,9 +233,9 @@ pub(super) static SECTIONS: &[Section] = &[
         required: Some("matches"),
         example: "{gt: 0}",
         options: &["content"],
-        look: local::matching,
+        probe: local::matching,
         effects: effects::none,
-        ..NONE
+        ..EMPTY_SECTION
     },
 ];
 
@@ -252,31 +252,31 @@ const UNSUPPORTED: &[(&str, &str, &str)] = &[
 
 impl Section {
     /// The error for an unknown attribute.
-    pub(super) fn unknown(&self, name: &str) -> Wrong {
+    pub(super) fn unknown_attribute(&self, name: &str) -> RuleError {
         if let Some((.., instead)) = UNSUPPORTED.iter().find(|(section, known, _)| *section == self.name && *known == name) {
-            return Wrong::new(format!("{name} is not supported")).key(name).hint(*instead);
+            return RuleError::new(format!("{name} is not supported")).key(name).hint(*instead);
         }
-        let known = self.attributes.iter().map(|attribute| attribute.name).chain(self.options.iter().chain(COMMON).copied());
+        let known = self.attributes.iter().map(|attribute| attribute.name).chain(self.options.iter().chain(COMMON_KEYS).copied());
         let hint = did_you_mean(name, known.clone()).map_or_else(
             || format!("known attributes are {}", known.collect::<Vec<_>>().join(", ")),
             |near| format!("did you mean \"{near}\"?"),
         );
-        Wrong::new(format!("unknown attribute \"{name}\"")).key(name).hint(hint)
+        RuleError::new(format!("unknown attribute \"{name}\"")).key(name).hint(hint)
     }
 }
 
 /// Checks the type of an option.
-pub(super) fn check_option(name: &str, value: &Value) -> Result<(), Wrong> {
+pub(super) fn check_option(name: &str, value: &Value) -> Result<(), RuleError> {
     match name {
-        "timeout" if !value.is_u64() => Err(Wrong::new("expected a whole number of milliseconds, as 5000")),
-        "skip" | "allow-insecure" | "no-follow-redirects" if !value.is_boolean() => Err(Wrong::new("expected true or false")),
+        "timeout" if !value.is_u64() => Err(RuleError::new("expected a whole number of milliseconds, as 5000")),
+        "skip" | "allow-insecure" | "no-follow-redirects" if !value.is_boolean() => Err(RuleError::new("expected true or false")),
         "request-headers" if !value.as_array().is_some_and(|list| list.iter().all(is_header)) => {
-            Err(Wrong::new("expected a list of headers, as \"Accept: text/html\""))
+            Err(RuleError::new("expected a list of headers, as \"Accept: text/html\""))
         }
         "title" | "meta" | "content" | "timeout" | "skip" | "allow-insecure" | "no-follow-redirects" | "request-headers" => {
             Ok(())
         }
-        _ if value.is_array() || value.is_object() => Err(Wrong::new("expected a text")),
+        _ if value.is_array() || value.is_object() => Err(RuleError::new("expected a text")),
         _ => Ok(()),
     }
 }

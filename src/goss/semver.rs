@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::Wrong;
+use super::RuleError;
 
 /// A list of alternatives. All comparisons of an alternative must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum Comparison {
 struct Version {
     numbers: [u64; 3],
     /// The pre-release identifiers; empty for a release.
-    before: Vec<String>,
+    prerelease: Vec<String>,
 }
 
 const SIGNS: &[(&str, Comparison)] = &[
@@ -38,9 +38,10 @@ const SIGNS: &[(&str, Comparison)] = &[
 ];
 
 impl Constraint {
-    pub(super) fn read(text: &str) -> Result<Self, Wrong> {
+    pub(super) fn read(text: &str) -> Result<Self, RuleError> {
         let wrong = || {
-            Wrong::new(format!("the semver constraint \"{text}\" can't be read")).hint("write it as \">1.0.0 <2.0.0 || >=3.1.0\"")
+            RuleError::new(format!("the semver constraint \"{text}\" can't be read"))
+                .hint("write it as \">1.0.0 <2.0.0 || >=3.1.0\"")
         };
         let alternative = |text: &str| {
             // A blank may separate a sign from its version.
@@ -81,26 +82,26 @@ impl Version {
         let mut parts = numbers.split('.').map(|part| part.parse().ok());
         let numbers = [parts.next()??, parts.next()??, parts.next()??];
         let before = before.map(|before| before.split('.').map(str::to_owned).collect()).unwrap_or_default();
-        parts.next().is_none().then_some(Self { numbers, before })
+        parts.next().is_none().then_some(Self { numbers, prerelease: before })
     }
 
     fn compare(&self, other: &Self) -> Ordering {
-        let release = |version: &Self| version.before.is_empty();
+        let release = |version: &Self| version.prerelease.is_empty();
         self.numbers.cmp(&other.numbers).then_with(|| match (release(self), release(other)) {
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Greater,
             (false, true) => Ordering::Less,
             (false, false) => {
-                let pairs = self.before.iter().zip(&other.before).map(|(one, two)| identifiers(one, two));
+                let pairs = self.prerelease.iter().zip(&other.prerelease).map(|(one, two)| compare_identifiers(one, two));
                 let different = pairs.into_iter().find(|order| order.is_ne());
-                different.unwrap_or_else(|| self.before.len().cmp(&other.before.len()))
+                different.unwrap_or_else(|| self.prerelease.len().cmp(&other.prerelease.len()))
             }
         })
     }
 }
 
 /// Compares pre-release identifiers. Numbers compare by value, and come before words.
-fn identifiers(one: &str, two: &str) -> Ordering {
+fn compare_identifiers(one: &str, two: &str) -> Ordering {
     match (one.parse::<u64>(), two.parse::<u64>()) {
         (Ok(one), Ok(two)) => one.cmp(&two),
         (Ok(_), Err(_)) => Ordering::Less,

@@ -8,8 +8,8 @@ use crate::host::fake::{FakeRunner, host};
 use crate::host::{Host, Output};
 use crate::model::ResourceLimits;
 
-fn run_on(rules: &Value, host: &Host) -> Outcome {
-    Rules::read(rules.as_object().unwrap()).unwrap().run(host)
+fn run_on(rules: &Value, host: &Host) -> GossOutcome {
+    GossRules::read(rules.as_object().unwrap()).unwrap().run(host)
 }
 
 #[track_caller]
@@ -157,22 +157,22 @@ fn packages_and_services_are_asked_for() {
     std::fs::write(&status, text).unwrap();
     // One read serves all packages, without a program. Only a pattern runs dpkg-query.
     let runner = answers(&[(0, "installed 1\nconfig-files 2\nnot-installed \n")]);
-    let outcome = run_on(&rules, &host(runner.clone()).rooted(root.path()));
+    let outcome = run_on(&rules, &host(runner.clone()).with_root(root.path()));
     assert_eq!((outcome.failures.len(), outcome.skipped, runner.ran().len()), (1, 1, 0), "{outcome:?}");
     let rules_of_more = json!({"package": {
         "e:i386": {"installed": true}, "e:amd64": {"installed": false}, "lib*": {"installed": true, "versions": ["1"]},
     }});
-    let outcome = run_on(&rules_of_more, &host(runner.clone()).rooted(root.path()));
+    let outcome = run_on(&rules_of_more, &host(runner.clone()).with_root(root.path()));
     assert_eq!((outcome.failures, runner.ran().len()), (vec![], 1));
     // Without a database of dpkg, one call of rpm serves all packages.
     let elsewhere = tempfile::tempdir().unwrap();
     let directory = elsewhere.path().display().to_string();
     let runner = answers(&[(0, &directory), (0, "a\t0\t1.2\t3\tx86_64\n")]);
-    let outcome = run_on(&rules, &host(runner.clone()).rooted(elsewhere.path()));
+    let outcome = run_on(&rules, &host(runner.clone()).with_root(elsewhere.path()));
     assert_eq!((outcome.failures.len(), outcome.skipped, runner.ran().len()), (1, 1, 2), "{outcome:?}");
     let runner = answers(&[(0, ""), (3, ""), (0, "")]);
     let rules = json!({"service": {"ssh": {"enabled": true, "running": false}, "x.timer": {"running": true}}});
-    assert_eq!(run_on(&rules, &host(runner.clone())), Outcome { count: 3, failures: vec![], skipped: 0 });
+    assert_eq!(run_on(&rules, &host(runner.clone())), GossOutcome { count: 3, failures: vec![], skipped: 0 });
     let ran: Vec<String> = runner.ran().iter().map(|words| words.join(" ")).collect();
     assert_eq!(ran[0], "systemctl --quiet is-enabled -- ssh.service");
     assert_eq!(ran[2], "systemctl --quiet is-active -- x.timer");
@@ -278,7 +278,7 @@ fn credentials_go_to_their_own_server_only() {
 }
 
 #[test]
-fn this_machine_itself_is_asked_where_the_bounds_say_so() {
+fn limits_apply_to_local_addresses() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let rules = json!({
@@ -289,18 +289,18 @@ fn this_machine_itself_is_asked_where_the_bounds_say_so() {
         "addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 60_000}, format!("tcp://[::ffff:127.0.0.1]:{port}"): {"reachable": true}},
         "dns": {"localhost": {"resolvable": true}},
     });
-    let confined = Host::system(None).within(ResourceLimits { internal: false, ..ResourceLimits::default() });
+    let confined = Host::system(None).with_limits(ResourceLimits { internal: false, ..ResourceLimits::default() });
     let outcome = run_on(&rules, &confined);
     assert_eq!(outcome.failures.len(), 3, "{outcome:?}");
     assert!(outcome.failures.iter().all(|why| why.contains("internal to this machine")), "{outcome:?}");
     let named = ResourceLimits { internal: false, fetch_hosts: Some(vec!["localhost".to_owned()]), ..ResourceLimits::default() };
     let rules = json!({"addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 60000}, "tcp://a.example:1": {"reachable": false}}});
-    let outcome = run_on(&rules, &Host::system(None).within(named));
+    let outcome = run_on(&rules, &Host::system(None).with_limits(named));
     assert!(matches!(outcome.failures.as_slice(), [one] if one.contains("not among the `fetch_hosts`")), "{outcome:?}");
 }
 
 #[test]
-fn what_is_wrong_with_rules_is_named() {
+fn errors_name_the_rule() {
     for (rules, message, key, hint) in [
         (json!({"fil": {}}), "unknown section \"fil\"", "fil", "did you mean \"file\"?"),
         (json!({"gossfile": {}}), "unknown section", "gossfile", "not supported"),
@@ -326,18 +326,18 @@ fn what_is_wrong_with_rules_is_named() {
         (json!({"user": {}}), "no rules", "", ""),
         (json!({}), "no rules", "", ""),
     ] {
-        let wrong = Rules::read(rules.as_object().unwrap()).unwrap_err();
+        let wrong = GossRules::read(rules.as_object().unwrap()).unwrap_err();
         assert!(wrong.to_string().contains(message), "{wrong}");
         assert_eq!(wrong.key.clone().unwrap_or_default(), key, "{wrong}");
         assert!(wrong.hint.clone().unwrap_or_default().contains(hint), "{wrong:?}");
     }
     let templates = json!({"file": {"{{ x }}": {"exists": "{{ y }}", "mode": "{{ z }}"}}, "addr": {"a": {"reachable": true, "timeout": "{{ t }}"}}});
-    assert!(Rules::read(templates.as_object().unwrap()).is_ok());
+    assert!(GossRules::read(templates.as_object().unwrap()).is_ok());
 }
 
 #[test]
 fn the_summary_names_the_first_failures() {
-    let outcome = Outcome { count: 9, failures: (0..7).map(|n| format!("f{n}")).collect(), skipped: 1 };
+    let outcome = GossOutcome { count: 9, failures: (0..7).map(|n| format!("f{n}")).collect(), skipped: 1 };
     assert_eq!(outcome.summary(), "Count: 9, Failed: 7, Skipped: 1; f0; f1; f2; f3; f4; and 2 more");
-    assert_eq!(Outcome::default().summary(), "Count: 0, Failed: 0, Skipped: 0");
+    assert_eq!(GossOutcome::default().summary(), "Count: 0, Failed: 0, Skipped: 0");
 }

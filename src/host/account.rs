@@ -95,7 +95,7 @@ impl Accounts {
     }
 
     /// Drops the cache, after a change of an account.
-    pub fn forget(&self) {
+    pub fn clear_cache(&self) {
         fn clear<K, V>(cache: &Cache<K, V>) {
             cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
@@ -103,7 +103,7 @@ impl Accounts {
         clear(&self.gids);
         clear(&self.users);
         clear(&self.groups);
-        self.files.forget();
+        self.files.clear_cache();
     }
 
     /// The number of a user given by name or number.

@@ -31,7 +31,7 @@ const INPUT_CAP: usize = 4096;
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Command {
+pub struct ProcessCommand {
     /// The program: a path, or a bare name that is searched for.
     pub program: String,
     /// Its arguments.
@@ -48,7 +48,7 @@ pub struct Command {
     pub input: Option<Secret>,
 }
 
-impl Command {
+impl ProcessCommand {
     /// Creates a command from its program and arguments.
     pub fn new<S: Into<String>>(program: impl Into<String>, args: impl IntoIterator<Item = S>) -> Self {
         Self { program: program.into(), args: args.into_iter().map(Into::into).collect(), ..Self::default() }
@@ -69,7 +69,7 @@ pub struct Output {
 impl Output {
     /// The last characters, at most `limit`, of standard error, or of standard output where standard error is empty.
     /// Secrets are redacted before the cut: the rest of a secret that is cut in two would not be recognised.
-    pub(super) fn said(&self, limit: usize, secrets: Option<&Secrets>) -> String {
+    pub(super) fn excerpt(&self, limit: usize, secrets: Option<&Secrets>) -> String {
         let said = [&self.stderr, &self.stdout].into_iter().map(|bytes| String::from_utf8_lossy(bytes));
         let said = said.into_iter().find(|text| !text.trim().is_empty()).unwrap_or_default();
         let said = secrets.map_or(Cow::Borrowed(said.as_ref()), |secrets| secrets.redact_output(&said));
@@ -143,7 +143,7 @@ pub trait Runner: Send + Sync {
     ///
     /// # Errors
     /// See [`CommandError`]. An exit code that is not 0 is no error.
-    fn run(&self, command: &Command, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError>;
+    fn run(&self, command: &ProcessCommand, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError>;
 }
 
 /// Runs commands on this machine.
@@ -162,11 +162,11 @@ impl SystemRunner {
 
     /// Returns the same runner, which records every running command in this journal.
     #[must_use]
-    pub fn recorded(self, journal: Arc<Journal>) -> Self {
+    pub fn with_journal(self, journal: Arc<Journal>) -> Self {
         Self { journal: Some(journal), ..self }
     }
 
-    fn locate(&self, command: &Command) -> Result<PathBuf, CommandError> {
+    fn locate(&self, command: &ProcessCommand) -> Result<PathBuf, CommandError> {
         if command.program.is_empty() {
             return Err(CommandError::Empty);
         }
@@ -198,7 +198,7 @@ fn input_pipe(input: &Secret) -> std::io::Result<PipeReader> {
 }
 
 impl Runner for SystemRunner {
-    fn run(&self, command: &Command, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError> {
+    fn run(&self, command: &ProcessCommand, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError> {
         let program = self.locate(command)?;
         let started = Instant::now();
         let start = |source| CommandError::Start { program: command.program.clone(), cwd: command.cwd.clone(), source };
@@ -345,11 +345,11 @@ impl<R: Read + AsFd> Tail<R> {
 mod tests {
     use super::*;
 
-    fn sh(script: &str) -> Command {
-        Command::new("/bin/sh", ["-c", script])
+    fn sh(script: &str) -> ProcessCommand {
+        ProcessCommand::new("/bin/sh", ["-c", script])
     }
 
-    fn run(command: &Command) -> Result<Output, CommandError> {
+    fn run(command: &ProcessCommand) -> Result<Output, CommandError> {
         SystemRunner::new(None).run(command, &Cancel::default(), None)
     }
 
@@ -423,15 +423,15 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_for_where_the_command_says() {
+    fn bare_names_are_searched_in_the_directories_of_the_command() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/bin/echo", dir.path().join("mytool")).unwrap();
-        let mut command = Command::new("mytool", ["hi"]);
+        let mut command = ProcessCommand::new("mytool", ["hi"]);
         assert!(matches!(run(&command), Err(CommandError::NotFound { .. })));
         command.search = vec![dir.path().to_owned()];
         assert_eq!(run(&command).unwrap().stdout, b"hi\n");
-        assert!(matches!(run(&Command::new("/no/such/bin", ["x"])), Err(CommandError::Start { .. })));
-        assert!(matches!(run(&Command::default()), Err(CommandError::Empty)));
+        assert!(matches!(run(&ProcessCommand::new("/no/such/bin", ["x"])), Err(CommandError::Start { .. })));
+        assert!(matches!(run(&ProcessCommand::default()), Err(CommandError::Empty)));
         assert!(matches!(run(&sh("kill -9 $$")), Err(CommandError::Signal { signal: 9, .. })));
     }
 }

@@ -29,11 +29,11 @@ pub struct DpkgRecord {
 
 /// All packages that dpkg knows.
 #[derive(Debug, Default)]
-pub struct Database {
+pub struct DpkgDatabase {
     packages: HashMap<String, Vec<DpkgRecord>>,
 }
 
-impl Database {
+impl DpkgDatabase {
     /// Returns the records of a name, for every architecture.
     pub fn records(&self, name: &str) -> &[DpkgRecord] {
         self.packages.get(name).map_or(&[], Vec::as_slice)
@@ -48,7 +48,7 @@ impl Database {
     fn read(&mut self, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         for paragraph in text.split("\n\n") {
-            let Some((name, record)) = record(paragraph) else { continue };
+            let Some((name, record)) = parse_record(paragraph) else { continue };
             let records = self.packages.entry(name.to_owned()).or_default();
             match records.iter_mut().find(|known| known.architecture == record.architecture) {
                 Some(known) => *known = record,
@@ -58,7 +58,7 @@ impl Database {
     }
 }
 
-fn record(paragraph: &str) -> Option<(&str, DpkgRecord)> {
+fn parse_record(paragraph: &str) -> Option<(&str, DpkgRecord)> {
     let (mut name, mut status, mut version, mut architecture) = (None, None, "", "");
     for line in paragraph.lines().filter(|line| !line.starts_with([' ', '\t'])) {
         let Some((field, value)) = line.split_once(':') else { continue };
@@ -83,7 +83,7 @@ fn record(paragraph: &str) -> Option<(&str, DpkgRecord)> {
     Some((name?, record))
 }
 
-fn needs(paragraph: &str) -> Option<(String, Vec<String>)> {
+fn parse_dependencies(paragraph: &str) -> Option<(String, Vec<String>)> {
     let field = |name: &str| paragraph.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     let names = ["Pre-Depends", "Depends"].into_iter().filter_map(field).flat_map(|list| list.split(','));
     let first = |one: &str| one.split(['|', '(', ':']).next().map(|name| name.trim().to_owned());
@@ -91,13 +91,13 @@ fn needs(paragraph: &str) -> Option<(String, Vec<String>)> {
 }
 
 /// Time and size of the files of the database. A change of the stamp shows a change of the database.
-pub type Stamp = Vec<fs::Stamp>;
+pub type DpkgStamp = Vec<fs::Stamp>;
 
 /// The database, read again only when it has changed.
 #[derive(Debug)]
 pub struct Dpkg {
     directory: PathBuf,
-    read: Mutex<Option<(Stamp, Arc<Database>)>>,
+    read: Mutex<Option<(DpkgStamp, Arc<DpkgDatabase>)>>,
 }
 
 impl Dpkg {
@@ -110,18 +110,18 @@ impl Dpkg {
     ///
     /// # Errors
     /// When its files can't be read.
-    pub fn database(&self) -> Result<(Stamp, Arc<Database>), FsError> {
+    pub fn database(&self) -> Result<(DpkgStamp, Arc<DpkgDatabase>), FsError> {
         let journal = self.journal()?;
         let status = self.directory.join("status");
         let files = || std::iter::once(status.as_path()).chain(journal.iter().map(PathBuf::as_path));
-        let stamp: Stamp = files().map(fs::stamp).collect::<Result<_, _>>()?;
+        let stamp: DpkgStamp = files().map(fs::stamp).collect::<Result<_, _>>()?;
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, database)) = read.as_ref()
             && *of == stamp
         {
             return Ok((stamp, Arc::clone(database)));
         }
-        let mut database = Database::default();
+        let mut database = DpkgDatabase::default();
         for file in files() {
             database.read(&fs::read(file, MAX)?);
         }
@@ -134,9 +134,9 @@ impl Dpkg {
     ///
     /// # Errors
     /// When its files can't be read.
-    pub fn needs(&self) -> Result<HashMap<String, Vec<String>>, FsError> {
+    pub fn dependencies(&self) -> Result<HashMap<String, Vec<String>>, FsError> {
         let bytes = fs::read(&self.directory.join("status"), MAX)?;
-        Ok(String::from_utf8_lossy(&bytes).split("\n\n").filter_map(needs).collect())
+        Ok(String::from_utf8_lossy(&bytes).split("\n\n").filter_map(parse_dependencies).collect())
     }
 
     /// True when dpkg was interrupted, and refuses all work until `dpkg --configure -a` has run.
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_status_file_is_read() {
-        let mut database = Database::default();
+        let mut database = DpkgDatabase::default();
         database.read(STATUS.as_bytes());
         assert_eq!(database.native(), "amd64");
         let multi = database.records("multi");
@@ -188,8 +188,8 @@ mod tests {
     fn dependencies_are_names() {
         let paragraph = "Package: a\nDepends: libc6 (>= 2.3), b:any | c, d\nPre-Depends: e (= 1)\nDescription: x\n Depends: no\n";
         let wanted = ["e", "libc6", "b", "d"].map(str::to_owned).to_vec();
-        assert_eq!(needs(paragraph), Some(("a".to_owned(), wanted)));
-        assert_eq!(needs("Package: b\n"), Some(("b".to_owned(), Vec::new())));
+        assert_eq!(parse_dependencies(paragraph), Some(("a".to_owned(), wanted)));
+        assert_eq!(parse_dependencies("Package: b\n"), Some(("b".to_owned(), Vec::new())));
     }
 
     #[test]

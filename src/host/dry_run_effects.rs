@@ -36,60 +36,60 @@ impl Host {
         let Some(DryRunEffects { undone, .. }) = &self.foreseen else { return false };
         let undone = undone.lock().unwrap_or_else(PoisonError::into_inner);
         undone.iter().any(|effect| matches!(effect, Effect::Write { place, .. } if Path::new(&place.path).starts_with(directory)))
-            || self.foresees(|effect| matches!(effect, Effect::Run { command, dry: false } if names(command, directory)))
+            || self.is_predicted(|effect| matches!(effect, Effect::Run { command, dry: false } if names_path(command, directory)))
     }
 
     /// True where a real run might have created an object at a path by now.
     pub fn expects_path(&self, path: &Path) -> bool {
-        self.foresees(|effect| match effect {
+        self.is_predicted(|effect| match effect {
             Effect::Write { place, .. } => {
                 let written = Path::new(&place.path);
                 // A directory is made with its parents.
                 written.starts_with(path) || (place.below && path.starts_with(written))
             }
             Effect::Mount(mounting) => path.starts_with(&mounting.point),
-            other => brings(other, path.file_name().and_then(|name| name.to_str()).unwrap_or_default()),
+            other => may_create(other, path.file_name().and_then(|name| name.to_str()).unwrap_or_default()),
         })
     }
 
     /// True where a real run might have created this user or group by now.
     pub fn expects_account(&self, kind: AccountKind, account: &str) -> bool {
-        self.foresees(|effect| match effect {
+        self.is_predicted(|effect| match effect {
             // Creating a user creates a group of the same name.
             Effect::Account { kind: made, name } => name == account && (*made == kind || *made == AccountKind::User),
-            other => brings(other, account),
+            other => may_create(other, account),
         })
     }
 
     /// True where a real run might have created a unit of systemd by now, which can come from any of these files.
     pub fn expects_unit(&self, files: &[String]) -> bool {
-        self.foresees(|effect| match effect {
+        self.is_predicted(|effect| match effect {
             Effect::Write { place, .. } => {
                 let path = Path::new(&place.path);
                 place.below || path.file_name().is_some_and(|name| files.iter().any(|file| name == file.as_str()))
             }
-            other => files.iter().any(|file| brings(other, file.split(['@', '.']).next().unwrap_or_default())),
+            other => files.iter().any(|file| may_create(other, file.split(['@', '.']).next().unwrap_or_default())),
         })
     }
 
     /// True for a dry run.
-    pub fn is_dry(&self) -> bool {
+    pub fn is_dry_run(&self) -> bool {
         self.foreseen.is_some()
     }
 
-    fn foresees(&self, is: impl Fn(&Effect) -> bool) -> bool {
+    fn is_predicted(&self, is: impl Fn(&Effect) -> bool) -> bool {
         let Some(DryRunEffects { done, .. }) = &self.foreseen else { return false };
         done.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is)
     }
 }
 
 /// True when a command line has the last part of a path.
-fn names(command: &str, path: &Path) -> bool {
+fn names_path(command: &str, path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| command.contains(name))
 }
 
 /// True for effects that create unknown objects: a package any object, a command the objects in its command line.
-fn brings(effect: &Effect, name: &str) -> bool {
+fn may_create(effect: &Effect, name: &str) -> bool {
     match effect {
         Effect::Package(_) => true,
         Effect::Run { command, dry: false } => !name.is_empty() && command.contains(name),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_come_depends_on_what_is_done() {
+    fn predictions_depend_on_the_effects() {
         let account = |kind, name: &str| Effect::Account { kind, name: name.to_owned() };
         let files = ["web@1.service".to_owned(), "web@.service".to_owned()];
         for (effect, path, unit, user, group) in [

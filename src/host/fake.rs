@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::{Cancel, Clock, Command, CommandError, Host, Output, Runner};
+use super::{Cancel, Clock, CommandError, Host, Output, ProcessCommand, Runner};
 
 /// Answers commands from a list and records the commands.
 #[derive(Default)]
 pub struct FakeRunner {
     answers: Mutex<VecDeque<Output>>,
-    ran: Mutex<Vec<Command>>,
+    ran: Mutex<Vec<ProcessCommand>>,
 }
 
 impl FakeRunner {
@@ -34,7 +34,7 @@ impl FakeRunner {
 }
 
 impl Runner for FakeRunner {
-    fn run(&self, command: &Command, _: &Cancel, _: Option<Instant>) -> Result<Output, CommandError> {
+    fn run(&self, command: &ProcessCommand, _: &Cancel, _: Option<Instant>) -> Result<Output, CommandError> {
         self.ran.lock().unwrap().push(command.clone());
         let next = self.answers.lock().unwrap().pop_front();
         next.ok_or_else(|| CommandError::NotFound { program: command.program.clone(), searched: "the script of the test".into() })

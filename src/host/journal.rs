@@ -39,7 +39,7 @@ pub(super) struct BootNamespace {
 
 impl BootNamespace {
     /// The boot and namespace of this process.
-    pub(super) fn here() -> io::Result<Self> {
+    pub(super) fn current() -> io::Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
         let namespace = std::fs::read_link("/proc/self/ns/pid")?.display().to_string();
         Ok(Self { boot, namespace })
@@ -99,7 +99,7 @@ impl Journal {
 
     /// Creates a journal with a file of its own below this directory. The first command creates the file, which is locked while
     /// the journal lives. Where that fails, commands run without a journal.
-    pub fn below(directory: impl Into<PathBuf>) -> Self {
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self { directory: Some(directory.into()), inner: Mutex::default() }
     }
 
@@ -152,7 +152,7 @@ impl Inner {
 
 impl Open {
     fn new(file: File, own: Option<PathBuf>) -> io::Result<Self> {
-        Ok(Self { file, realm: BootNamespace::here()?, session: getsid(None)?.as_raw(), own })
+        Ok(Self { file, realm: BootNamespace::current()?, session: getsid(None)?.as_raw(), own })
     }
 
     fn below(directory: &Path) -> io::Result<Self> {

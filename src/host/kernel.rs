@@ -15,7 +15,7 @@ use super::fs::FsError;
 
 /// The names of the machine and its kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct KernelNames {
     /// The name of the host.
     pub hostname: String,
     /// The release of the kernel.
@@ -28,10 +28,10 @@ pub struct Names {
 ///
 /// # Errors
 /// When the system call fails.
-pub fn names() -> io::Result<Names> {
+pub fn names() -> io::Result<KernelNames> {
     let names = uname()?;
     let text = |name: &OsStr| name.to_string_lossy().into_owned();
-    Ok(Names { hostname: text(names.nodename()), release: text(names.release()), machine: text(names.machine()) })
+    Ok(KernelNames { hostname: text(names.nodename()), release: text(names.release()), machine: text(names.machine()) })
 }
 
 /// A network interface.
@@ -103,7 +103,7 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 
 /// The capacity of a file system, in bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
+pub struct FileSystemSpace {
     /// All bytes.
     pub total: u64,
     /// Bytes that any user may still write.
@@ -120,11 +120,11 @@ pub struct Space {
 ///
 /// # Errors
 /// When the path can't be reached.
-pub fn space(path: &Path) -> Result<Space, FsError> {
+pub fn space(path: &Path) -> Result<FileSystemSpace, FsError> {
     let room = statvfs(path).map_err(|errno| FsError::io("examine the file system of", path, errno.into()))?;
     let unit = room.fragment_size();
     let bytes = |blocks: u64| blocks.saturating_mul(unit);
-    Ok(Space {
+    Ok(FileSystemSpace {
         total: bytes(room.blocks()),
         free: bytes(room.blocks_available()),
         used: bytes(room.blocks().saturating_sub(room.blocks_free())),

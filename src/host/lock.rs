@@ -29,7 +29,7 @@ pub struct LockOwner {
 }
 
 impl LockOwner {
-    fn of(pid: i32) -> Self {
+    fn from_pid(pid: i32) -> Self {
         let pid = Some(pid).filter(|pid| *pid > 0);
         let comm = pid.and_then(|pid| fs::read_text(Path::new(&format!("/proc/{pid}/comm")), PID_FILE).ok());
         Self { pid, name: comm.map(|name| name.trim().to_owned()) }
@@ -62,7 +62,7 @@ pub enum LockError {
     },
     /// The run ended during the wait.
     #[error("the run ended before {holder} released {}", path.display())]
-    Over {
+    RunEnded {
         /// The lock.
         path: PathBuf,
         /// The owner.
@@ -85,18 +85,18 @@ pub fn lock_owner(path: &Path) -> Result<Option<LockOwner>, FsError> {
     let mut question = libc::flock { l_type: kind, l_whence: whence, l_start: 0, l_len: 0, l_pid: 0 };
     fcntl(&file, FcntlArg::F_GETLK(&mut question))
         .map_err(|errno| FsError::io("find the owner of the lock on", path, io::Error::from(errno)))?;
-    Ok((i32::from(question.l_type) != libc::F_UNLCK).then(|| LockOwner::of(question.l_pid)))
+    Ok((i32::from(question.l_type) != libc::F_UNLCK).then(|| LockOwner::from_pid(question.l_pid)))
 }
 
 /// Returns the process whose number is in a file, while this process is alive.
 ///
 /// # Errors
 /// When the file exists and can't be read.
-pub fn named(path: &Path) -> Result<Option<LockOwner>, FsError> {
+pub fn pid_file_owner(path: &Path) -> Result<Option<LockOwner>, FsError> {
     match fs::read_text(path, PID_FILE) {
         Ok(text) => {
             let alive = |pid: &i32| *pid > 0 && Path::new(&format!("/proc/{pid}")).exists();
-            Ok(text.trim().parse().ok().filter(alive).map(LockOwner::of))
+            Ok(text.trim().parse().ok().filter(alive).map(LockOwner::from_pid))
         }
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -104,17 +104,23 @@ pub fn named(path: &Path) -> Result<Option<LockOwner>, FsError> {
 }
 
 /// Finds the owner of a lock.
-pub type Who = fn(&Path) -> Result<Option<LockOwner>, FsError>;
+pub type FindOwner = fn(&Path) -> Result<Option<LockOwner>, FsError>;
 
 /// Waits until `who` finds no owner at `path`. Calls `waiting` once for every owner.
 ///
 /// # Errors
 /// When the lock still has an owner after `deadline`, the run is over, or the file can't be examined.
-pub fn wait(path: &Path, deadline: Instant, host: &Host, who: Who, waiting: &dyn Fn(&LockOwner)) -> Result<(), LockError> {
+pub fn wait_until_free(
+    path: &Path,
+    deadline: Instant,
+    host: &Host,
+    who: FindOwner,
+    waiting: &dyn Fn(&LockOwner),
+) -> Result<(), LockError> {
     let mut told = None;
     while let Some(holder) = who(path)? {
         if host.is_over() {
-            return Err(LockError::Over { path: path.to_owned(), holder });
+            return Err(LockError::RunEnded { path: path.to_owned(), holder });
         }
         if Instant::now() >= deadline {
             return Err(LockError::Busy { path: path.to_owned(), holder });
@@ -158,12 +164,12 @@ mod tests {
         let found = lock_owner(&path).unwrap().unwrap();
         assert_eq!(found.pid, i32::try_from(child.id()).ok());
         assert!(found.to_string().starts_with("python3"), "{found}");
-        let error = wait(&path, Instant::now(), &host, lock_owner, &|_| {}).unwrap_err();
+        let error = wait_until_free(&path, Instant::now(), &host, lock_owner, &|_| {}).unwrap_err();
         assert!(error.to_string().contains("python3"), "{error}");
 
         let input = Mutex::new(child.stdin.take());
         let told = Mutex::new(0);
-        wait(&path, Instant::now() + Duration::from_secs(60), &host, lock_owner, &|_| {
+        wait_until_free(&path, Instant::now() + Duration::from_secs(60), &host, lock_owner, &|_| {
             *told.lock().unwrap() += 1;
             drop(input.lock().unwrap().take());
         })
@@ -176,15 +182,15 @@ mod tests {
     fn a_number_counts_while_its_process_lives() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pid");
-        assert_eq!(named(&path).unwrap(), None);
+        assert_eq!(pid_file_owner(&path).unwrap(), None);
         std::fs::write(&path, format!("{}\n", std::process::id())).unwrap();
-        assert_eq!(named(&path).unwrap().unwrap().pid, i32::try_from(std::process::id()).ok());
+        assert_eq!(pid_file_owner(&path).unwrap().unwrap().pid, i32::try_from(std::process::id()).ok());
         let mut child = Command::new("true").spawn().unwrap();
         let number = child.id();
         child.wait().unwrap();
         for text in [number.to_string(), "0".to_owned(), "x".to_owned(), String::new()] {
             std::fs::write(&path, &text).unwrap();
-            assert_eq!(named(&path).unwrap(), None, "{text}");
+            assert_eq!(pid_file_owner(&path).unwrap(), None, "{text}");
         }
     }
 }

@@ -40,18 +40,18 @@ use uuid::{ContextV7, Uuid};
 
 use crate::model::{ResourceLimits, Secrets};
 
-use package_cache::Software;
+use package_cache::PackageCache;
 
 pub use account::{AccountError, Accounts};
 pub use checkpoint::{Checkpoint, checkpoint};
-pub use command::{Command, CommandError, Output, Runner, SystemRunner};
+pub use command::{CommandError, Output, ProcessCommand, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
 pub use journal::Journal;
 pub use orphans::Orphans;
 pub use package_cache::DPKG_DIRECTORY;
 pub use paths::{DirEntryHandle, PathInfo, PathResolver};
 pub use progress::{Meter, Progress, ProgressEvent, ProgressListener};
-pub use run_lock::{RunLock, RunLockError, Share};
+pub use run_lock::{LockMode, RunLock, RunLockError};
 pub use systemd::{Systemd, SystemdError, Unit};
 
 /// Interval between two checks of the cancel flag in a wait.
@@ -96,12 +96,12 @@ impl Cancel {
 
 /// An open file that may be read.
 #[derive(Debug)]
-pub struct Readable {
+pub struct ReadableFile {
     file: std::fs::File,
     path: PathBuf,
 }
 
-impl Readable {
+impl ReadableFile {
     /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -112,7 +112,7 @@ impl Readable {
     /// # Errors
     /// When the system call fails.
     pub fn real(&self) -> Result<PathBuf, FsError> {
-        std::fs::read_link(fs::path_of(&self.file)).map_err(|error| FsError::io("find the path of", &self.path, error))
+        std::fs::read_link(fs::descriptor_path(&self.file)).map_err(|error| FsError::io("find the path of", &self.path, error))
     }
 
     /// Reads the file as text of at most `limit` bytes.
@@ -132,7 +132,7 @@ pub struct Host {
     runner: Arc<dyn Runner>,
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
-    software: Arc<Software>,
+    software: Arc<PackageCache>,
     ids: Arc<Mutex<ContextV7>>,
     cancel: Cancel,
     deadline: Option<Instant>,
@@ -147,17 +147,17 @@ pub struct Host {
 impl Host {
     /// Creates the real host. `search_path` is the search path of bare command names, written as `PATH` is.
     pub fn system(search_path: Option<&str>) -> Self {
-        Self::running(SystemRunner::new(search_path))
+        Self::with_runner(SystemRunner::new(search_path))
     }
 
     /// Creates the real host, which records every running command in this journal.
-    pub fn recorded(search_path: Option<&str>, journal: Arc<Journal>) -> Self {
-        Self::running(SystemRunner::new(search_path).recorded(journal))
+    pub fn with_journal(search_path: Option<&str>, journal: Arc<Journal>) -> Self {
+        Self::with_runner(SystemRunner::new(search_path).with_journal(journal))
     }
 
-    fn running(runner: SystemRunner) -> Self {
+    fn with_runner(runner: SystemRunner) -> Self {
         let host = Self::new(Arc::new(runner), Arc::new(SystemClock));
-        Self { software: Arc::new(Software::system()), ..host }
+        Self { software: Arc::new(PackageCache::system()), ..host }
     }
 
     /// Creates a host with this runner of commands and this clock.
@@ -166,7 +166,7 @@ impl Host {
             runner,
             clock,
             accounts: Arc::default(),
-            software: Arc::new(Software::without_bus()),
+            software: Arc::new(PackageCache::without_bus()),
             ids: Arc::new(Mutex::new(ContextV7::new())),
             cancel: Cancel::default(),
             deadline: None,
@@ -182,16 +182,16 @@ impl Host {
     /// Returns the same host, with the system's own files below `root`.
     #[cfg(test)]
     #[must_use]
-    pub fn rooted(mut self, root: &Path) -> Self {
+    pub fn with_root(mut self, root: &Path) -> Self {
         self.accounts = Arc::new(Accounts::in_directory(root.join("etc")));
-        self.software = Arc::new(Software::below(root));
+        self.software = Arc::new(PackageCache::with_root(root));
         root.clone_into(&mut self.root);
         self
     }
 
     /// Returns the same host, which resolves relative sources in `directory`.
     #[must_use]
-    pub fn in_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+    pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }
@@ -205,34 +205,34 @@ impl Host {
 
     /// Returns the same host, which redacts these secrets in the outputs of programs.
     #[must_use]
-    pub fn hiding(mut self, secrets: Arc<Secrets>) -> Self {
+    pub fn with_secrets(mut self, secrets: Arc<Secrets>) -> Self {
         self.secrets = Some(secrets);
         self
     }
 
     /// The last characters, at most `limit`, of the output of a command, with the secrets of this run redacted.
-    pub fn said(&self, output: &Output, limit: usize) -> String {
-        output.said(limit, self.secrets.as_deref())
+    pub fn output_excerpt(&self, output: &Output, limit: usize) -> String {
+        output.excerpt(limit, self.secrets.as_deref())
     }
 
     /// Shows a sentence to the user, as about a wait.
     pub fn notify(&self, what: &str) {
-        self.notify_listener(ProgressEvent::Said(what));
+        self.notify_listener(ProgressEvent::Message(what));
     }
 
     /// Reports that the run begins to handle resources.
-    pub fn begins(&self, kind: &str, name: &str, others: usize) {
-        self.notify_listener(ProgressEvent::Begins { kind, name, others });
+    pub fn notify_started(&self, kind: &str, name: &str, others: usize) {
+        self.notify_listener(ProgressEvent::ResourceStarted { kind, name, others });
     }
 
     /// Reports the end of the current resources.
-    pub fn ends(&self) {
-        self.notify_listener(ProgressEvent::Ends);
+    pub fn notify_ended(&self) {
+        self.notify_listener(ProgressEvent::ResourceEnded);
     }
 
     /// Returns the same host, for work that ends when `cancel` is set or `deadline` has passed.
     #[must_use]
-    pub fn bounded(mut self, cancel: Cancel, deadline: Option<Instant>) -> Self {
+    pub fn with_deadline(mut self, cancel: Cancel, deadline: Option<Instant>) -> Self {
         self.cancel = cancel;
         self.deadline = deadline;
         self
@@ -240,13 +240,13 @@ impl Host {
 
     /// Returns the same host, with limits for fetching and unpacking.
     #[must_use]
-    pub fn within(mut self, bounds: ResourceLimits) -> Self {
+    pub fn with_limits(mut self, bounds: ResourceLimits) -> Self {
         self.bounds = Arc::new(bounds);
         self
     }
 
     /// Returns the limits of fetching and unpacking.
-    pub fn bounds(&self) -> &ResourceLimits {
+    pub fn limits(&self) -> &ResourceLimits {
         &self.bounds
     }
 
@@ -259,7 +259,7 @@ impl Host {
 
     /// Returns the same host, for work that ends after `time` at the latest.
     #[must_use]
-    pub fn for_at_most(mut self, time: Duration) -> Self {
+    pub fn with_timeout(mut self, time: Duration) -> Self {
         let until = Instant::now() + time;
         self.deadline = Some(self.deadline.map_or(until, |deadline| deadline.min(until)));
         self
@@ -319,13 +319,13 @@ impl Host {
     }
 
     /// Returns the resolver of paths that resources manage. With `follow`, links of any owner are followed.
-    pub fn managed(&self, follow: bool) -> PathResolver<'_> {
+    pub fn managed_paths(&self, follow: bool) -> PathResolver<'_> {
         PathResolver::new(follow).within(self.bounds.write_paths.as_ref().map(|paths| paths.iter().map(Path::new).collect()))
     }
 
     /// Returns the resolver of files that resources and templates read. Allowed are the directory of the manifest and the
     /// readable paths of the limits. The owner of that directory decides about the run, and may make links.
-    pub fn sources(&self, follow: bool) -> PathResolver<'_> {
+    pub fn source_paths(&self, follow: bool) -> PathResolver<'_> {
         let within = self
             .bounds
             .read_paths
@@ -338,18 +338,18 @@ impl Host {
     ///
     /// # Errors
     /// A message, when the file is not allowed or can't be opened.
-    pub fn readable(&self, path: &Path) -> Result<Readable, String> {
+    pub fn open_readable(&self, path: &Path) -> Result<ReadableFile, String> {
         let path = self.resolve(path);
-        match self.sources(false).open(&path) {
-            Ok((file, _)) => Ok(Readable { file, path }),
-            Err(FsError::NotWithin(_)) => Err(format!("templates may not read \"{}\" on this node", path.display())),
-            Err(error) => Err(crate::diag::chain(&error)),
+        match self.source_paths(false).open(&path) {
+            Ok((file, _)) => Ok(ReadableFile { file, path }),
+            Err(FsError::NotAllowed(_)) => Err(format!("templates may not read \"{}\" on this node", path.display())),
+            Err(error) => Err(crate::diag::error_chain(&error)),
         }
     }
 
     /// True for a path, with links resolved, in the directory of the manifest.
-    pub fn is_own(&self, real: &Path) -> bool {
-        self.directory.as_deref().is_some_and(|directory| is_plain(real) && real.starts_with(fs::real(directory)))
+    pub fn is_in_manifest_directory(&self, real: &Path) -> bool {
+        self.directory.as_deref().is_some_and(|directory| is_plain(real) && real.starts_with(fs::resolve_links(directory)))
     }
 
     /// The cancel flag of this run.
@@ -378,7 +378,7 @@ impl Host {
     ///
     /// # Errors
     /// When the command can't be started, is killed by a signal, or exceeds its time.
-    pub fn run(&self, command: &Command) -> Result<Output, CommandError> {
+    pub fn run(&self, command: &ProcessCommand) -> Result<Output, CommandError> {
         self.runner.run(command, &self.cancel, self.deadline)
     }
 }

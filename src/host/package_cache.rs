@@ -11,14 +11,14 @@ use super::systemd::Systemd;
 pub const DPKG_DIRECTORY: &str = "/var/lib/dpkg";
 
 /// The package databases, and the connection to systemd.
-pub(super) struct Software {
+pub(super) struct PackageCache {
     pub(super) dpkg: Arc<Dpkg>,
     pub(super) rpm: Arc<Rpm>,
     /// The connection; `None` inside when there is no bus.
     systemd: OnceLock<Option<Arc<Systemd>>>,
 }
 
-impl Software {
+impl PackageCache {
     /// Returns the cache of the real machine.
     pub(super) fn system() -> Self {
         Self { dpkg: Arc::new(Dpkg::new(DPKG_DIRECTORY)), rpm: Arc::default(), systemd: OnceLock::new() }
@@ -26,7 +26,7 @@ impl Software {
 
     /// Returns a cache with the dpkg database below `root`, and without a bus.
     #[cfg(test)]
-    pub(super) fn below(root: &std::path::Path) -> Self {
+    pub(super) fn with_root(root: &std::path::Path) -> Self {
         let directory = root.join(DPKG_DIRECTORY.trim_start_matches('/'));
         Self { dpkg: Arc::new(Dpkg::new(directory)), ..Self::without_bus() }
     }

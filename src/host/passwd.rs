@@ -17,7 +17,7 @@ const LIMIT: u64 = 64 << 20;
 
 /// A line of passwd(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub struct PasswdEntry {
     /// The name.
     pub name: String,
     /// The number.
@@ -34,7 +34,7 @@ pub struct User {
 
 /// A line of group(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct GroupEntry {
     /// The name.
     pub name: String,
     /// The number.
@@ -45,7 +45,7 @@ pub struct Group {
 
 /// A line of shadow(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shadow {
+pub struct ShadowEntry {
     /// The hashed password, after the prefix that locks it.
     pub password: Secret,
     /// The day on which the account expires, in days since 1970-01-01; none without expiry.
@@ -56,22 +56,27 @@ pub struct Shadow {
 #[derive(Debug)]
 pub struct AccountFiles {
     directory: PathBuf,
-    users: Kept<Vec<User>>,
-    groups: Kept<Vec<Group>>,
-    shadow: Kept<BTreeMap<String, Shadow>>,
+    users: CachedFile<Vec<PasswdEntry>>,
+    groups: CachedFile<Vec<GroupEntry>>,
+    shadow: CachedFile<BTreeMap<String, ShadowEntry>>,
 }
 
 impl AccountFiles {
     /// Creates the account files of this directory.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), users: Kept::default(), groups: Kept::default(), shadow: Kept::default() }
+        Self {
+            directory: directory.into(),
+            users: CachedFile::default(),
+            groups: CachedFile::default(),
+            shadow: CachedFile::default(),
+        }
     }
 
     /// All users of passwd(5).
     ///
     /// # Errors
     /// When the file can't be read.
-    pub fn users(&self) -> Result<Arc<Vec<User>>, FsError> {
+    pub fn users(&self) -> Result<Arc<Vec<PasswdEntry>>, FsError> {
         self.users.get(&self.directory.join("passwd"), |text| fields(text).filter_map(|line| user(&line)).collect())
     }
 
@@ -79,7 +84,7 @@ impl AccountFiles {
     ///
     /// # Errors
     /// When the file can't be read.
-    pub fn groups(&self) -> Result<Arc<Vec<Group>>, FsError> {
+    pub fn groups(&self) -> Result<Arc<Vec<GroupEntry>>, FsError> {
         self.groups.get(&self.directory.join("group"), |text| fields(text).filter_map(|line| group(&line)).collect())
     }
 
@@ -87,32 +92,32 @@ impl AccountFiles {
     ///
     /// # Errors
     /// When the file can't be read.
-    pub fn shadow(&self) -> Result<Arc<BTreeMap<String, Shadow>>, FsError> {
+    pub fn shadow(&self) -> Result<Arc<BTreeMap<String, ShadowEntry>>, FsError> {
         self.shadow.get(&self.directory.join("shadow"), |text| fields(text).filter_map(|line| shadow(&line)).collect())
     }
 
     /// Drops the cache.
-    pub fn forget(&self) {
-        self.users.forget();
-        self.groups.forget();
-        self.shadow.forget();
+    pub fn clear_cache(&self) {
+        self.users.clear();
+        self.groups.clear();
+        self.shadow.clear();
     }
 }
 
 /// Time of the last change, and size: they differ between versions of a file.
-type Version = (Timestamp, u64);
+type FileVersion = (Timestamp, u64);
 
 /// A parsed file with its version.
 #[derive(Debug)]
-struct Kept<T>(Mutex<Option<(Version, Arc<T>)>>);
+struct CachedFile<T>(Mutex<Option<(FileVersion, Arc<T>)>>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for CachedFile<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> Kept<T> {
+impl<T> CachedFile<T> {
     fn get(&self, path: &Path, parse: impl FnOnce(&str) -> T) -> Result<Arc<T>, FsError> {
         // Examined before the read: the next call sees a change in between.
         let now = fs::stat(path, false)?.map(|look| (look.mtime, look.size));
@@ -129,7 +134,7 @@ impl<T> Kept<T> {
         Ok(parsed)
     }
 
-    fn forget(&self) {
+    fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
@@ -140,22 +145,22 @@ fn fields(text: &str) -> impl Iterator<Item = Vec<&str>> {
     own.map(|line| line.split(':').collect())
 }
 
-fn user(fields: &[&str]) -> Option<User> {
+fn user(fields: &[&str]) -> Option<PasswdEntry> {
     let [name, _, uid, gid, comment, home, shell] = fields else { return None };
     let [name, comment, home, shell] = [name, comment, home, shell].map(|text| (*text).to_owned());
-    Some(User { name, uid: uid.parse().ok()?, gid: gid.parse().ok()?, comment, home, shell })
+    Some(PasswdEntry { name, uid: uid.parse().ok()?, gid: gid.parse().ok()?, comment, home, shell })
 }
 
-fn group(fields: &[&str]) -> Option<Group> {
+fn group(fields: &[&str]) -> Option<GroupEntry> {
     let [name, _, gid, members] = fields else { return None };
     let members = members.split(',').map(str::trim).filter(|member| !member.is_empty()).map(str::to_owned).collect();
-    Some(Group { name: (*name).to_owned(), gid: gid.parse().ok()?, members })
+    Some(GroupEntry { name: (*name).to_owned(), gid: gid.parse().ok()?, members })
 }
 
-fn shadow(fields: &[&str]) -> Option<(String, Shadow)> {
+fn shadow(fields: &[&str]) -> Option<(String, ShadowEntry)> {
     let (name, password, expires) = (fields.first()?, fields.get(1)?, fields.get(7));
     let expires = expires.and_then(|days| days.parse().ok()).filter(|days| *days >= 0);
-    Some(((*name).to_owned(), Shadow { password: Secret::new(*password), expires }))
+    Some(((*name).to_owned(), ShadowEntry { password: Secret::new(*password), expires }))
 }
 
 #[cfg(test)]
@@ -180,7 +185,7 @@ mod tests {
         let groups = files.groups().unwrap();
         assert_eq!(groups.len(), 2);
         assert_eq!(groups[1].members, ["alice", "bob"]);
-        files.forget();
+        files.clear_cache();
         assert!(!Arc::ptr_eq(&groups, &files.groups().unwrap()));
 
         write("shadow", b"root:*:19000:0:99999:7:::\nalice:!$6$x:19000:0:99999:7::20000:\nnis:x:::::::\nodd:y:::::: -1:\n");

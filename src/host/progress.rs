@@ -23,13 +23,13 @@ pub struct Progress<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressEvent<'a> {
     /// A message for the user, as about a wait.
-    Said(&'a str),
+    Message(&'a str),
     /// The progress of a slow step.
-    At(Progress<'a>),
-    /// The step of [`ProgressEvent::At`] has ended.
-    Over,
+    Progress(Progress<'a>),
+    /// The step of [`ProgressEvent::Progress`] has ended.
+    ProgressEnded,
     /// The run begins to handle a resource.
-    Begins {
+    ResourceStarted {
         /// The type of the resource.
         kind: &'a str,
         /// The name of the resource.
@@ -38,7 +38,7 @@ pub enum ProgressEvent<'a> {
         others: usize,
     },
     /// The handling of the resource has ended.
-    Ends,
+    ResourceEnded,
 }
 
 /// Receives the events.
@@ -74,7 +74,7 @@ impl<'a> Meter<'a> {
         self.done += count;
         if self.told.is_none_or(|told| told.elapsed() >= PAUSE) {
             self.told = Some(Instant::now());
-            self.host.notify_listener(ProgressEvent::At(Progress { what: &self.what, done: self.done, total: self.total }));
+            self.host.notify_listener(ProgressEvent::Progress(Progress { what: &self.what, done: self.done, total: self.total }));
         }
     }
 }
@@ -82,7 +82,7 @@ impl<'a> Meter<'a> {
 impl Drop for Meter<'_> {
     fn drop(&mut self) {
         if self.told.is_some() {
-            self.host.notify_listener(ProgressEvent::Over);
+            self.host.notify_listener(ProgressEvent::ProgressEnded);
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_audience_hears_what_is_said_the_begin_and_the_end() {
+    fn the_listener_gets_messages_start_and_end() {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ears = Arc::clone(&heard);
         let host = Host::system(None).with_listener(Arc::new(move |news: ProgressEvent<'_>| {

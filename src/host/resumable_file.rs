@@ -19,7 +19,7 @@ const NOTE: u64 = 4096;
 const TRIES: usize = 10;
 
 /// The name of a hidden file beside a file of this name, with the purpose `what`.
-pub fn beside(name: &OsStr, what: &str) -> OsString {
+pub fn hidden_name(name: &OsStr, what: &str) -> OsString {
     format!(".{}.ensign-{what}", name.to_string_lossy()).into()
 }
 
@@ -38,7 +38,7 @@ impl ResumableFile {
     /// # Errors
     /// When another process is making it, or the system refuses.
     pub fn open(target: DirEntryHandle) -> Result<Self, FsError> {
-        let part = target.sibling(beside(target.name(), "part"))?;
+        let part = target.sibling(hidden_name(target.name(), "part"))?;
         for _ in 0..TRIES {
             let Some(file) = open_own(&part)? else { continue };
             match file.try_lock() {
@@ -48,7 +48,7 @@ impl ResumableFile {
             }
             // Before the lock, another maker may have put the file in place: then it is no partial file any more.
             if is_named(&part, &file)? {
-                let note = target.sibling(beside(target.name(), "from"))?;
+                let note = target.sibling(hidden_name(target.name(), "from"))?;
                 return Ok(Self { file, part, note, target });
             }
         }
@@ -59,9 +59,9 @@ impl ResumableFile {
     ///
     /// # Errors
     /// When the entries can't be examined.
-    pub fn is_there(target: &DirEntryHandle) -> Result<bool, FsError> {
+    pub fn exists(target: &DirEntryHandle) -> Result<bool, FsError> {
         for what in ["part", "from"] {
-            if !target.sibling(beside(target.name(), what))?.is_free()? {
+            if !target.sibling(hidden_name(target.name(), what))?.is_free()? {
                 return Ok(true);
             }
         }
@@ -73,7 +73,7 @@ impl ResumableFile {
     /// # Errors
     /// When the system refuses.
     pub fn remove(target: &DirEntryHandle) -> Result<(), FsError> {
-        ["part", "from"].iter().try_for_each(|what| target.sibling(beside(target.name(), what))?.remove())
+        ["part", "from"].iter().try_for_each(|what| target.sibling(hidden_name(target.name(), what))?.remove())
     }
 
     /// Returns the number of bytes so far.
@@ -98,7 +98,7 @@ impl ResumableFile {
         // In this order: bytes never lie beside the note about other bytes.
         self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(|error| FsError::io("write", self.part.path(), error))?;
         match note {
-            Some(note) => self.note.stage(&mut note.as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 })?.put(),
+            Some(note) => self.note.temp_file(&mut note.as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 })?.persist(),
             None => self.note.remove(),
         }
     }
@@ -127,7 +127,7 @@ impl ResumableFile {
     ///
     /// # Errors
     /// When they can't be written.
-    pub fn add(&mut self, bytes: &[u8]) -> Result<(), FsError> {
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), FsError> {
         self.file.write_all(bytes).map_err(|error| FsError::io("write", self.part.path(), error))?;
         checkpoint(Checkpoint::PartWritten);
         Ok(())
@@ -137,7 +137,7 @@ impl ResumableFile {
     ///
     /// # Errors
     /// When the system refuses; then the old file is unchanged.
-    pub fn put_in_place(self, spec: WriteSpec) -> Result<(), FsError> {
+    pub fn persist(self, spec: WriteSpec) -> Result<(), FsError> {
         set_open(&self.file, self.target.path(), spec)?;
         // The note first: after a crash in between, no process would remove it.
         self.note.remove()?;
@@ -185,38 +185,38 @@ mod tests {
     use super::*;
 
     fn at(path: &Path) -> DirEntryHandle {
-        DirEntryHandle::of(path).unwrap()
+        DirEntryHandle::following_links(path).unwrap()
     }
 
     const PLAIN: WriteSpec = WriteSpec { uid: None, gid: None, mode: 0o640 };
 
     #[test]
-    fn a_part_survives_and_is_gone_on_with() {
+    fn a_partial_file_survives_and_is_resumed() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("a.tar");
         let mut first = ResumableFile::open(at(&target)).unwrap();
         first.begin(Some("origin")).unwrap();
-        first.add(b"hello ").unwrap();
+        first.append(b"hello ").unwrap();
         assert!(matches!(ResumableFile::open(at(&target)), Err(FsError::Busy(_))), "two makers at once");
         drop(first);
-        assert!(ResumableFile::is_there(&at(&target)).unwrap() && !target.exists());
+        assert!(ResumableFile::exists(&at(&target)).unwrap() && !target.exists());
         let mut second = ResumableFile::open(at(&target)).unwrap();
         assert_eq!((second.note().as_deref(), second.length().unwrap()), (Some("origin"), 6));
         let mut hasher = second.digest().unwrap();
-        second.add(b"world").unwrap();
+        second.append(b"world").unwrap();
         hasher.update(b"world");
         assert_eq!(super::super::fs::hex(&hasher.finalize()), super::super::fs::sha256(b"hello world"));
-        second.put_in_place(PLAIN).unwrap();
+        second.persist(PLAIN).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"hello world");
         assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o7777, 0o640);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 
     #[test]
-    fn what_others_put_in_its_place_is_not_taken() {
+    fn a_foreign_object_in_its_place_is_not_used() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("a.tar");
-        let (part, victim) = (dir.path().join(beside(OsStr::new("a.tar"), "part")), dir.path().join("victim"));
+        let (part, victim) = (dir.path().join(hidden_name(OsStr::new("a.tar"), "part")), dir.path().join("victim"));
         fs::write(&victim, "precious").unwrap();
         let makers: [&dyn Fn(); 4] = [
             &|| std::os::unix::fs::symlink(&victim, &part).unwrap(),
@@ -233,10 +233,10 @@ mod tests {
             let mut partial = ResumableFile::open(at(&target)).unwrap();
             assert_eq!(partial.length().unwrap(), 0);
             partial.begin(None).unwrap();
-            partial.add(b"x").unwrap();
+            partial.append(b"x").unwrap();
             partial.discard().unwrap();
             assert_eq!(fs::read(&victim).unwrap(), b"precious");
-            assert!(!ResumableFile::is_there(&at(&target)).unwrap());
+            assert!(!ResumableFile::exists(&at(&target)).unwrap());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Command, CommandError, FsError, Host, Output, fs};
+use super::{CommandError, FsError, Host, Output, ProcessCommand, fs};
 
 /// The path of the program.
 pub const RPM: &str = "/usr/bin/rpm";
@@ -53,7 +53,7 @@ pub enum RpmError {
 
 /// An installed package, for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Package {
+pub struct RpmPackage {
     /// The version as `E:V-R`, without an epoch of 0.
     pub version: String,
     /// The architecture, as `x86_64` or `noarch`.
@@ -62,16 +62,16 @@ pub struct Package {
 
 /// Packages by name.
 #[derive(Debug, Default)]
-pub struct Packages(HashMap<String, Vec<Package>>);
+pub struct RpmPackages(HashMap<String, Vec<RpmPackage>>);
 
-impl Packages {
+impl RpmPackages {
     /// Parses lines of name, epoch, version, release and architecture, separated by tabs. Other lines are skipped.
     pub fn read(text: &str) -> Self {
         let mut packages = Self::default();
         for line in text.lines() {
             let fields: Vec<&str> = line.split('\t').collect();
             let Ok([name, epoch, version, release, architecture]) = <[&str; FIELDS]>::try_from(fields) else { continue };
-            let package = Package { version: evr(epoch, version, release), architecture: architecture.to_owned() };
+            let package = RpmPackage { version: evr(epoch, version, release), architecture: architecture.to_owned() };
             packages.0.entry(name.to_owned()).or_default().push(package);
         }
         packages
@@ -79,15 +79,15 @@ impl Packages {
 
     /// Returns only the packages for which `holds` is true.
     #[must_use]
-    pub fn retain(mut self, holds: impl Fn(&Package) -> bool) -> Self {
+    pub fn retain(mut self, holds: impl Fn(&RpmPackage) -> bool) -> Self {
         self.0.values_mut().for_each(|packages| packages.retain(&holds));
         self
     }
 
     /// Returns the packages of a name, which may end in an architecture.
-    pub fn of(&self, name: &str) -> Vec<Package> {
+    pub fn by_name(&self, name: &str) -> Vec<RpmPackage> {
         let under = |name: &str| self.0.get(name).map_or(&[][..], Vec::as_slice);
-        match (under(name), split(name)) {
+        match (under(name), split_architecture(name)) {
             (found @ [_, ..], _) | (found, (_, None)) => found.to_vec(),
             ([], (plain, Some(architecture))) => {
                 under(plain).iter().filter(|one| one.architecture == architecture).cloned().collect()
@@ -97,7 +97,7 @@ impl Packages {
 }
 
 /// Splits a name into the name and the architecture after its last dot.
-pub fn split(name: &str) -> (&str, Option<&str>) {
+pub fn split_architecture(name: &str) -> (&str, Option<&str>) {
     match name.rsplit_once('.') {
         Some((plain, architecture)) if ARCHITECTURES.contains(&architecture) => (plain, Some(architecture)),
         _ => (name, None),
@@ -109,13 +109,13 @@ fn evr(epoch: &str, version: &str, release: &str) -> String {
 }
 
 /// Time and size of the files of the database. A change of the stamp shows a change of the database.
-pub type Stamp = Vec<fs::Stamp>;
+pub type RpmStamp = Vec<fs::Stamp>;
 
 /// The database of this host, during one run.
 #[derive(Debug, Default)]
 pub struct Rpm {
     directory: Mutex<Option<PathBuf>>,
-    installed: Mutex<Option<(Stamp, Arc<Packages>)>>,
+    installed: Mutex<Option<(RpmStamp, Arc<RpmPackages>)>>,
 }
 
 impl Rpm {
@@ -137,7 +137,7 @@ impl Rpm {
     ///
     /// # Errors
     /// When the files can't be found or examined.
-    pub fn stamp(&self, host: &Host) -> Result<Stamp, RpmError> {
+    pub fn stamp(&self, host: &Host) -> Result<RpmStamp, RpmError> {
         let directory = self.directory(host)?;
         let of = |name: &&str| fs::stamp(&directory.join(name));
         // An empty journal counts as missing: rpm creates and removes it when it reads the database.
@@ -148,7 +148,7 @@ impl Rpm {
     ///
     /// # Errors
     /// When rpm can't be run, or its output can't be parsed.
-    pub fn packages(&self, host: &Host) -> Result<Arc<Packages>, RpmError> {
+    pub fn packages(&self, host: &Host) -> Result<Arc<RpmPackages>, RpmError> {
         let stamp = self.stamp(host)?;
         let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, packages)) = installed.as_ref()
@@ -160,14 +160,14 @@ impl Rpm {
         if output.code != 0 {
             return Err(RpmError::Failed(output));
         }
-        let packages = Arc::new(Packages::read(&String::from_utf8_lossy(&output.stdout)));
+        let packages = Arc::new(RpmPackages::read(&String::from_utf8_lossy(&output.stdout)));
         *installed = Some((stamp, Arc::clone(&packages)));
         Ok(packages)
     }
 }
 
-fn command<const N: usize>(args: [&str; N]) -> Command {
-    let mut command = Command::new(RPM, args);
+fn command<const N: usize>(args: [&str; N]) -> ProcessCommand {
+    let mut command = ProcessCommand::new(RPM, args);
     command.env = vec![("HOME".to_owned(), "/root".to_owned())];
     command
 }
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn packages_are_found_by_name_and_architecture() {
         let text = "glibc\t0\t2.38\t1\tx86_64\nglibc\t0\t2.38\t1\ti686\npython3.11\t2\t3.11\t1\tnoarch\n\nodd line\n";
-        let packages = Packages::read(text);
+        let packages = RpmPackages::read(text);
         let all = |name: &str| {
-            let found = packages.of(name);
+            let found = packages.by_name(name);
             found.iter().map(|one| format!("{}.{}", one.version, one.architecture)).collect::<Vec<_>>()
         };
         assert_eq!(all("glibc"), ["2.38-1.x86_64", "2.38-1.i686"]);
@@ -189,6 +189,6 @@ mod tests {
         assert_eq!(all("python3.11"), ["2:3.11-1.noarch"]);
         assert_eq!(all("python3.11.noarch"), ["2:3.11-1.noarch"]);
         assert!(all("python3").is_empty() && all("glibc.noarch").is_empty());
-        assert!(Packages::read(text).retain(|one| one.architecture == "i686").of("python3.11").is_empty());
+        assert!(RpmPackages::read(text).retain(|one| one.architecture == "i686").by_name("python3.11").is_empty());
     }
 }

@@ -49,20 +49,20 @@ pub fn path(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 
 /// The holder of the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct RunLockHolder {
     pid: Option<i32>,
-    note: Option<Note>,
+    note: Option<HolderNote>,
 }
 
 /// The note of a run about itself, in the lock file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Note {
+struct HolderNote {
     pid: i32,
     what: String,
     since: Timestamp,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for RunLockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.note, self.pid) {
             (Some(note), _) => write!(f, "{} (process {}, since {:.0})", note.what, note.pid, note.since),
@@ -80,10 +80,10 @@ pub enum RunLockError {
     File(#[from] FsError),
     /// Another run holds the lock for too long.
     #[error("another run is under way: {0}")]
-    Busy(Holder),
+    Busy(RunLockHolder),
     /// This run was ended while it waited.
     #[error("the run was ended while it waited for another run: {0}")]
-    Over(Holder),
+    RunEnded(RunLockHolder),
 }
 
 /// The held lock. Dropping it releases the lock.
@@ -95,11 +95,11 @@ pub struct RunLock {
 
 /// The mode of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
+pub enum LockMode {
     /// Exclusive.
-    Alone,
+    Exclusive,
     /// Shared with other shared holders.
-    Others,
+    Shared,
 }
 
 impl RunLock {
@@ -111,22 +111,22 @@ impl RunLock {
     pub fn acquire(
         path: &Path,
         what: &str,
-        share: Share,
+        share: LockMode,
         until: Instant,
         host: &Host,
-        waiting: &dyn Fn(&Holder),
+        waiting: &dyn Fn(&RunLockHolder),
     ) -> Result<Self, RunLockError> {
         let failed = |doing| move |error| FsError::io(doing, path, error);
         let mut told = None;
         loop {
             let mut file = open(path).map_err(failed("open"))?;
-            let tried = if share == Share::Alone { file.try_lock() } else { file.try_lock_shared() };
+            let tried = if share == LockMode::Exclusive { file.try_lock() } else { file.try_lock_shared() };
             match tried {
                 // Another process may have removed the file meanwhile: later runs use a new file.
                 Ok(()) if file.metadata().map_err(failed("examine"))?.nlink() == 0 => continue,
                 Ok(()) => {
                     let pid = i32::try_from(std::process::id()).unwrap_or_default();
-                    write(&mut file, &Note { pid, what: what.to_owned(), since: host.now() }).map_err(failed("write"))?;
+                    write(&mut file, &HolderNote { pid, what: what.to_owned(), since: host.now() }).map_err(failed("write"))?;
                     return Ok(Self { _held: Some(file) });
                 }
                 Err(TryLockError::WouldBlock) => {}
@@ -137,7 +137,7 @@ impl RunLock {
                 return Ok(Self { _held: None });
             }
             if host.is_over() {
-                return Err(RunLockError::Over(holder));
+                return Err(RunLockError::RunEnded(holder));
             }
             if Instant::now() >= until {
                 return Err(RunLockError::Busy(holder));
@@ -158,16 +158,16 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-fn write(file: &mut File, note: &Note) -> io::Result<()> {
+fn write(file: &mut File, note: &HolderNote) -> io::Result<()> {
     let text = serde_json::to_string(note)?;
     file.set_len(0)?;
     file.write_all(text.as_bytes())
 }
 
 /// Returns the processes that hold a lock on a file, and the note of the last holder about itself.
-fn holders(file: &mut File) -> (Vec<i32>, Holder) {
+fn holders(file: &mut File) -> (Vec<i32>, RunLockHolder) {
     let mut text = String::new();
-    let note = file.take(NOTE).read_to_string(&mut text).ok().and_then(|_| serde_json::from_str::<Note>(&text).ok());
+    let note = file.take(NOTE).read_to_string(&mut text).ok().and_then(|_| serde_json::from_str::<HolderNote>(&text).ok());
     let locks = fs::read_text(Path::new(LOCKS), MAX_LOCKS).unwrap_or_default();
     let inode = file.metadata().map(|meta| meta.ino()).unwrap_or_default();
     let mut pids: Vec<i32> = locks.lines().filter_map(|line| holder(line, inode)).collect();
@@ -176,7 +176,7 @@ fn holders(file: &mut File) -> (Vec<i32>, Holder) {
     }
     let note = note.filter(|note| pids.contains(&note.pid));
     let pid = pids.first().copied().filter(|pid| *pid > 0);
-    (pids, Holder { pid, note })
+    (pids, RunLockHolder { pid, note })
 }
 
 /// The process in a line of `/proc/locks` about this file: `1: FLOCK  ADVISORY  WRITE 812 00:19:4711 0 EOF`. Waiting processes
@@ -222,29 +222,30 @@ mod tests {
         child
     }
 
-    fn take(path: &Path, share: Share, wait: Duration, waiting: &dyn Fn(&Holder)) -> Result<RunLock, RunLockError> {
+    fn take(path: &Path, share: LockMode, wait: Duration, waiting: &dyn Fn(&RunLockHolder)) -> Result<RunLock, RunLockError> {
         RunLock::acquire(path, "apply site.yaml", share, Instant::now() + wait, &Host::system(None), waiting)
     }
 
     #[test]
-    fn one_run_goes_at_a_time_and_agents_share() {
+    fn local_runs_exclude_each_other_and_agents_share() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/run.lock");
         let now = Duration::ZERO;
-        let turn = take(&path, Share::Alone, now, &|_| {}).unwrap();
-        let busy = take(&path, Share::Alone, now, &|_| {}).unwrap_err().to_string();
+        let turn = take(&path, LockMode::Exclusive, now, &|_| {}).unwrap();
+        let busy = take(&path, LockMode::Exclusive, now, &|_| {}).unwrap_err().to_string();
         let me = std::process::id();
         assert!(busy.contains(&format!("apply site.yaml (process {me}, since 2")), "{busy}");
-        assert!(take(&path, Share::Others, now, &|_| {}).is_err());
+        assert!(take(&path, LockMode::Shared, now, &|_| {}).is_err());
         drop(turn);
-        let (one, other) = (take(&path, Share::Others, now, &|_| {}).unwrap(), take(&path, Share::Others, now, &|_| {}).unwrap());
-        assert!(take(&path, Share::Alone, now, &|_| {}).is_err());
+        let (one, other) =
+            (take(&path, LockMode::Shared, now, &|_| {}).unwrap(), take(&path, LockMode::Shared, now, &|_| {}).unwrap());
+        assert!(take(&path, LockMode::Exclusive, now, &|_| {}).is_err());
         drop((one, other));
-        take(&path, Share::Alone, now, &|_| {}).unwrap();
+        take(&path, LockMode::Exclusive, now, &|_| {}).unwrap();
     }
 
     #[test]
-    fn who_waits_hears_for_whom_and_goes_on_when_that_one_is_killed() {
+    fn a_waiting_run_names_the_holder_and_continues_when_it_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.lock");
         // flock(1) holds the lock for the shell.
@@ -254,7 +255,7 @@ mod tests {
         let child = Mutex::new(locker(&path));
         let pid = i32::try_from(child.lock().unwrap().id()).unwrap();
         let told = Mutex::new(Vec::new());
-        take(&path, Share::Alone, Duration::from_secs(60), &|holder| {
+        take(&path, LockMode::Exclusive, Duration::from_secs(60), &|holder| {
             told.lock().unwrap().push(holder.clone());
             child.lock().unwrap().kill().unwrap();
         })
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_starts_is_part_of_it() {
+    fn a_run_started_by_a_run_shares_its_lock() {
         assert!(is_ancestor(nix::unistd::getppid().as_raw()));
         assert!(!is_ancestor(i32::try_from(std::process::id()).unwrap()) && !is_ancestor(0));
         let line = "12: FLOCK  ADVISORY  WRITE 812 00:19:4711 0 EOF";

@@ -15,7 +15,7 @@ const SIGN_REQUEST: u8 = 13;
 const SIGN_RESPONSE: u8 = 14;
 
 /// The longest message of OpenSSH's agent, in bytes.
-const LONGEST: usize = 256 * 1024;
+const MAX_MESSAGE: usize = 256 * 1024;
 /// The longest wait for an answer: the agent may be asking its user (`ssh-add -c`).
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -41,7 +41,7 @@ pub enum SshAgentError {
 
 /// A key that an agent holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct SshIdentity {
     /// The public key in the form of RFC 4253: its algorithm, then the fields of the algorithm.
     pub blob: Vec<u8>,
     /// The comment, for the user.
@@ -64,15 +64,15 @@ impl SshAgent {
     ///
     /// # Errors
     /// When the agent can't be reached, or violates the protocol.
-    pub fn identities(&self) -> Result<Vec<Identity>, SshAgentError> {
-        let answer = self.ask(&[REQUEST_IDENTITIES])?;
+    pub fn identities(&self) -> Result<Vec<SshIdentity>, SshAgentError> {
+        let answer = self.request(&[REQUEST_IDENTITIES])?;
         let mut rest = expect(&answer, IDENTITIES_ANSWER)?;
-        let count = number(&mut rest)?;
+        let count = take_number(&mut rest)?;
         // Not `with_capacity`: the number comes from the agent and is not trusted.
         let mut found = Vec::new();
         for _ in 0..count {
-            let blob = string(&mut rest)?.to_vec();
-            found.push(Identity { blob, comment: String::from_utf8_lossy(string(&mut rest)?).into_owned() });
+            let blob = take_string(&mut rest)?.to_vec();
+            found.push(SshIdentity { blob, comment: String::from_utf8_lossy(take_string(&mut rest)?).into_owned() });
         }
         Ok(found)
     }
@@ -83,18 +83,18 @@ impl SshAgent {
     /// When the agent can't be reached, or refuses.
     pub fn sign(&self, blob: &[u8], data: &[u8]) -> Result<(String, Vec<u8>), SshAgentError> {
         let mut request = vec![SIGN_REQUEST];
-        put(&mut request, blob);
-        put(&mut request, data);
+        append_string(&mut request, blob);
+        append_string(&mut request, data);
         // No flags: they select digests of RSA.
         request.extend_from_slice(&[0; 4]);
-        let answer = self.ask(&request)?;
+        let answer = self.request(&request)?;
         let mut rest = expect(&answer, SIGN_RESPONSE)?;
-        let mut signature = string(&mut rest)?;
-        let form = String::from_utf8_lossy(string(&mut signature)?).into_owned();
-        Ok((form, string(&mut signature)?.to_vec()))
+        let mut signature = take_string(&mut rest)?;
+        let form = String::from_utf8_lossy(take_string(&mut signature)?).into_owned();
+        Ok((form, take_string(&mut signature)?.to_vec()))
     }
 
-    fn ask(&self, request: &[u8]) -> Result<Vec<u8>, SshAgentError> {
+    fn request(&self, request: &[u8]) -> Result<Vec<u8>, SshAgentError> {
         self.exchange(request).map_err(|source| SshAgentError::Io { path: self.socket.clone(), source })
     }
 
@@ -103,12 +103,12 @@ impl SshAgent {
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         let mut message = Vec::with_capacity(request.len() + 4);
-        put(&mut message, request);
+        append_string(&mut message, request);
         socket.write_all(&message)?;
         let mut length = [0; 4];
         socket.read_exact(&mut length)?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length == 0 || length > LONGEST {
+        if length == 0 || length > MAX_MESSAGE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it announced a message of {length} bytes")));
         }
         let mut answer = vec![0; length];
@@ -127,22 +127,22 @@ fn expect(answer: &[u8], wanted: u8) -> Result<&[u8], SshAgentError> {
 }
 
 /// Takes a number of 4 bytes from the front.
-fn number(rest: &mut &[u8]) -> Result<u32, SshAgentError> {
+fn take_number(rest: &mut &[u8]) -> Result<u32, SshAgentError> {
     let (number, tail) = rest.split_first_chunk::<4>().ok_or(SshAgentError::Protocol("message too short"))?;
     *rest = tail;
     Ok(u32::from_be_bytes(*number))
 }
 
 /// Takes bytes with a length prefix from the front.
-fn string<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], SshAgentError> {
-    let length = usize::try_from(number(rest)?).unwrap_or(usize::MAX);
+fn take_string<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], SshAgentError> {
+    let length = usize::try_from(take_number(rest)?).unwrap_or(usize::MAX);
     let (bytes, tail) = rest.split_at_checked(length).ok_or(SshAgentError::Protocol("message too short"))?;
     *rest = tail;
     Ok(bytes)
 }
 
 /// Appends bytes with a length prefix.
-fn put(message: &mut Vec<u8>, bytes: &[u8]) {
+fn append_string(message: &mut Vec<u8>, bytes: &[u8]) {
     // The longest are envelopes and keys: some 64 KiB at most.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     message.extend_from_slice(&length.to_be_bytes());
@@ -174,7 +174,7 @@ mod tests {
 
     fn message(parts: &[&[u8]]) -> Vec<u8> {
         let mut whole = Vec::new();
-        put(&mut whole, &parts.concat());
+        append_string(&mut whole, &parts.concat());
         whole
     }
 
@@ -192,7 +192,7 @@ mod tests {
             (vec![], Err("could not talk")),
         ] {
             let (agent, heard, _dir) = answered(answer.clone());
-            let found = agent.identities().map(|all| all.len()).map_err(|error| crate::diag::chain(&error));
+            let found = agent.identities().map(|all| all.len()).map_err(|error| crate::diag::error_chain(&error));
             match (found, wanted) {
                 (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
                 (Err(found), Err(wanted)) => assert!(found.contains(wanted), "{answer:?}: {found}"),

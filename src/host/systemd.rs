@@ -40,10 +40,10 @@ pub enum SystemdError {
     Bus(#[source] zbus::Error),
     /// No answer arrived in time.
     #[error("systemd did not answer on D-Bus within {0:?}")]
-    Silent(Duration),
+    NoAnswer(Duration),
     /// A job did not end in time.
     #[error("it takes longer than {0:?}")]
-    Late(Duration),
+    JobTimeout(Duration),
     /// The run was cancelled.
     #[error("the run was cancelled")]
     Cancelled,
@@ -84,7 +84,7 @@ pub struct Unit {
     /// The files have changed since systemd read them.
     pub outdated: bool,
     /// A condition of the unit failed at the last start.
-    pub unmet: bool,
+    pub condition_failed: bool,
 }
 
 impl Unit {
@@ -104,7 +104,7 @@ impl Unit {
     ];
 
     /// Creates a unit from these properties; booleans are `yes` or `no`.
-    pub fn of(mut property: impl FnMut(&str) -> String) -> Self {
+    pub fn from_properties(mut property: impl FnMut(&str) -> String) -> Self {
         Self {
             id: property("Id"),
             load: property("LoadState"),
@@ -116,7 +116,8 @@ impl Unit {
             file_state: property("UnitFileState"),
             outdated: property("NeedDaemonReload") == "yes",
             // Before the first start, and after garbage collection, the result is "no" too.
-            unmet: property("ConditionResult") == "no" && !matches!(property("ConditionTimestampMonotonic").as_str(), "" | "0"),
+            condition_failed: property("ConditionResult") == "no"
+                && !matches!(property("ConditionTimestampMonotonic").as_str(), "" | "0"),
         }
     }
 }
@@ -150,7 +151,7 @@ impl Systemd {
     /// When systemd can't be reached, or rejects the name.
     pub fn unit(&self, name: &str) -> Result<Unit, SystemdError> {
         let properties = self.properties(name, UNIT)?;
-        Ok(Unit::of(|key| properties.get(key).map(word).unwrap_or_default()))
+        Ok(Unit::from_properties(|key| properties.get(key).map(format_value).unwrap_or_default()))
     }
 
     /// Returns properties of the unit's own kind, as `Type` and `Result` of a service. A property that the kind does not have is
@@ -160,12 +161,12 @@ impl Systemd {
     /// When systemd can't be reached.
     pub fn own_properties(&self, name: &str, keys: &[&str]) -> Result<Vec<String>, SystemdError> {
         let properties = self.properties(name, &interface_of(name))?;
-        Ok(keys.iter().map(|key| properties.get(*key).map(word).unwrap_or_default()).collect())
+        Ok(keys.iter().map(|key| properties.get(*key).map(format_value).unwrap_or_default()).collect())
     }
 
     fn properties(&self, name: &str, interface: &str) -> Result<HashMap<String, OwnedVariant>, SystemdError> {
         let path = path_of(name);
-        self.talk(ANSWER, async |connection| {
+        self.with_connection(ANSWER, async |connection| {
             let reply = connection.call_method(Some(SYSTEMD), path.as_str(), Some(PROPERTIES), "GetAll", &(interface,)).await?;
             reply.body().deserialize()
         })
@@ -177,7 +178,7 @@ impl Systemd {
     /// # Errors
     /// When systemd can't be reached.
     pub fn unit_file_state(&self, name: &str) -> Result<Option<String>, SystemdError> {
-        let asked = self.talk(ANSWER, async |connection| {
+        let asked = self.with_connection(ANSWER, async |connection| {
             let reply = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "GetUnitFileState", &(name,)).await?;
             reply.body().deserialize::<String>()
         });
@@ -193,7 +194,7 @@ impl Systemd {
     /// # Errors
     /// When systemd can't be reached.
     pub fn unit_path(&self) -> Result<Vec<String>, SystemdError> {
-        self.talk(ANSWER, async |connection| {
+        self.with_connection(ANSWER, async |connection| {
             let asked = (MANAGER, "UnitPath");
             let reply = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(PROPERTIES), "Get", &asked).await?;
             Vec::<String>::try_from(reply.body().deserialize::<OwnedVariant>()?)
@@ -205,7 +206,7 @@ impl Systemd {
     /// # Errors
     /// When systemd refuses.
     pub fn enable(&self, name: &str, on: bool) -> Result<(), SystemdError> {
-        self.talk(ANSWER, async |connection| {
+        self.with_connection(ANSWER, async |connection| {
             let names: &[&str] = &[name];
             // Permanently, not until the next boot; and without replacing existing links.
             if on {
@@ -224,7 +225,7 @@ impl Systemd {
     /// # Errors
     /// When systemd refuses.
     pub fn reload(&self) -> Result<(), SystemdError> {
-        self.talk(RELOAD, async |connection| {
+        self.with_connection(RELOAD, async |connection| {
             connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "Reload", &()).await.map(drop)
         })
     }
@@ -244,7 +245,7 @@ impl Systemd {
             };
             let body = (name, "replace");
             let asked = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), method, &body);
-            let reply = tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::Silent(ANSWER))??;
+            let reply = tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??;
             let job: OwnedObjectPath = reply.body().deserialize()?;
             let result = wait_for(&job, &mut ended, limit, host).await;
             if !matches!(result, Ok(None)) {
@@ -255,11 +256,11 @@ impl Systemd {
     }
 
     /// Sends a request, and again on a new connection when the old connection broke.
-    fn talk<T>(&self, limit: Duration, ask: impl AsyncFn(Connection) -> zbus::Result<T>) -> Result<T, SystemdError> {
+    fn with_connection<T>(&self, limit: Duration, ask: impl AsyncFn(Connection) -> zbus::Result<T>) -> Result<T, SystemdError> {
         let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         self.runtime.block_on(async {
             let once = async |connection: Connection| {
-                tokio::time::timeout(limit, ask(connection)).await.map_err(|_| SystemdError::Silent(limit))?.map_err(Into::into)
+                tokio::time::timeout(limit, ask(connection)).await.map_err(|_| SystemdError::NoAnswer(limit))?.map_err(Into::into)
             };
             if let Some(connection) = held.clone().filter(|connection| !connection.is_closed()) {
                 match once(connection).await {
@@ -276,10 +277,10 @@ impl Systemd {
 
 async fn open() -> Result<Connection, SystemdError> {
     let connecting = zbus::conn::Builder::address(BUS).build();
-    let connection = tokio::time::timeout(ANSWER, connecting).await.map_err(|_| SystemdError::Silent(ANSWER))??;
+    let connection = tokio::time::timeout(ANSWER, connecting).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??;
     // systemd sends signals only to subscribers.
     let asked = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "Subscribe", &());
-    tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::Silent(ANSWER))??;
+    tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??;
     Ok(connection)
 }
 
@@ -290,7 +291,7 @@ async fn listen(held: Option<Connection>) -> Result<(Connection, MessageStream),
         None => open().await?,
     };
     let listening = MessageStream::for_match_rule(ENDED_JOBS, &connection, None);
-    let ended = tokio::time::timeout(ANSWER, listening).await.map_err(|_| SystemdError::Silent(ANSWER))??;
+    let ended = tokio::time::timeout(ANSWER, listening).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??;
     Ok((connection, ended))
 }
 
@@ -311,7 +312,7 @@ async fn wait_for(
         } else if host.is_over() {
             return Err(SystemdError::Cancelled);
         } else if Instant::now() >= until {
-            return Err(SystemdError::Late(limit));
+            return Err(SystemdError::JobTimeout(limit));
         }
     }
 }
@@ -338,7 +339,7 @@ fn interface_of(name: &str) -> String {
 }
 
 /// Formats a value as `systemctl show` does. Supports the types of the requested properties only.
-fn word(value: &OwnedVariant) -> String {
+fn format_value(value: &OwnedVariant) -> String {
     match &**value {
         Variant::Str(text) => text.to_string(),
         Variant::U64(number) => number.to_string(),
@@ -377,7 +378,7 @@ mod tests {
     #[test]
     fn a_unit_is_read_from_its_properties() {
         let said = |result: &'static str, at: &'static str| {
-            Unit::of(|key| match key {
+            Unit::from_properties(|key| match key {
                 "NeedDaemonReload" => "yes".into(),
                 "ConditionResult" => result.into(),
                 "ConditionTimestampMonotonic" => at.into(),
@@ -385,9 +386,12 @@ mod tests {
             })
         };
         let unit = said("yes", "17");
-        assert_eq!((unit.id.as_str(), unit.active.as_str(), unit.outdated, unit.unmet), ("id", "activestate", true, false));
+        assert_eq!(
+            (unit.id.as_str(), unit.active.as_str(), unit.outdated, unit.condition_failed),
+            ("id", "activestate", true, false)
+        );
         for (result, at, unmet) in [("no", "17", true), ("no", "0", false), ("no", "", false), ("", "", false)] {
-            assert_eq!(said(result, at).unmet, unmet, "{result} {at}");
+            assert_eq!(said(result, at).condition_failed, unmet, "{result} {at}");
         }
     }
 }

@@ -8,18 +8,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::{HttpError, Policy, shown};
+use super::{HostPolicy, HttpError, redact_url};
 
 /// Checks the host of a URL. An address in place of a name is checked here, because no resolver sees it.
-pub(super) fn allowed(url: &Url, policy: &Policy) -> Result<(), HttpError> {
-    may_ask(url.host_str().unwrap_or_default(), policy).map_err(|why| HttpError::Denied { url: shown(url.as_str()), why })
+pub(super) fn check_url(url: &Url, policy: &HostPolicy) -> Result<(), HttpError> {
+    check_host(url.host_str().unwrap_or_default(), policy).map_err(|why| HttpError::Denied { url: redact_url(url.as_str()), why })
 }
 
 /// Checks that requests to a host are allowed, by its name or address. [`vet`] checks the addresses of the name.
 ///
 /// # Errors
 /// The reason, for people.
-pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
+pub fn check_host(host: &str, policy: &HostPolicy) -> Result<(), String> {
     if policy.loopback && is_loopback(host) {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
         };
     }
     match host.trim_matches(['[', ']']).trim_end_matches('.').parse() {
-        Ok(address) if !policy.internal && is_internal(address) => Err(internal(address)),
+        Ok(address) if !policy.internal && is_internal(address) => Err(internal_address_error(address)),
         _ => Ok(()),
     }
 }
@@ -39,7 +39,7 @@ pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
 ///
 /// # Errors
 /// When there is none: the reason, for people.
-pub fn vet(host: &str, found: Vec<SocketAddr>, policy: &Policy) -> Result<Vec<SocketAddr>, String> {
+pub fn check_addresses(host: &str, found: Vec<SocketAddr>, policy: &HostPolicy) -> Result<Vec<SocketAddr>, String> {
     // The author of a pattern never saw the names that match it, so their addresses are not trusted.
     let listed = policy.internal || policy.hosts.as_ref().is_some_and(|hosts| is_listed_by_name(host, hosts));
     let first = found.first().map(SocketAddr::ip);
@@ -47,7 +47,7 @@ pub fn vet(host: &str, found: Vec<SocketAddr>, policy: &Policy) -> Result<Vec<So
     let may = |address: IpAddr| listed || if own { address.is_loopback() } else { !is_internal(address) };
     let vetted: Vec<SocketAddr> = found.into_iter().filter(|address| may(address.ip())).collect();
     match (vetted.is_empty(), first) {
-        (true, Some(address)) => Err(internal(address)),
+        (true, Some(address)) => Err(internal_address_error(address)),
         (true, None) => Err(format!("\"{host}\" has no address")),
         (false, _) => Ok(vetted),
     }
@@ -59,44 +59,44 @@ pub fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn internal(address: IpAddr) -> String {
+fn internal_address_error(address: IpAddr) -> String {
     format!("{address} is internal to this machine; name the host in `fetch_hosts` to allow it")
 }
 
 /// Returns a host name in lower case, without brackets and the dot at the end.
-fn plain(name: &str) -> String {
+fn normalize_host(name: &str) -> String {
     name.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase()
 }
 
 fn is_listed_by_name(host: &str, hosts: &[String]) -> bool {
-    hosts.iter().any(|listed| plain(listed) == plain(host))
+    hosts.iter().any(|listed| normalize_host(listed) == normalize_host(host))
 }
 
 /// True for a host of the list; `*.example.org` matches every name below `example.org`.
 fn is_listed(host: &str, hosts: &[String]) -> bool {
-    let host = plain(host);
-    hosts.iter().map(|listed| plain(listed)).any(|listed| match listed.strip_prefix("*.") {
+    let host = normalize_host(host);
+    hosts.iter().map(|listed| normalize_host(listed)).any(|listed| match listed.strip_prefix("*.") {
         Some(domain) => host.strip_suffix(domain).is_some_and(|below| below.len() > 1 && below.ends_with('.')),
         None => listed == host,
     })
 }
 
 /// Resolves names to the addresses that the policy allows.
-pub(super) struct Vetted(Policy);
+pub(super) struct PolicyResolver(HostPolicy);
 
-impl Vetted {
+impl PolicyResolver {
     /// Creates a resolver with this policy.
-    pub(super) fn new(policy: &Policy) -> Self {
+    pub(super) fn new(policy: &HostPolicy) -> Self {
         Self(policy.clone())
     }
 }
 
-impl Resolve for Vetted {
+impl Resolve for PolicyResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (host, policy) = (name.as_str().to_owned(), self.0.clone());
         Box::pin(async move {
             let found = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
-            Ok(Box::new(vet(&host, found, &policy)?.into_iter()) as Addrs)
+            Ok(Box::new(check_addresses(&host, found, &policy)?.into_iter()) as Addrs)
         })
     }
 }
@@ -172,26 +172,26 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_what_says_so_and_is_so() {
-        let policy = Policy { hosts: Some(vec!["good.example".to_owned()]), internal: false, loopback: true };
+    fn loopback_needs_a_loopback_name_and_address() {
+        let policy = HostPolicy { hosts: Some(vec!["good.example".to_owned()]), internal: false, loopback: true };
         for host in ["localhost", "LOCALHOST.", "127.0.0.1", "127.8.9.1", "[::1]", "::1"] {
-            assert!(may_ask(host, &policy).is_ok(), "{host}");
-            assert!(may_ask(host, &Policy { loopback: false, ..policy.clone() }).is_err(), "{host}");
+            assert!(check_host(host, &policy).is_ok(), "{host}");
+            assert!(check_host(host, &HostPolicy { loopback: false, ..policy.clone() }).is_err(), "{host}");
         }
         for host in ["localhost.example", "169.254.169.254", "0.0.0.0", "::ffff:127.0.0.1", "evil.example", "2130706433"] {
-            assert!(may_ask(host, &policy).is_err(), "{host}");
+            assert!(check_host(host, &policy).is_err(), "{host}");
         }
         let at = |address: &str| SocketAddr::new(address.parse().unwrap(), 80);
-        assert_eq!(vet("localhost", vec![at("127.0.0.1"), at("10.0.0.1")], &policy), Ok(vec![at("127.0.0.1")]));
+        assert_eq!(check_addresses("localhost", vec![at("127.0.0.1"), at("10.0.0.1")], &policy), Ok(vec![at("127.0.0.1")]));
         // A name that resolves to loopback proves nothing.
-        let any = Policy { hosts: None, ..policy };
-        assert!(vet("rebound.example", vec![at("127.0.0.1")], &any).is_err());
-        assert!(vet("localhost", vec![at("169.254.169.254")], &any).is_err());
+        let any = HostPolicy { hosts: None, ..policy };
+        assert!(check_addresses("rebound.example", vec![at("127.0.0.1")], &any).is_err());
+        assert!(check_addresses("localhost", vec![at("169.254.169.254")], &any).is_err());
     }
 
     #[test]
-    fn every_spelling_of_an_address_is_that_address() {
-        let policy = Policy { hosts: None, internal: false, loopback: false };
+    fn every_spelling_of_an_internal_address_is_refused() {
+        let policy = HostPolicy { hosts: None, internal: false, loopback: false };
         for host in [
             "169.254.169.254",
             "2852039166",
@@ -215,21 +215,21 @@ mod tests {
             "[::]",
         ] {
             let url = Url::parse(&format!("http://{host}/latest")).unwrap();
-            assert!(allowed(&url, &policy).is_err(), "{host} is {:?}", url.host_str());
+            assert!(check_url(&url, &policy).is_err(), "{host} is {:?}", url.host_str());
         }
         for host in ["1.1.1.1", "example.org", "[2606:4700::1]", "10.1.2.3"] {
-            assert!(allowed(&Url::parse(&format!("http://{host}/")).unwrap(), &policy).is_ok(), "{host}");
+            assert!(check_url(&Url::parse(&format!("http://{host}/")).unwrap(), &policy).is_ok(), "{host}");
         }
         // Without a URL, as a health check has the host. A name goes to the resolver, and `vet` checks its addresses.
         for host in ["169.254.169.254.", "::ffff:169.254.169.254", "[fe80::1]"] {
-            assert!(may_ask(host, &policy).is_err(), "{host}");
+            assert!(check_host(host, &policy).is_err(), "{host}");
         }
         let at = |address: &str| SocketAddr::new(address.parse().unwrap(), 80);
         let found = vec![at("168.63.129.16"), at("1.1.1.1"), at("::ffff:a9fe:a9fe")];
-        let wild = Policy { hosts: Some(vec!["*.example".to_owned(), "mirror.test".to_owned()]), ..policy.clone() };
-        assert!(vet("rebound.example", vec![at("169.254.169.254")], &wild).is_err());
-        assert!(vet("mirror.test", vec![at("127.0.0.1")], &wild).is_ok());
-        assert_eq!(vet("metadata.google.internal", found, &policy), Ok(vec![at("1.1.1.1")]));
+        let wild = HostPolicy { hosts: Some(vec!["*.example".to_owned(), "mirror.test".to_owned()]), ..policy.clone() };
+        assert!(check_addresses("rebound.example", vec![at("169.254.169.254")], &wild).is_err());
+        assert!(check_addresses("mirror.test", vec![at("127.0.0.1")], &wild).is_ok());
+        assert_eq!(check_addresses("metadata.google.internal", found, &policy), Ok(vec![at("1.1.1.1")]));
     }
 
     #[test]

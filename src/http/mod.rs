@@ -19,19 +19,19 @@ use reqwest::{Client, Response, StatusCode, Url, redirect};
 
 use crate::model::Secret;
 
-pub use hosts::{is_loopback, may_ask, vet};
-pub use probe::{Answered, Probe};
+pub use hosts::{check_addresses, check_host, is_loopback};
+pub use probe::{Probe, ProbeResponse};
 
 /// The most redirects of a transfer.
-const REDIRECTS: usize = 5;
+const MAX_REDIRECTS: usize = 5;
 /// The longest wait for a connection, and for the next bytes of a transfer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const STALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// The interval of checks for a cancelled run during a transfer.
-const POLL: Duration = Duration::from_millis(50);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Allowed hosts of requests. Each redirect must be allowed too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct HostPolicy {
     /// Host names, as `repo.example.org` or `*.example.org`; `None` is every host.
     pub hosts: Option<Vec<String>>,
     /// True where internal addresses of this machine are allowed without a name in `hosts`.
@@ -61,7 +61,7 @@ pub enum HttpError {
     },
     /// The server can't continue an interrupted transfer.
     #[error("could not fetch {url}: the server does not have the part that was asked for")]
-    Part {
+    RangeUnavailable {
         /// The URL.
         url: String,
     },
@@ -79,14 +79,14 @@ pub enum HttpError {
     Header(String),
     /// The caller has cancelled the transfer.
     #[error("the run was ended before it was complete")]
-    Over,
+    Cancelled,
     /// This machine lacks the means for asynchronous waiting.
     #[error("could not start a runtime for the transfer")]
     Runtime(#[source] std::io::Error),
 }
 
 /// Returns the URL for messages: without user, password and query, which may hold credentials.
-pub fn shown(url: &str) -> String {
+pub fn redact_url(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     match plain.split_once("://") {
         Some((scheme, rest)) => {
@@ -104,27 +104,28 @@ pub fn host_of(url: &str) -> Option<String> {
 }
 
 /// True for a URL of this machine's own loopback, without a user.
-pub fn is_own(url: &str) -> bool {
+pub fn is_loopback_url(url: &str) -> bool {
     let Ok(url) = Url::parse(url) else { return false };
     url.username().is_empty() && url.password().is_none() && url.host_str().is_some_and(is_loopback)
 }
 
 /// The options of a health check on loopback that reads no more than a status, with a request that has no additions.
-const BARE: [&str; 9] = ["url", "method", "status", "timeout", "allow-insecure", "no-follow-redirects", "title", "meta", "skip"];
+const STATUS_ONLY_OPTIONS: [&str; 9] =
+    ["url", "method", "status", "timeout", "allow-insecure", "no-follow-redirects", "title", "meta", "skip"];
 /// Methods that change nothing (RFC 9110, section 9.2.1).
 const SAFE_METHODS: [&str; 2] = ["GET", "HEAD"];
 
 /// True for a health check that reads only a status from this machine itself. Every local process could do the same: the
 /// check reveals no content and changes nothing. `said` has the names of all options of the check. Rules decide by this from
 /// the signed bytes, and the check itself decides before its request.
-pub fn is_bare<'a>(url: &str, method: Option<&str>, said: impl IntoIterator<Item = &'a str>) -> bool {
+pub fn reads_status_only<'a>(url: &str, method: Option<&str>, said: impl IntoIterator<Item = &'a str>) -> bool {
     let is_safe = method.is_none_or(|method| SAFE_METHODS.iter().any(|safe| method.eq_ignore_ascii_case(safe)));
-    is_safe && said.into_iter().all(|name| BARE.contains(&name)) && is_own(url)
+    is_safe && said.into_iter().all(|name| STATUS_ONLY_OPTIONS.contains(&name)) && is_loopback_url(url)
 }
 
 /// The end of an interrupted transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct ResumePoint {
     /// The number of bytes that were received.
     pub from: u64,
     /// The validator of the whole content.
@@ -133,13 +134,13 @@ pub struct Part {
 
 /// A request. Only the host of its URL sees user, password and headers; the hosts of redirects do not.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct HttpRequest {
     url: Url,
     headers: HeaderMap,
-    part: Option<Part>,
+    part: Option<ResumePoint>,
 }
 
-impl Ask {
+impl HttpRequest {
     /// Requests the whole content of a URL.
     pub fn new(url: Url) -> Self {
         Self { url, headers: HeaderMap::new(), part: None }
@@ -168,7 +169,7 @@ impl Ask {
 
     /// Requests the rest of an interrupted transfer.
     #[must_use]
-    pub fn after(mut self, part: Part) -> Self {
+    pub fn resume_from(mut self, part: ResumePoint) -> Self {
         self.part = Some(part);
         self
     }
@@ -185,14 +186,14 @@ pub struct Validator {
 
 /// The response of a server, read piece by piece.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     response: Response,
     url: String,
     start: u64,
     length: Option<u64>,
 }
 
-impl Answer {
+impl HttpResponse {
     /// Returns the final URL, for messages.
     pub fn url(&self) -> &str {
         &self.url
@@ -220,7 +221,7 @@ impl Answer {
     /// # Errors
     /// When the connection breaks, also before all announced bytes arrived.
     pub async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, HttpError> {
-        self.response.chunk().await.map_err(|error| transport(&self.url, error))
+        self.response.chunk().await.map_err(|error| transport_error(&self.url, error))
     }
 }
 
@@ -228,28 +229,28 @@ impl Answer {
 ///
 /// # Errors
 /// See [`HttpError`].
-pub async fn get(ask: &Ask, policy: &Policy) -> Result<Answer, HttpError> {
+pub async fn get(ask: &HttpRequest, policy: &HostPolicy) -> Result<HttpResponse, HttpError> {
     let (mut url, mut headers) = (ask.url.clone(), ask.headers.clone());
-    let client = client(policy).map_err(|error| transport(&shown(url.as_str()), error))?;
-    for _ in 0..=REDIRECTS {
-        let from = shown(url.as_str());
-        hosts::allowed(&url, policy)?;
+    let client = client(policy).map_err(|error| transport_error(&redact_url(url.as_str()), error))?;
+    for _ in 0..=MAX_REDIRECTS {
+        let from = redact_url(url.as_str());
+        hosts::check_url(&url, policy)?;
         // Archives are stored as they are, so no server may compress them on the way.
         let mut request = client.get(url.clone()).header(header::ACCEPT_ENCODING, "identity").headers(headers.clone());
         if let Some(part) = &ask.part {
             request = request.header(header::RANGE, format!("bytes={}-", part.from)).header(header::IF_RANGE, &part.validator);
         }
-        let response = request.send().await.map_err(|error| transport(&from, error))?;
+        let response = request.send().await.map_err(|error| transport_error(&from, error))?;
         match response.status() {
             StatusCode::OK => {
                 let length = response.content_length();
-                return Ok(Answer { response, url: from, start: 0, length });
+                return Ok(HttpResponse { response, url: from, start: 0, length });
             }
-            StatusCode::PARTIAL_CONTENT if ask.part.is_some() => return partial(response, ask, from),
-            StatusCode::RANGE_NOT_SATISFIABLE if ask.part.is_some() => return Err(HttpError::Part { url: from }),
+            StatusCode::PARTIAL_CONTENT if ask.part.is_some() => return partial_response(response, ask, from),
+            StatusCode::RANGE_NOT_SATISFIABLE if ask.part.is_some() => return Err(HttpError::RangeUnavailable { url: from }),
             status if status.is_redirection() => {
                 let next = next_hop(&url, &response)?;
-                if !same_place(&url, &next) {
+                if !may_share_credentials(&url, &next) {
                     headers.clear();
                 }
                 url = next;
@@ -257,7 +258,7 @@ pub async fn get(ask: &Ask, policy: &Policy) -> Result<Answer, HttpError> {
             status => return Err(HttpError::Status { url: from, status: status.to_string() }),
         }
     }
-    Err(HttpError::Denied { url: shown(url.as_str()), why: format!("more than {REDIRECTS} redirects") })
+    Err(HttpError::Denied { url: redact_url(url.as_str()), why: format!("more than {MAX_REDIRECTS} redirects") })
 }
 
 /// Waits for `work` on this thread, and cancels `work` once `over` returns true.
@@ -271,7 +272,7 @@ pub fn block_on<T, E: From<HttpError>>(work: impl Future<Output = Result<T, E>>,
         loop {
             tokio::select! {
                 result = &mut work => return result,
-                () = tokio::time::sleep(POLL) => if over() { return Err(HttpError::Over.into()) },
+                () = tokio::time::sleep(CANCEL_POLL_INTERVAL) => if over() { return Err(HttpError::Cancelled.into()) },
             }
         }
     });
@@ -280,20 +281,20 @@ pub fn block_on<T, E: From<HttpError>>(work: impl Future<Output = Result<T, E>>,
     result
 }
 
-fn transport(url: &str, error: reqwest::Error) -> HttpError {
+fn transport_error(url: &str, error: reqwest::Error) -> HttpError {
     HttpError::Transport { url: url.to_owned(), cause: error.without_url() }
 }
 
 /// Checks that a partial response begins at the requested offset.
-fn partial(response: Response, ask: &Ask, url: String) -> Result<Answer, HttpError> {
+fn partial_response(response: Response, ask: &HttpRequest, url: String) -> Result<HttpResponse, HttpError> {
     let asked = ask.part.as_ref().map_or(0, |part| part.from);
     let range = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok()).and_then(content_range);
     match range {
         Some((start, total)) if start == asked => {
             let length = total.or_else(|| response.content_length().map(|rest| start.saturating_add(rest)));
-            Ok(Answer { response, url, start, length })
+            Ok(HttpResponse { response, url, start, length })
         }
-        _ => Err(HttpError::Part { url }),
+        _ => Err(HttpError::RangeUnavailable { url }),
     }
 }
 
@@ -307,29 +308,29 @@ fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
 fn next_hop(url: &Url, response: &Response) -> Result<Url, HttpError> {
     let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
     let next = location.and_then(|location| url.join(location).ok());
-    let denied = |why: &str| HttpError::Denied { url: shown(url.as_str()), why: why.to_owned() };
+    let denied = |why: &str| HttpError::Denied { url: redact_url(url.as_str()), why: why.to_owned() };
     let mut next = next.ok_or_else(|| denied("the redirect has no valid target"))?;
     let safe = next.scheme() == url.scheme() || (url.scheme() == "http" && next.scheme() == "https");
     if !safe {
         return Err(denied("it redirects to another kind of URL"));
     }
-    if same_place(url, &next) && next.username().is_empty() && next.password().is_none() {
+    if may_share_credentials(url, &next) && next.username().is_empty() && next.password().is_none() {
         let _no_host = next.set_username(url.username()).and_then(|()| next.set_password(url.password()));
     }
     Ok(next)
 }
 
 /// True when both URLs may see the same credentials: the same origin, or its own `https`.
-fn same_place(one: &Url, other: &Url) -> bool {
+fn may_share_credentials(one: &Url, other: &Url) -> bool {
     let upgraded = (one.scheme(), other.scheme()) == ("http", "https") && (one.port(), other.port()) == (None, None);
     one.host() == other.host() && (upgraded || one.origin() == other.origin())
 }
 
-fn client(policy: &Policy) -> Result<Client, reqwest::Error> {
+fn client(policy: &HostPolicy) -> Result<Client, reqwest::Error> {
     builder(policy).build()
 }
 
-fn builder(policy: &Policy) -> reqwest::ClientBuilder {
+fn builder(policy: &HostPolicy) -> reqwest::ClientBuilder {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
         // An error means that a provider is installed already, which is as good.
@@ -338,9 +339,9 @@ fn builder(policy: &Policy) -> reqwest::ClientBuilder {
     Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
-        .dns_resolver(Arc::new(hosts::Vetted::new(policy)))
-        .connect_timeout(PATIENCE)
-        .read_timeout(PATIENCE)
+        .dns_resolver(Arc::new(hosts::PolicyResolver::new(policy)))
+        .connect_timeout(STALL_TIMEOUT)
+        .read_timeout(STALL_TIMEOUT)
         .user_agent(concat!("ensign/", env!("CARGO_PKG_VERSION")))
 }
 

@@ -4,11 +4,11 @@
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Url};
 
-use super::{HttpError, Policy, builder, hosts, same_place, shown, transport};
+use super::{HostPolicy, HttpError, builder, hosts, may_share_credentials, redact_url, transport_error};
 use crate::model::Secret;
 
 /// The most redirects, as in Go's client.
-const REDIRECTS: usize = 10;
+const MAX_PROBE_REDIRECTS: usize = 10;
 /// The part of a body that is read, in bytes.
 const MAX_BODY: usize = 8 << 20;
 
@@ -28,7 +28,7 @@ pub struct Probe {
 
 /// The response of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct ProbeResponse {
     /// The status, as 200.
     pub status: u16,
     /// Names and values of the headers; the names are in lower case.
@@ -79,15 +79,15 @@ impl Probe {
     ///
     /// # Errors
     /// When there is no response, or the policy does not allow a host on the way.
-    pub async fn ask(mut self, policy: &Policy) -> Result<Answered, HttpError> {
-        let failed = |url: &Url, error| transport(&shown(url.as_str()), error);
+    pub async fn send(mut self, policy: &HostPolicy) -> Result<ProbeResponse, HttpError> {
+        let failed = |url: &Url, error| transport_error(&redact_url(url.as_str()), error);
         let client = builder(policy).tls_danger_accept_invalid_certs(self.insecure).build();
         let client = client.map_err(|error| failed(&self.url, error))?;
         let first = self.url.clone();
-        for _ in 0..=REDIRECTS {
-            hosts::allowed(&self.url, policy)?;
+        for _ in 0..=MAX_PROBE_REDIRECTS {
+            hosts::check_url(&self.url, policy)?;
             let mut request = client.request(self.method.clone(), self.url.clone());
-            if same_place(&first, &self.url) {
+            if may_share_credentials(&first, &self.url) {
                 request = request.headers(self.headers.clone());
                 if let Some((name, password)) = &self.user {
                     request = request.basic_auth(name, password.as_ref().map(Secret::reveal));
@@ -116,8 +116,8 @@ impl Probe {
             {
                 body.extend_from_slice(&chunk);
             }
-            return Ok(Answered { status: status.as_u16(), headers, body });
+            return Ok(ProbeResponse { status: status.as_u16(), headers, body });
         }
-        Err(HttpError::Denied { url: shown(self.url.as_str()), why: format!("more than {REDIRECTS} redirects") })
+        Err(HttpError::Denied { url: redact_url(self.url.as_str()), why: format!("more than {MAX_PROBE_REDIRECTS} redirects") })
     }
 }

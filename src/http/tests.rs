@@ -3,14 +3,14 @@ use std::time::Instant;
 use super::testing::{Asked, Cut, Reply, Web};
 use super::*;
 
-const ANY: Policy = Policy { hosts: None, internal: true, loopback: false };
+const ANY: HostPolicy = HostPolicy { hosts: None, internal: true, loopback: false };
 
-fn ask(url: &str) -> Ask {
-    Ask::new(Url::parse(url).unwrap())
+fn ask(url: &str) -> HttpRequest {
+    HttpRequest::new(Url::parse(url).unwrap())
 }
 
 /// The answer with its content, or the error with its causes.
-fn fetch(ask: &Ask, policy: &Policy) -> Result<(u64, Option<u64>, String), String> {
+fn fetch(ask: &HttpRequest, policy: &HostPolicy) -> Result<(u64, Option<u64>, String), String> {
     let work = async {
         let mut answer = get(ask, policy).await?;
         let mut content = Vec::new();
@@ -19,7 +19,7 @@ fn fetch(ask: &Ask, policy: &Policy) -> Result<(u64, Option<u64>, String), Strin
         }
         Ok::<_, HttpError>((answer.start(), answer.length(), String::from_utf8(content).unwrap()))
     };
-    block_on(work, &|| false).map_err(|error| crate::diag::chain(&error))
+    block_on(work, &|| false).map_err(|error| crate::diag::error_chain(&error))
 }
 
 fn secret(text: &str) -> Secret {
@@ -71,19 +71,19 @@ fn the_same_place_is_the_same_origin_or_its_https() {
         ("https://h/a", "https://sub.h/b", false),
     ] {
         let [one, other] = [one, other].map(|url| Url::parse(url).unwrap());
-        assert_eq!(same_place(&one, &other), wanted, "{one} {other}");
+        assert_eq!(may_share_credentials(&one, &other), wanted, "{one} {other}");
     }
 }
 
 #[test]
-fn a_transfer_goes_on_where_it_ended() {
+fn an_interrupted_transfer_is_resumed() {
     let web = Web::new(|asked: &Asked| match asked.path.as_str() {
         "/wrong" => Reply::ok(b"56789").with("Content-Range", "bytes 4-9/10").status_of("206 Partial Content"),
         "/unsaid" => Reply::ok(b"56789").status_of("206 Partial Content"),
         _ => Reply::file(asked, b"0123456789", "v2"),
     });
-    let part = |from, validator: &str| Part { from, validator: validator.to_owned() };
-    let resumed = |path: &str, part| fetch(&ask(&web.url(path)).after(part), &ANY);
+    let part = |from, validator: &str| ResumePoint { from, validator: validator.to_owned() };
+    let resumed = |path: &str, part| fetch(&ask(&web.url(path)).resume_from(part), &ANY);
     assert_eq!(resumed("/f", part(5, "\"v2\"")).unwrap(), (5, Some(10), "56789".into()));
     assert_eq!(resumed("/f", part(5, "\"v1\"")).unwrap(), (0, Some(10), "0123456789".into()), "it has changed");
     for (path, from) in [("/f", 10), ("/f", 99), ("/wrong", 5), ("/unsaid", 5)] {
@@ -119,7 +119,7 @@ fn validators_are_strong_or_times() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_given_up() {
+fn a_cancelled_transfer_ends() {
     let web = Web::new(|_: &Asked| Reply::ok(b"0123456789").cut(5, Cut::Hang));
     let began = Instant::now();
     let work = async {
@@ -128,22 +128,22 @@ fn what_nobody_waits_for_is_given_up() {
         Ok::<_, HttpError>(())
     };
     let asked = || !web.asked().is_empty();
-    assert!(matches!(block_on(work, &asked), Err(HttpError::Over)));
-    assert!(began.elapsed() < PATIENCE);
+    assert!(matches!(block_on(work, &asked), Err(HttpError::Cancelled)));
+    assert!(began.elapsed() < STALL_TIMEOUT);
     let cut = Web::new(|_: &Asked| Reply::ok(b"0123456789").cut(5, Cut::Close));
     assert!(fetch(&ask(&cut.url("/")), &ANY).unwrap_err().contains("could not fetch"));
 }
 
 #[test]
-fn every_hop_is_held_to_the_policy() {
+fn every_redirect_must_be_allowed() {
     let web = Web::new(|asked: &Asked| match asked.path.as_str() {
         "/out" => Reply::redirect("http://localhost:1/x"),
         _ => Reply::redirect("/loop"),
     });
-    let listed = Policy { hosts: Some(vec!["127.0.0.1".to_owned()]), internal: false, loopback: false };
+    let listed = HostPolicy { hosts: Some(vec!["127.0.0.1".to_owned()]), internal: false, loopback: false };
     assert!(fetch(&ask(&web.url("/out")), &listed).unwrap_err().contains("not among the `fetch_hosts`"));
     assert!(fetch(&ask(&web.url("/loop")), &listed).unwrap_err().contains("more than 5 redirects"));
-    let outside = Policy { hosts: None, internal: false, loopback: false };
+    let outside = HostPolicy { hosts: None, internal: false, loopback: false };
     for url in [web.url("/loop"), format!("http://localhost:{}/", web.port())] {
         assert!(fetch(&ask(&url), &outside).unwrap_err().contains("internal to this machine"), "{url}");
     }
@@ -157,7 +157,7 @@ fn shown_urls_have_no_secrets() {
         ("https://u:p@h?x", "https://h"),
         ("not a url", "not a url"),
     ] {
-        assert_eq!(shown(url), wanted);
+        assert_eq!(redact_url(url), wanted);
     }
     assert_eq!(host_of("https://u@H.example:1/a").as_deref(), Some("h.example"));
 }

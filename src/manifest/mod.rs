@@ -20,7 +20,7 @@ pub const MAX_MANIFEST: u64 = yaml::MAX_BYTES as u64;
 
 /// The text of a manifest, and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct ManifestText {
     /// The text.
     pub text: String,
     /// The name in errors and events: a path, or a URL without credentials.
@@ -31,20 +31,20 @@ pub struct Source {
     pub digest: Option<String>,
 }
 
-impl Source {
+impl ManifestText {
     /// Reads a manifest from a file; its directory is that of the file.
     ///
     /// # Errors
     /// When the file can't be read, is larger than [`MAX_MANIFEST`] or is not text.
     pub fn file(path: &Path) -> Result<Self, FsError> {
-        Self::of(path, fs::read(path, MAX_MANIFEST)?)
+        Self::from_bytes(path, fs::read(path, MAX_MANIFEST)?)
     }
 
     /// Returns the manifest of a file with these bytes.
     ///
     /// # Errors
     /// When the bytes are more than [`MAX_MANIFEST`] or not text.
-    pub fn of(path: &Path, bytes: Vec<u8>) -> Result<Self, FsError> {
+    pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, FsError> {
         if bytes.len() as u64 > MAX_MANIFEST {
             return Err(FsError::TooLarge { path: path.to_owned(), limit: MAX_MANIFEST });
         }

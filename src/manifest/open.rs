@@ -10,9 +10,9 @@ use std::path::Path;
 use crate::host::fs::{self, FsError};
 use crate::host::{Checkpoint, checkpoint};
 
-use super::bundle::{self, BundleError, Caps};
-use super::fetch::Pin;
-use super::{MAX_MANIFEST, Source};
+use super::bundle::{self, BundleArchiveError, BundleLimits};
+use super::fetch::ContentPin;
+use super::{MAX_MANIFEST, ManifestText};
 
 /// A fetched file that can't be opened. `name` is a path or a URL without credentials.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum OpenError {
         name: String,
         /// The cause.
         #[source]
-        source: BundleError,
+        source: BundleArchiveError,
     },
     /// The manifest is not text, or too long.
     #[error("{name}")]
@@ -62,7 +62,7 @@ pub enum OpenError {
 ///
 /// # Errors
 /// See [`OpenError`]; the caller must remove the files unpacked so far.
-pub fn open(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: String) -> Result<Source, OpenError> {
+pub fn open(mut file: impl Read + Seek, pin: &ContentPin, directory: &Path, name: String) -> Result<ManifestText, OpenError> {
     let digest = Some(pin.sha256.clone());
     let mut head = Vec::new();
     let begun = file.by_ref().take(2).read_to_end(&mut head).and_then(|_| file.rewind());
@@ -70,18 +70,18 @@ pub fn open(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: Strin
         return Err(OpenError::Read { name, source });
     }
     if !bundle::is_bundle(&head) {
-        return Ok(Source { text: text(file, &name)?, name, directory: None, digest });
+        return Ok(ManifestText { text: text(file, &name)?, name, directory: None, digest });
     }
     let into = directory.join("bundle");
     fs::create_directory(&into, 0o755)?;
-    let manifest = match bundle::unpack(BufReader::new(file), pin.size, &into, &Caps::default()) {
+    let manifest = match bundle::unpack(BufReader::new(file), pin.size, &into, &BundleLimits::default()) {
         Ok(manifest) => manifest,
-        Err(BundleError::File(error)) => return Err(error.into()),
+        Err(BundleArchiveError::File(error)) => return Err(error.into()),
         Err(source) => return Err(OpenError::Bundle { name, source }),
     };
     checkpoint(Checkpoint::RunUnpacked);
     match fs::read_text(&manifest, MAX_MANIFEST) {
-        Ok(text) => Ok(Source { text, name, directory: manifest.parent().map(Path::to_owned), digest }),
+        Ok(text) => Ok(ManifestText { text, name, directory: manifest.parent().map(Path::to_owned), digest }),
         Err(source) => Err(OpenError::Text { name, source }),
     }
 }
@@ -103,17 +103,17 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::diag::chain;
+    use crate::diag::error_chain;
 
-    fn opened(content: &[u8]) -> (tempfile::TempDir, Result<Source, String>) {
+    fn opened(content: &[u8]) -> (tempfile::TempDir, Result<ManifestText, String>) {
         let directory = tempfile::tempdir().unwrap();
-        let pin = Pin { sha256: fs::sha256(content), size: content.len() as u64 };
+        let pin = ContentPin { sha256: fs::sha256(content), size: content.len() as u64 };
         let source = open(Cursor::new(content), &pin, directory.path(), "https://h/m".to_owned());
-        (directory, source.map_err(|error| chain(&error)))
+        (directory, source.map_err(|error| error_chain(&error)))
     }
 
     #[test]
-    fn the_bytes_say_what_it_is() {
+    fn the_content_decides_about_the_form() {
         let (_kept, source) = opened(b"ccm: {}\n");
         let source = source.unwrap();
         assert_eq!((&*source.text, &*source.name, source.directory), ("ccm: {}\n", "https://h/m", None));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_said() {
+    fn neither_bundle_nor_manifest_is_an_error() {
         let large = vec![b'#'; usize::try_from(MAX_MANIFEST).unwrap() + 1];
         for (content, said) in [
             (b"\xff\xfe" as &[u8], "https://h/m: it is neither a bundle nor text"),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::yaml::{Document, Step};
+use crate::yaml::{KeyOrIndex, YamlDocument};
 
-use super::Source;
+use super::ManifestText;
 
 const SECTIONS: &[&str] = &["data", "hierarchy", "overrides", "ccm"];
 const CCM_KEYS: &[&str] = &["resources", "resources_jet_file", "fail_on_error", "pre_message", "post_message"];
@@ -16,7 +16,7 @@ const CCM_KEYS: &[&str] = &["resources", "resources_jet_file", "fail_on_error", 
 #[derive(Debug)]
 pub struct Manifest {
     /// The text with its positions.
-    pub document: Document,
+    pub document: YamlDocument,
     /// The resources.
     pub resources: Resources,
     /// True to stop after the first failed resource.
@@ -50,24 +50,24 @@ pub struct Declaration {
     /// The defaults of its block.
     defaults: Option<Arc<Map<String, Value>>>,
     /// The position.
-    pub at: At,
+    pub at: DeclarationPosition,
     /// The path of the defaults of its block.
-    pub defaults_at: Option<Arc<[Step]>>,
+    pub defaults_at: Option<Arc<[KeyOrIndex]>>,
 }
 
 /// The position of a declaration: the path of its list, which all declarations of a list share, and the path below. Paths are
 /// built on demand.
 #[derive(Debug, Clone, PartialEq)]
-pub struct At {
-    list: Arc<[Step]>,
+pub struct DeclarationPosition {
+    list: Arc<[KeyOrIndex]>,
     index: usize,
     key: String,
 }
 
-impl At {
+impl DeclarationPosition {
     /// Returns the path of the properties in the document.
-    pub fn path(&self) -> Vec<Step> {
-        [&self.list, [Step::Index(self.index), Step::Key(self.key.clone())].as_slice()].concat()
+    pub fn path(&self) -> Vec<KeyOrIndex> {
+        [&self.list, [KeyOrIndex::Index(self.index), KeyOrIndex::Key(self.key.clone())].as_slice()].concat()
     }
 }
 
@@ -88,19 +88,19 @@ impl Declaration {
     }
 
     /// Returns the properties as written: its own first, then those of its block.
-    pub fn written(&self) -> impl Iterator<Item = (&String, &Value)> {
+    pub fn written_properties(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.own.iter().chain(self.defaults.iter().flat_map(|defaults| defaults.iter()))
     }
 
     /// Creates a diagnostic about this resource, or about one of its properties.
-    pub fn diagnose(&self, document: &Document, property: Option<&str>, message: impl Into<String>) -> Diagnostic {
-        self.diagnose_at(document, property.map(Step::from).as_slice(), message)
+    pub fn diagnose(&self, document: &YamlDocument, property: Option<&str>, message: impl Into<String>) -> Diagnostic {
+        self.diagnose_at(document, property.map(KeyOrIndex::from).as_slice(), message)
     }
 
     /// Creates a diagnostic about a path below the properties, or about its nearest written part.
-    pub fn diagnose_at(&self, document: &Document, path: &[Step], message: impl Into<String>) -> Diagnostic {
+    pub fn diagnose_at(&self, document: &YamlDocument, path: &[KeyOrIndex], message: impl Into<String>) -> Diagnostic {
         let at = self.at.path();
-        let below = |base: &[Step]| {
+        let below = |base: &[KeyOrIndex]| {
             let ends = (1..=path.len()).rev();
             ends.filter_map(|end| path.get(..end)).find_map(|path| document.key_place(&[base, path].concat()))
         };
@@ -116,8 +116,8 @@ impl Declaration {
 ///
 /// # Errors
 /// All errors of its form.
-pub fn parse(source: &Source) -> Result<Manifest, Vec<Diagnostic>> {
-    let mut document = Document::parse(&source.text, &source.name).map_err(|error| vec![error])?;
+pub fn parse(source: &ManifestText) -> Result<Manifest, Vec<Diagnostic>> {
+    let mut document = YamlDocument::parse(&source.text, &source.name).map_err(|error| vec![error])?;
     let mut errors = Vec::new();
     let Some(top) = document.value().as_object() else {
         return Err(vec![Diagnostic::new(format!("{}: a manifest is a map with the keys {}", source.name, SECTIONS.join(", ")))]);
@@ -164,7 +164,7 @@ enum Form {
     JetFile(String),
 }
 
-fn form(document: &Document, ccm: &Map<String, Value>, complain: bool, errors: &mut Vec<Diagnostic>) -> Option<Form> {
+fn form(document: &YamlDocument, ccm: &Map<String, Value>, complain: bool, errors: &mut Vec<Diagnostic>) -> Option<Form> {
     let (key, message) = match (ccm.get("resources"), ccm.get("resources_jet_file")) {
         (None, Some(Value::String(file))) => return Some(Form::JetFile(file.clone())),
         (Some(Value::Array(list)), None) if !list.is_empty() => return Some(Form::List),
@@ -184,12 +184,12 @@ fn form(document: &Document, ccm: &Map<String, Value>, complain: bool, errors: &
 ///
 /// # Errors
 /// All elements that do not have the form of a resource.
-pub fn declarations(document: &mut Document, path: &[Step]) -> Result<Vec<Declaration>, Vec<Diagnostic>> {
-    let Some(Value::Array(list)) = document.take(path) else {
+pub fn declarations(document: &mut YamlDocument, path: &[KeyOrIndex]) -> Result<Vec<Declaration>, Vec<Diagnostic>> {
+    let Some(Value::Array(list)) = document.take_value(path) else {
         return Err(vec![Diagnostic::new("resources must be a list").at(document.place(path))]);
     };
-    let mut reading = Reading { document, found: Vec::with_capacity(list.len()), errors: Vec::new() };
-    let path: Arc<[Step]> = path.into();
+    let mut reading = DeclarationReader { document, found: Vec::with_capacity(list.len()), errors: Vec::new() };
+    let path: Arc<[KeyOrIndex]> = path.into();
     for (index, element) in list.into_iter().enumerate() {
         reading.element(&path, index, element);
     }
@@ -197,24 +197,24 @@ pub fn declarations(document: &mut Document, path: &[Step]) -> Result<Vec<Declar
 }
 
 /// The path of the defaults of a block, and their values.
-type Defaults = (Arc<[Step]>, Arc<Map<String, Value>>);
+type Defaults = (Arc<[KeyOrIndex]>, Arc<Map<String, Value>>);
 
 /// The state of the reader of a list of resources.
-struct Reading<'a> {
-    document: &'a Document,
+struct DeclarationReader<'a> {
+    document: &'a YamlDocument,
     found: Vec<Declaration>,
     errors: Vec<Diagnostic>,
 }
 
-impl Reading<'_> {
-    fn element(&mut self, list: &Arc<[Step]>, index: usize, element: Value) {
-        let here = |document: &Document| document.place(&[list, [Step::Index(index)].as_slice()].concat());
+impl DeclarationReader<'_> {
+    fn element(&mut self, list: &Arc<[KeyOrIndex]>, index: usize, element: Value) {
+        let here = |document: &YamlDocument| document.place(&[list, [KeyOrIndex::Index(index)].as_slice()].concat());
         let Some((kind, value)) = single(element) else {
             let message = "a resource is a map with one key, its type: \"- file:\" and its properties below";
             self.errors.push(Diagnostic::new(message).at(here(self.document)));
             return;
         };
-        let at = At { list: Arc::clone(list), index, key: kind.clone() };
+        let at = DeclarationPosition { list: Arc::clone(list), index, key: kind.clone() };
         match value {
             Value::Array(elements) => self.block(&kind, elements, &at.path()),
             Value::Object(own) => {
@@ -234,19 +234,19 @@ impl Reading<'_> {
     }
 
     /// Reads the list form: `- NAME: {properties}`, and at most one `- defaults: {properties}` for the others of the list.
-    fn block(&mut self, kind: &str, mut elements: Vec<Value>, path: &[Step]) {
-        let list: Arc<[Step]> = path.into();
+    fn block(&mut self, kind: &str, mut elements: Vec<Value>, path: &[KeyOrIndex]) {
+        let list: Arc<[KeyOrIndex]> = path.into();
         let defaults = self.defaults(kind, &mut elements, &list);
         for (index, element) in elements.into_iter().enumerate() {
             let Some((name, value)) = single(element) else {
                 let message = format!(
                     "multiple resource names found in {kind} resource: each element of the list is \"- NAME:\" with its properties"
                 );
-                let place = self.document.place(&[path, &[Step::Index(index)]].concat());
+                let place = self.document.place(&[path, &[KeyOrIndex::Index(index)]].concat());
                 self.errors.push(Diagnostic::new(message).at(place));
                 continue;
             };
-            let at = At { list: Arc::clone(&list), index, key: name };
+            let at = DeclarationPosition { list: Arc::clone(&list), index, key: name };
             let (own, taken) = match (at.key.as_str(), value) {
                 ("defaults", _) => continue,
                 // A name without properties takes no defaults, as in the Go system; `{}` does.
@@ -272,12 +272,12 @@ impl Reading<'_> {
     }
 
     /// Takes the defaults out of a block.
-    fn defaults(&mut self, kind: &str, elements: &mut [Value], list: &Arc<[Step]>) -> Option<Defaults> {
+    fn defaults(&mut self, kind: &str, elements: &mut [Value], list: &Arc<[KeyOrIndex]>) -> Option<Defaults> {
         let mut defaults = None;
         for (index, element) in elements.iter_mut().enumerate() {
             let Value::Object(map) = element else { continue };
             let (1, Some(value)) = (map.len(), map.get_mut("defaults")) else { continue };
-            let at = At { list: Arc::clone(list), index, key: "defaults".to_owned() }.path();
+            let at = DeclarationPosition { list: Arc::clone(list), index, key: "defaults".to_owned() }.path();
             if defaults.is_some() {
                 let message = format!("multiple defaults found in {kind} resource");
                 self.errors.push(Diagnostic::new(message).at(self.document.key_place(&at)));
@@ -305,7 +305,7 @@ fn single(element: Value) -> Option<(String, Value)> {
 }
 
 fn unknown_keys(
-    document: &Document,
+    document: &YamlDocument,
     map: &Map<String, Value>,
     path: &[&str],
     known: &[&'static str],
@@ -322,7 +322,7 @@ fn unknown_keys(
     }
 }
 
-fn flag(document: &Document, ccm: &Map<String, Value>, errors: &mut Vec<Diagnostic>) -> bool {
+fn flag(document: &YamlDocument, ccm: &Map<String, Value>, errors: &mut Vec<Diagnostic>) -> bool {
     match ccm.get("fail_on_error") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(flag)) => *flag,
@@ -333,7 +333,7 @@ fn flag(document: &Document, ccm: &Map<String, Value>, errors: &mut Vec<Diagnost
     }
 }
 
-fn message(document: &Document, ccm: &Map<String, Value>, key: &'static str, errors: &mut Vec<Diagnostic>) -> Option<String> {
+fn message(document: &YamlDocument, ccm: &Map<String, Value>, key: &'static str, errors: &mut Vec<Diagnostic>) -> Option<String> {
     match ccm.get(key)? {
         Value::String(text) => Some(text.clone()),
         Value::Null => None,
@@ -346,11 +346,11 @@ fn message(document: &Document, ccm: &Map<String, Value>, key: &'static str, err
     }
 }
 
-fn steps(path: &[&str]) -> Vec<Step> {
-    path.iter().map(|key| Step::Key((*key).to_owned())).collect()
+fn steps(path: &[&str]) -> Vec<KeyOrIndex> {
+    path.iter().map(|key| KeyOrIndex::Key((*key).to_owned())).collect()
 }
 
-fn at(document: &Document, path: &[&str], message: &str) -> Diagnostic {
+fn at(document: &YamlDocument, path: &[&str], message: &str) -> Diagnostic {
     Diagnostic::new(message).at(document.key_place(&steps(path)))
 }
 
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Manifest, Vec<Diagnostic>> {
-        parse(&Source { text: text.to_owned(), name: "m.yaml".to_owned(), directory: None, digest: None })
+        parse(&ManifestText { text: text.to_owned(), name: "m.yaml".to_owned(), directory: None, digest: None })
     }
 
     fn list(text: &str) -> Vec<(String, Value)> {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_says_where() {
+    fn every_error_has_its_place() {
         for (text, message, line) in [
             ("ccm:\n  resources: []\n", "manifest must contain resources", 2),
             ("ccm:\n  resources:\n  - exec: [defaults: {}]\n", "manifest must contain resources", 2),

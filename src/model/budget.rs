@@ -27,11 +27,11 @@ pub enum BudgetError {
     Work,
     /// The deadline has passed, or the run was cancelled.
     #[error("the run is over")]
-    Over,
+    Cancelled,
 }
 
 /// Returns true when a run is over.
-pub type Over = Arc<dyn Fn() -> bool + Send + Sync>;
+pub type CancelCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The budget of a run. Clones share the consumption.
 #[derive(Clone)]
@@ -39,12 +39,12 @@ pub struct EvaluationBudget {
     limit: usize,
     used: Arc<AtomicUsize>,
     work: Arc<AtomicU64>,
-    over: Over,
+    is_cancelled: CancelCheck,
 }
 
 impl Default for EvaluationBudget {
     fn default() -> Self {
-        Self::of(RUN_VALUES)
+        Self::with_limit(RUN_VALUES)
     }
 }
 
@@ -56,14 +56,14 @@ impl fmt::Debug for EvaluationBudget {
 
 impl EvaluationBudget {
     /// Creates a budget of this many bytes, without a deadline.
-    pub fn of(limit: usize) -> Self {
-        Self { limit, used: Arc::default(), work: Arc::default(), over: Arc::new(|| false) }
+    pub fn with_limit(limit: usize) -> Self {
+        Self { limit, used: Arc::default(), work: Arc::default(), is_cancelled: Arc::new(|| false) }
     }
 
     /// Returns the same budget with an end, which `over` reports.
     #[must_use]
-    pub fn until(self, over: Over) -> Self {
-        Self { over, ..self }
+    pub fn with_cancel(self, over: CancelCheck) -> Self {
+        Self { is_cancelled: over, ..self }
     }
 
     /// Charges memory for a value before its creation.
@@ -74,7 +74,7 @@ impl EvaluationBudget {
         if bytes > self.limit {
             return Err(BudgetError::Values(self.limit));
         }
-        self.work(bytes)?;
+        self.charge_work(bytes)?;
         let used = self.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if used <= self.limit {
             return Ok(());
@@ -88,32 +88,32 @@ impl EvaluationBudget {
     ///
     /// # Errors
     /// When this evaluation has read too much, or the run is over.
-    pub fn work(&self, bytes: usize) -> Result<(), BudgetError> {
+    pub fn charge_work(&self, bytes: usize) -> Result<(), BudgetError> {
         let bytes = (bytes as u64).min(EVALUATION_WORK) + 1;
         let before = self.work.fetch_add(bytes, Ordering::Relaxed);
         let after = before.saturating_add(bytes);
         if after > EVALUATION_WORK {
             return Err(BudgetError::Work);
         }
-        if before / CHECK_EVERY != after / CHECK_EVERY && (self.over)() { Err(BudgetError::Over) } else { Ok(()) }
+        if before / CHECK_EVERY != after / CHECK_EVERY && (self.is_cancelled)() { Err(BudgetError::Cancelled) } else { Ok(()) }
     }
 
     /// Begins an evaluation with a new allowance of work.
     ///
     /// # Errors
     /// When the run is over.
-    pub fn begin(&self) -> Result<(), BudgetError> {
+    pub fn begin_evaluation(&self) -> Result<(), BudgetError> {
         self.work.store(0, Ordering::Relaxed);
-        if (self.over)() { Err(BudgetError::Over) } else { Ok(()) }
+        if (self.is_cancelled)() { Err(BudgetError::Cancelled) } else { Ok(()) }
     }
 
     /// Returns the used memory, for [`EvaluationBudget::settle`].
-    pub fn mark(&self) -> usize {
+    pub fn used_memory(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
     /// Releases the memory charged since a mark, except for `kept` bytes.
-    pub fn settle(&self, mark: usize, kept: usize) {
+    pub fn release_since(&self, mark: usize, kept: usize) {
         self.used.store(mark.saturating_add(kept).min(self.used.load(Ordering::Relaxed).max(mark)), Ordering::Relaxed);
     }
 }
@@ -123,28 +123,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_what_is_alive() {
-        let budget = EvaluationBudget::of(1 << 20);
+    fn memory_counts_live_values() {
+        let budget = EvaluationBudget::with_limit(1 << 20);
         assert_eq!(budget.charge(1 << 19), Ok(()));
-        let mark = budget.mark();
+        let mark = budget.used_memory();
         assert_eq!(budget.charge(1 << 19), Ok(()));
         assert_eq!(budget.charge(1), Err(BudgetError::Values(1 << 20)));
-        budget.settle(mark, 10);
-        assert_eq!(budget.mark(), mark + 10);
+        budget.release_since(mark, 10);
+        assert_eq!(budget.used_memory(), mark + 10);
         assert_eq!(budget.charge(1 << 18), Ok(()));
         assert_eq!(budget.clone().charge(1 << 20).unwrap_err().to_string(), "the values of this run take more than 1 MiB");
     }
 
     #[test]
     fn an_evaluation_ends_with_its_run_and_with_its_work() {
-        let over = EvaluationBudget::default().until(Arc::new(|| true));
-        assert_eq!(over.begin(), Err(BudgetError::Over));
-        assert_eq!(over.work(1 << 20), Err(BudgetError::Over));
+        let over = EvaluationBudget::default().with_cancel(Arc::new(|| true));
+        assert_eq!(over.begin_evaluation(), Err(BudgetError::Cancelled));
+        assert_eq!(over.charge_work(1 << 20), Err(BudgetError::Cancelled));
         let budget = EvaluationBudget::default();
-        let steps = (0..).take_while(|_| budget.work(1 << 20).is_ok()).count();
+        let steps = (0..).take_while(|_| budget.charge_work(1 << 20).is_ok()).count();
         assert!((150..=192).contains(&steps), "{steps}");
-        assert_eq!(budget.work(1), Err(BudgetError::Work));
-        assert_eq!(budget.begin(), Ok(()));
-        assert_eq!(budget.work(1), Ok(()));
+        assert_eq!(budget.charge_work(1), Err(BudgetError::Work));
+        assert_eq!(budget.begin_evaluation(), Ok(()));
+        assert_eq!(budget.charge_work(1), Ok(()));
     }
 }

@@ -25,7 +25,7 @@ impl HumanDuration {
     }
 
     /// Returns the shortest duration.
-    pub const fn moment() -> Self {
+    pub const fn shortest() -> Self {
         Self(Duration::from_nanos(1))
     }
 
@@ -35,7 +35,7 @@ impl HumanDuration {
     }
 
     /// Returns the duration of the standard library.
-    pub const fn get(self) -> Duration {
+    pub const fn as_std(self) -> Duration {
         self.0
     }
 }
@@ -155,7 +155,7 @@ mod tests {
             ("0", 0.0, "0s"),
         ] {
             let span: HumanDuration = text.parse().unwrap();
-            assert!((span.get().as_secs_f64() - seconds).abs() < 1e-6, "{text}");
+            assert!((span.as_std().as_secs_f64() - seconds).abs() < 1e-6, "{text}");
             assert_eq!(span.to_string(), printed);
             assert_eq!(printed.parse::<HumanDuration>().unwrap(), span);
         }

@@ -93,7 +93,7 @@ pub struct PathScope {
 
 impl PathScope {
     /// Returns a single path.
-    pub fn at(path: impl Into<String>) -> Self {
+    pub fn single(path: impl Into<String>) -> Self {
         Self { path: path.into(), below: false }
     }
 
@@ -246,12 +246,12 @@ impl EffectKind {
 impl Effect {
     /// Reads one path.
     pub fn read(path: impl Into<String>) -> Self {
-        Self::Read(PathScope::at(path))
+        Self::Read(PathScope::single(path))
     }
 
     /// Writes one path of the author's choice.
     pub fn write(path: impl Into<String>) -> Self {
-        Self::Write { place: PathScope::at(path), implied: false }
+        Self::Write { place: PathScope::single(path), implied: false }
     }
 
     /// Writes everything below a path of the author's choice, and the path itself.
@@ -261,7 +261,7 @@ impl Effect {
 
     /// Writes one path that follows from type and name.
     pub fn implied(path: impl Into<String>) -> Self {
-        Self::Write { place: PathScope::at(path), implied: true }
+        Self::Write { place: PathScope::single(path), implied: true }
     }
 
     /// Runs a command, but not in a dry run.
@@ -374,7 +374,7 @@ impl Effects {
     }
 
     /// Returns true for effects on the system itself, which no directory bounds.
-    pub fn reach_system(&self) -> bool {
+    pub fn affect_system(&self) -> bool {
         let has = |kinds: &[EffectKind]| self.0.iter().any(|effect| effect.kind().is_some_and(|kind| kinds.contains(&kind)));
         // An entry of cron is a file, even where its command runs as another user.
         has(&[EffectKind::Mount, EffectKind::Unit, EffectKind::Package, EffectKind::Kernel])
@@ -446,7 +446,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_still_a_template_is_unknown() {
+    fn unresolved_templates_are_unknown_effects() {
         let is_template = |text: &str| text.contains("{{");
         let effects: Effects =
             [Effect::write("/a"), Effect::write("/{{ x }}"), Effect::variable("A", "{{ secret('x') }}")].into_iter().collect();

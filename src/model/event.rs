@@ -24,7 +24,7 @@ pub fn state_protocol(kind: &str) -> String {
 /// The outcome of one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ResourceOutcome {
     /// Converged before the run.
     Stable,
     /// Changed, or to be changed in a dry run.
@@ -225,24 +225,24 @@ fn is_false(value: &bool) -> bool {
 
 impl TransactionEvent {
     /// Returns the outcome, by the precedence of the Go system's log lines.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> ResourceOutcome {
         if self.failed {
-            Outcome::Failed
+            ResourceOutcome::Failed
         } else if !self.unmet_requirements.is_empty() {
-            Outcome::Unmet
+            ResourceOutcome::Unmet
         } else if self.skipped {
-            Outcome::Skipped
+            ResourceOutcome::Skipped
         } else if self.refreshed {
-            Outcome::Refreshed
+            ResourceOutcome::Refreshed
         } else if self.changed {
-            Outcome::Changed
+            ResourceOutcome::Changed
         } else {
-            Outcome::Stable
+            ResourceOutcome::Stable
         }
     }
 
     /// True when `reference` names this resource, by name or alias.
-    pub fn is(&self, reference: &ResourceRef) -> bool {
+    pub fn matches(&self, reference: &ResourceRef) -> bool {
         self.kind == reference.kind && (self.name == reference.name || (!self.alias.is_empty() && self.alias == reference.name))
     }
 

@@ -36,13 +36,13 @@ pub fn shallow_merge(base: Value, over: Value) -> Value {
 }
 
 /// Removes the parts of a value that a deep merge with `over` would replace. Lists stay, because a merge joins them.
-pub fn without(value: &mut Value, over: &Value) {
+pub fn remove_overridden(value: &mut Value, over: &Value) {
     let (Value::Object(map), Value::Object(over)) = (value, over) else { return };
     for (key, over) in over {
         match (map.get_mut(key), over) {
             (Some(Value::Object(_)), Value::Object(_)) => {
                 if let Some(inner) = map.get_mut(key) {
-                    without(inner, over);
+                    remove_overridden(inner, over);
                 }
             }
             (Some(Value::Array(_)), Value::Array(_)) | (None, _) => {}

@@ -101,7 +101,7 @@ impl Ttl {
     pub fn header(self) -> String {
         match self {
             Self::Never => "never".to_owned(),
-            Self::For(span) => format!("{}s", span.get().as_millis().div_ceil(1000).max(1)),
+            Self::For(span) => format!("{}s", span.as_std().as_millis().div_ceil(1000).max(1)),
         }
     }
 }
@@ -172,16 +172,14 @@ impl TryFrom<RawRegistration> for Registration {
         }
         let port = match port {
             Value::Null => None,
-            value => Some(
-                number::<u16>(&value)
-                    .filter(|port| *port > 0)
-                    .ok_or_else(|| format!("registration is invalid: port '{}' must be between 1 and 65535", plain(&value)))?,
-            ),
+            value => Some(number::<u16>(&value).filter(|port| *port > 0).ok_or_else(|| {
+                format!("registration is invalid: port '{}' must be between 1 and 65535", display_value(&value))
+            })?),
         };
-        let priority = number::<u8>(&priority)
-            .filter(|priority| *priority > 0)
-            .ok_or_else(|| format!("registration is invalid: priority '{}' must be between 1 and 255", plain(&priority)))?;
-        let annotations = annotations.unwrap_or_default().into_iter().map(|(key, value)| (key, plain(&value))).collect();
+        let priority = number::<u8>(&priority).filter(|priority| *priority > 0).ok_or_else(|| {
+            format!("registration is invalid: priority '{}' must be between 1 and 255", display_value(&priority))
+        })?;
+        let annotations = annotations.unwrap_or_default().into_iter().map(|(key, value)| (key, display_value(&value))).collect();
         Ok(Self { cluster, service, protocol, address, port, priority, annotations, ttl })
     }
 }
@@ -196,7 +194,7 @@ fn number<N: TryFrom<i64>>(value: &Value) -> Option<N> {
     N::try_from(whole?).ok()
 }
 
-fn plain(value: &Value) -> String {
+fn display_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -244,7 +242,7 @@ impl RegistrationFilter {
     ///
     /// # Errors
     /// When a text can't be part of a registration, because it would match something else.
-    pub fn of(cluster: &str, protocol: &str, service: &str, address: &str) -> Result<Self, String> {
+    pub fn parse(cluster: &str, protocol: &str, service: &str, address: &str) -> Result<Self, String> {
         let given = |text: &str| Some(text).filter(|text| !matches!(*text, "" | "*")).map(str::to_owned);
         let filter =
             Self { cluster: given(cluster), protocol: given(protocol), service: given(service), address: given(address) };
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_registration_is_refused_with_the_reason() {
+    fn malformed_registrations_are_refused_with_the_reason() {
         for name in ["web", "my-service", "my_service", "web01", "MyService"] {
             assert!(entry(&json!({"service": name})).is_ok(), "{name}");
         }
@@ -350,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_be_texts_and_lives_have_three_forms() {
+    fn numbers_may_be_texts_and_ttls_have_three_forms() {
         assert_eq!(entry(&json!({"port": "443"})).unwrap().port, Some(443));
         assert_eq!(entry(&json!({"port": 443.0})).unwrap().port, Some(443));
         assert_eq!(entry(&json!({"port": null, "address": "::1"})).unwrap().port, None);
@@ -363,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn it_survives_its_json_and_passes_over_what_it_does_not_know() {
+    fn registrations_round_trip_and_ignore_unknown_fields() {
         let made = entry(&json!({"ttl": "10m", "annotations": {"a": "b", "n": 3}})).unwrap();
         assert_eq!(Registration::from_json(&serde_json::to_vec(&made).unwrap()).unwrap(), made);
         let mut later = serde_json::to_value(&made).unwrap();
@@ -372,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn filters_take_only_what_a_registration_can_be() {
-        assert_eq!(RegistrationFilter::of("", "*", "", "*").unwrap(), RegistrationFilter::default());
-        assert!(RegistrationFilter::of("a.>", "", "", "").is_err());
-        assert!(RegistrationFilter::of("", "", "", "10.0.0.*").is_err());
+    fn filters_refuse_impossible_values() {
+        assert_eq!(RegistrationFilter::parse("", "*", "", "*").unwrap(), RegistrationFilter::default());
+        assert!(RegistrationFilter::parse("a.>", "", "", "").is_err());
+        assert!(RegistrationFilter::parse("", "", "", "10.0.0.*").is_err());
     }
 
     #[test]
-    fn prometheus_gets_groups_of_what_wants_to_be_scraped() {
+    fn prometheus_gets_groups_of_scraped_services() {
         let all = [
             entry(&json!({"annotations": {"prometheus.io/scrape": "true", "env": "prod", "__x": "no", "e-f": "no"}})),
             entry(&json!({"address": "fe80::1", "annotations": {"prometheus.io/scrape": "true", "env": "second"}})),

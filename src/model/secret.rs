@@ -87,14 +87,14 @@ const MIN_VARIABLE: usize = 6;
 
 /// A redacted property.
 #[derive(Clone, Copy)]
-pub enum Hidden<'a> {
+pub enum RedactedProperty<'a> {
     /// A variable, as `NAME=value`.
     Variable(&'a str),
     /// A password, a header, a hash.
     Value(&'a str),
 }
 
-impl<'a> Hidden<'a> {
+impl<'a> RedactedProperty<'a> {
     /// Returns the text as written.
     pub fn text(self) -> &'a str {
         match self {
@@ -107,9 +107,9 @@ impl<'a> Hidden<'a> {
 struct KnownSecret {
     text: Secret,
     /// The replacement.
-    shown: String,
+    replacement: String,
     /// True for a secret in everything that leaves the run, false for a secret in outputs alone.
-    everywhere: bool,
+    in_all_output: bool,
 }
 
 /// The secrets that a run has read. All output of the run passes through [`Secrets`].
@@ -124,65 +124,65 @@ impl Secrets {
     /// Adds a secret: the text, its longer lines, and both in their quoted forms.
     pub fn add(&self, text: &str) {
         self.uses.fetch_add(1, Ordering::Relaxed);
-        self.note_forms(text, true);
+        self.add_forms(text, true);
     }
 
     /// Adds a redacted property, for outputs: see [`Secrets::redact_output`].
-    pub fn add_hidden(&self, property: Hidden<'_>) {
+    pub fn add_hidden(&self, property: RedactedProperty<'_>) {
         let (name, value, shortest) = match property {
-            Hidden::Variable(pair) => match pair.split_once('=') {
+            RedactedProperty::Variable(pair) => match pair.split_once('=') {
                 Some((name, value)) => (Some(name), value, MIN_VARIABLE),
                 None => (None, pair, MIN_VARIABLE),
             },
-            Hidden::Value(value) => (None, value, MIN_VALUE),
+            RedactedProperty::Value(value) => (None, value, MIN_VALUE),
         };
         if value.trim().chars().count() >= shortest {
-            self.note_forms(value, false);
-            self.note_forms(value.trim(), false);
+            self.add_forms(value, false);
+            self.add_forms(value.trim(), false);
         } else if let Some(name) = name.filter(|_| !value.trim().is_empty()) {
-            self.note_as(&format!("{name}={value}"), &format!("{name}={REDACTED}"), false);
+            self.add_text_as(&format!("{name}={value}"), &format!("{name}={REDACTED}"), false);
         }
     }
 
     /// Adds a text, its longer lines, and both in their quoted forms.
-    fn note_forms(&self, text: &str, everywhere: bool) {
+    fn add_forms(&self, text: &str, everywhere: bool) {
         let lines = text.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE);
         for part in std::iter::once(text).chain(lines) {
-            self.note_as(part, REDACTED, everywhere);
+            self.add_text_as(part, REDACTED, everywhere);
             let quoted = Value::String(part.to_owned()).to_string();
-            self.note_as(quoted.trim_matches('"'), REDACTED, everywhere);
+            self.add_text_as(quoted.trim_matches('"'), REDACTED, everywhere);
         }
     }
 
     /// Adds values derived from a secret: every text in `value` that does not contain the secret itself.
     pub fn add_derived(&self, value: &Value) {
         match value {
-            Value::String(text) if text.len() >= MIN_DERIVED && !self.contains_secret(text) => self.note(text),
-            Value::Number(number) if number.to_string().len() >= MIN_DERIVED => self.note(&number.to_string()),
+            Value::String(text) if text.len() >= MIN_DERIVED && !self.contains_secret(text) => self.add_text(text),
+            Value::Number(number) if number.to_string().len() >= MIN_DERIVED => self.add_text(&number.to_string()),
             Value::Array(items) => items.iter().for_each(|item| self.add_derived(item)),
             Value::Object(map) => map.values().for_each(|item| self.add_derived(item)),
             _ => {}
         }
     }
 
-    fn note(&self, text: &str) {
-        self.note_as(text, REDACTED, true);
+    fn add_text(&self, text: &str) {
+        self.add_text_as(text, REDACTED, true);
     }
 
-    fn note_as(&self, text: &str, shown: &str, everywhere: bool) {
+    fn add_text_as(&self, text: &str, shown: &str, everywhere: bool) {
         if text.is_empty() {
             return;
         }
-        let mut known = self.held();
+        let mut known = self.lock_secrets();
         if let Some(known) = known.iter_mut().find(|known| known.text.reveal() == text) {
-            known.everywhere |= everywhere;
+            known.in_all_output |= everywhere;
             return;
         }
         let place = known.partition_point(|known| known.text.reveal().len() >= text.len());
-        known.insert(place, KnownSecret { text: Secret::new(text), shown: shown.to_owned(), everywhere });
+        known.insert(place, KnownSecret { text: Secret::new(text), replacement: shown.to_owned(), in_all_output: everywhere });
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<KnownSecret>> {
+    fn lock_secrets(&self) -> MutexGuard<'_, Vec<KnownSecret>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -200,17 +200,17 @@ impl Secrets {
 
     /// True when no secret is known; outputs may still need redaction.
     pub fn is_empty(&self) -> bool {
-        !self.held().iter().any(|known| known.everywhere)
+        !self.lock_secrets().iter().any(|known| known.in_all_output)
     }
 
     /// True when no redaction is needed, not even of outputs.
     pub fn redacts_nothing(&self) -> bool {
-        self.held().is_empty()
+        self.lock_secrets().is_empty()
     }
 
     /// Returns true when a text contains a secret.
     pub fn contains_secret(&self, text: &str) -> bool {
-        self.held().iter().any(|known| known.everywhere && text.contains(known.text.reveal()))
+        self.lock_secrets().iter().any(|known| known.in_all_output && text.contains(known.text.reveal()))
     }
 
     /// Returns true when any text in a value contains a secret.
@@ -235,10 +235,10 @@ impl Secrets {
     }
 
     fn redacted<'a>(&self, text: &'a str, output: bool) -> Cow<'a, str> {
-        let known = self.held();
-        known.iter().filter(|known| output || known.everywhere).fold(Cow::Borrowed(text), |text, known| {
+        let known = self.lock_secrets();
+        known.iter().filter(|known| output || known.in_all_output).fold(Cow::Borrowed(text), |text, known| {
             match text.contains(known.text.reveal()) {
-                true => Cow::Owned(text.replace(known.text.reveal(), &known.shown)),
+                true => Cow::Owned(text.replace(known.text.reveal(), &known.replacement)),
                 false => text,
             }
         })
@@ -246,12 +246,12 @@ impl Secrets {
 
     /// Redacts a text in place.
     pub fn redact_in(&self, text: &mut String) {
-        put(text, changed(self.redact(text)));
+        replace_redacted(text, into_changed(self.redact(text)));
     }
 
     /// Redacts an output in place.
     pub fn redact_output_in(&self, text: &mut String) {
-        put(text, changed(self.redact_output(text)));
+        replace_redacted(text, into_changed(self.redact_output(text)));
     }
 
     /// Redacts every text in a value about the host, as an output. Keys stay, because they are the program's own.
@@ -288,14 +288,14 @@ impl Secrets {
 }
 
 /// Returns the text if redaction has changed it.
-fn changed(text: Cow<'_, str>) -> Option<String> {
+fn into_changed(text: Cow<'_, str>) -> Option<String> {
     match text {
         Cow::Owned(text) => Some(text),
         Cow::Borrowed(_) => None,
     }
 }
 
-fn put(text: &mut String, veiled: Option<String>) {
+fn replace_redacted(text: &mut String, veiled: Option<String>) {
     if let Some(veiled) = veiled {
         text.zeroize();
         *text = veiled;
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_secrets_are_taken_out() {
+    fn known_secrets_are_redacted() {
         let secrets = Secrets::default();
         assert!(secrets.is_empty() && secrets.redact("hunter2") == "hunter2");
         for text in ["hunter2", "hunter2\"x", "key line one\n}\nkey line two", "", "pa\tss"] {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_a_secret_is_one() {
+    fn derived_values_are_secrets() {
         let secrets = Secrets::default();
         secrets.add("hunter2");
         let uses = secrets.use_count();
@@ -357,15 +357,15 @@ mod tests {
     }
 
     #[test]
-    fn values_of_properties_are_taken_out_of_outputs() {
+    fn hidden_properties_are_redacted_in_outputs() {
         let secrets = Secrets::default();
         for pair in
             ["TOKEN=hunter2", "LEVEL=1", "FLAG=true", "PIN=1234", "LONG= spaced out ", "EMPTY=", "QUOTED=a\"b\"cd", "none"]
         {
-            secrets.add_hidden(Hidden::Variable(pair));
+            secrets.add_hidden(RedactedProperty::Variable(pair));
         }
         for value in ["passw", "abc"] {
-            secrets.add_hidden(Hidden::Value(value));
+            secrets.add_hidden(RedactedProperty::Value(value));
         }
         assert!(secrets.is_empty() && !secrets.redacts_nothing());
         for (text, expected) in [
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(status, json!({"output": ["***"], "code": 1}));
         // A secret that is a hidden property too is redacted everywhere; the longer text goes first.
         secrets.add("hunter2");
-        secrets.add_hidden(Hidden::Variable("BOTH=prefix-hunter2"));
+        secrets.add_hidden(RedactedProperty::Variable("BOTH=prefix-hunter2"));
         assert_eq!(secrets.redact("hunter2"), "***");
         assert_eq!(secrets.redact_output("prefix-hunter2 hunter2"), "*** ***");
     }

@@ -134,7 +134,7 @@ pub enum RunOutcome {
 
 impl RunOutcome {
     /// Returns the outcome of a completed run with these counts.
-    pub fn of(summary: &Summary) -> Self {
+    pub fn from_summary(summary: &Summary) -> Self {
         if summary.failed_resources > 0 || summary.requirements_unmet_count > 0 {
             Self::Failed
         } else if summary.changed_resources > 0 {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The longest key, in bytes: with prefix and suffix it is a file name.
-const MAX: usize = 160;
+const MAX_KEY_BYTES: usize = 160;
 
 /// The key of a kernel setting: the parts of its path below `/proc/sys`.
 ///
@@ -16,12 +16,12 @@ pub struct SysctlKey(Vec<String>);
 /// The reason for which a text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotAKey(&'static str);
+pub struct InvalidSysctlKey(&'static str);
 
 impl FromStr for SysctlKey {
-    type Err = NotAKey;
+    type Err = InvalidSysctlKey;
 
-    fn from_str(text: &str) -> Result<Self, NotAKey> {
+    fn from_str(text: &str) -> Result<Self, InvalidSysctlKey> {
         let slashes = text.find(['.', '/']).is_some_and(|at| text.get(at..).is_some_and(|rest| rest.starts_with('/')));
         let parts: Vec<String> = match slashes {
             true => text.split('/').map(str::to_owned).collect(),
@@ -29,17 +29,17 @@ impl FromStr for SysctlKey {
         };
         // Patterns, comments, assignments and "-", which ignores errors, mean something else in sysctl.d(5).
         let odd = |c: char| !c.is_ascii_graphic() || "=*?[]{}\\#;\"'".contains(c);
-        if text.len() > MAX {
-            return Err(NotAKey("it is too long"));
+        if text.len() > MAX_KEY_BYTES {
+            return Err(InvalidSysctlKey("it is too long"));
         }
         if text.starts_with('-') || text.contains(odd) {
-            return Err(NotAKey("it has a character that no key has"));
+            return Err(InvalidSysctlKey("it has a character that no key has"));
         }
         if parts.iter().any(|part| matches!(part.as_str(), "" | "." | "..")) {
-            return Err(NotAKey("it has an empty part, \".\" or \"..\""));
+            return Err(InvalidSysctlKey("it has an empty part, \".\" or \"..\""));
         }
         if parts.len() < 2 {
-            return Err(NotAKey("it has one part only"));
+            return Err(InvalidSysctlKey("it has one part only"));
         }
         Ok(Self(parts))
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_separators_name_the_same() {
+    fn both_separators_name_the_same_key() {
         for (text, path, shown, file) in [
             ("net.ipv4.ip_forward", "net/ipv4/ip_forward", "net.ipv4.ip_forward", "net.ipv4.ip_forward"),
             ("vm/swappiness", "vm/swappiness", "vm.swappiness", "vm.swappiness"),
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out_of_the_kernel_s_directory() {
-        let long = format!("a.{}", "b".repeat(MAX));
+    fn no_key_leaves_proc_sys() {
+        let long = format!("a.{}", "b".repeat(MAX_KEY_BYTES));
         for text in [
             "",
             "swappiness",

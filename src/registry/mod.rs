@@ -6,9 +6,9 @@
 //! the asynchronous bus. Neighbours: `wire::registration` has the subjects, `model::registration` the form, `transport` the
 //! bus.
 
-mod door;
-mod exchange;
+mod blocking_client;
 mod objects;
+mod verifier;
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::model::registration::RegistrationFilter;
 use crate::transport::{Bus, Ensured, MESSAGE_TTL, Message, StartAt, StreamReader, StreamSpec, TransportError};
 use crate::wire::{receipt, registration};
 
-pub use door::{Door, Unverified};
-pub use exchange::{Publish, Registry};
-pub use objects::Objects;
+pub use blocking_client::{PublishMode, Registry};
+pub use objects::BusObjects;
+pub use verifier::{BusVerifier, Unverified};
 
 /// Header of a marker: the reason for which the last message of its subject is gone.
-const MARKER: &str = "Nats-Marker-Reason";
+const MARKER_HEADER: &str = "Nats-Marker-Reason";
 /// Header of a message that replaces all others of its subject.
-const ROLLUP: &str = "Nats-Rollup";
+const ROLLUP_HEADER: &str = "Nats-Rollup";
 /// Header with the stream that must store the message.
-const EXPECTED: &str = "Nats-Expected-Stream";
+const EXPECTED_STREAM_HEADER: &str = "Nats-Expected-Stream";
 
 /// A registration that can't be read or stored.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ pub async fn init(bus: &Bus, stream: &str, replicas: usize, max_age: Duration) -
         dedupe_window: max_age.min(Duration::from_secs(120)),
         replicas,
         latest_only: true,
-        markers: Some(max_age),
+        marker_ttl: Some(max_age),
         ..StreamSpec::default()
     };
     Ok(bus.ensure_stream(&spec).await?)
@@ -72,9 +72,9 @@ pub async fn init(bus: &Bus, stream: &str, replicas: usize, max_age: Duration) -
 ///
 /// # Errors
 /// When the stream does not store it.
-pub async fn publish(bus: &Bus, stream: &str, entry: &Registration, door: &dyn Door) -> Result<(), RegistryError> {
+pub async fn publish(bus: &Bus, stream: &str, entry: &Registration, door: &dyn BusVerifier) -> Result<(), RegistryError> {
     let ttl = entry.ttl.filter(|_| bus.has_message_ttl()).map(crate::model::registration::Ttl::header);
-    let mut headers = vec![(ROLLUP, "sub"), (EXPECTED, stream)];
+    let mut headers = vec![(ROLLUP_HEADER, "sub"), (EXPECTED_STREAM_HEADER, stream)];
     headers.extend(ttl.as_deref().map(|ttl| (MESSAGE_TTL, ttl)));
     let (subject, payload) = (registration::subject(entry), json(entry)?);
     let receipt = door.receipt(subject.as_str(), &payload);
@@ -87,7 +87,7 @@ pub async fn publish(bus: &Bus, stream: &str, entry: &Registration, door: &dyn D
 ///
 /// # Errors
 /// When there is no connection.
-pub async fn announce(bus: &Bus, entry: &Registration, door: &dyn Door) -> Result<(), RegistryError> {
+pub async fn announce(bus: &Bus, entry: &Registration, door: &dyn BusVerifier) -> Result<(), RegistryError> {
     let (subject, payload) = (registration::subject(entry), json(entry)?);
     let receipt = door.receipt(subject.as_str(), &payload);
     let headers: Vec<(&str, &str)> = receipt.as_deref().map(|receipt| (receipt::HEADER, receipt)).into_iter().collect();
@@ -110,7 +110,7 @@ pub async fn query(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Resu
 /// Returns the messages of the registrations that match a filter.
 async fn messages(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Vec<Message>, RegistryError> {
     let messages = bus.last_per_subject(stream, registration::matching(filter).as_str()).await?;
-    Ok(messages.into_iter().filter(|message| message.header(MARKER).is_none()).collect())
+    Ok(messages.into_iter().filter(|message| message.header(MARKER_HEADER).is_none()).collect())
 }
 
 /// Parses the registrations in messages, sorted by address and port.
@@ -134,13 +134,13 @@ pub async fn remove(bus: &Bus, stream: &str, entry: &Registration) -> Result<boo
 
 /// A reader of new and removed registrations.
 #[derive(Debug)]
-pub struct Watch {
+pub struct RegistrationWatch {
     feed: StreamReader,
 }
 
 /// A change of a registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happened {
+pub enum RegistrationEvent {
     /// A registration was published.
     Registered(Registration),
     /// A registration is gone. Its subject still has cluster, protocol, service and address.
@@ -151,25 +151,25 @@ pub enum Happened {
 ///
 /// # Errors
 /// When the stream does not exist.
-pub async fn watch(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Watch, RegistryError> {
-    Ok(Watch { feed: bus.follow(stream, registration::matching(filter).as_str(), StartAt::Latest).await? })
+pub async fn watch(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<RegistrationWatch, RegistryError> {
+    Ok(RegistrationWatch { feed: bus.follow(stream, registration::matching(filter).as_str(), StartAt::Latest).await? })
 }
 
-impl Watch {
+impl RegistrationWatch {
     /// Returns the next change; none when the connection was closed. Skips messages that are not registrations.
     ///
     /// # Errors
     /// When the stream is gone.
-    pub async fn next(&mut self) -> Option<Result<Happened, RegistryError>> {
+    pub async fn next(&mut self) -> Option<Result<RegistrationEvent, RegistryError>> {
         loop {
             let message = match self.feed.next().await? {
                 Ok(message) => message,
                 Err(error) => return Some(Err(error.into())),
             };
-            let happened = if message.header(MARKER).is_some() {
-                registration::parse_subject(&message.subject).map(Happened::Removed)
+            let happened = if message.header(MARKER_HEADER).is_some() {
+                registration::parse_subject(&message.subject).map(RegistrationEvent::Removed)
             } else {
-                Registration::from_json(&message.payload).ok().map(Happened::Registered)
+                Registration::from_json(&message.payload).ok().map(RegistrationEvent::Registered)
             };
             if let Some(happened) = happened {
                 return Some(Ok(happened));

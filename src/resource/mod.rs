@@ -11,7 +11,8 @@ pub mod types;
 
 pub use crate::resource::core::common::{Common, Control, HealthCheck};
 pub use crate::resource::core::dyn_type::{
-    BindError, BoundResource, ChangeStep, DecodeError, Done, ObservedResource, ParsedResource, Providers, ResourceType, TypeEntry,
+    BatchResult, BindError, BoundResource, ChangeStep, DecodeError, ObservedResource, ParsedResource, Providers, ResourceType,
+    TypeEntry,
 };
 pub use crate::resource::core::resource::{
     Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults, State,

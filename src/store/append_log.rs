@@ -17,7 +17,7 @@ pub(super) struct AppendLog {
     id: (u64, u64),
     len: u64,
     /// True when a write failed and its incomplete bytes could not be truncated.
-    frayed: bool,
+    has_torn_end: bool,
 }
 
 impl AppendLog {
@@ -31,7 +31,7 @@ impl AppendLog {
             // The file may be new: its name must be on disk before its content counts.
             state_dir::sync(parent)?;
         }
-        Ok(Self { file, path: path.to_owned(), id, len, frayed: false })
+        Ok(Self { file, path: path.to_owned(), id, len, has_torn_end: false })
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -49,7 +49,7 @@ impl AppendLog {
     /// Appends, and returns the offset. A write that fails halfway (a full disk) is undone.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<u64, StoreError> {
         let start = self.len;
-        if self.frayed {
+        if self.has_torn_end {
             self.truncate(start)?;
         }
         if let Err(error) = self.file.write_all(bytes) {
@@ -63,7 +63,7 @@ impl AppendLog {
     fn undo_partial_write(&mut self, len: u64) {
         self.len = len;
         // If this fails too, the next append or the next start truncates.
-        self.frayed = self.file.set_len(len).is_err();
+        self.has_torn_end = self.file.set_len(len).is_err();
     }
 
     /// Verifies that the path still leads to the open file. Otherwise later writes would be lost.
@@ -87,7 +87,7 @@ impl AppendLog {
     pub(super) fn truncate(&mut self, len: u64) -> Result<(), StoreError> {
         self.file.set_len(len).map_err(|error| FsError::io("write", &self.path, error))?;
         self.len = len;
-        self.frayed = false;
+        self.has_torn_end = false;
         self.sync()
     }
 

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_what_their_digest_says_or_not_there() {
+    fn damaged_blobs_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let objects = BlobCache::open(dir.path()).unwrap();
         let (one, other) = (fs::sha256(b"one"), fs::sha256(b"other"));

@@ -48,7 +48,7 @@ impl Convergence {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn forget(state_dir: &Path, channel: &str) -> Result<(), StoreError> {
+    pub fn remove(state_dir: &Path, channel: &str) -> Result<(), StoreError> {
         match fs::remove(&path(state_dir, channel)) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
@@ -75,8 +75,8 @@ mod tests {
         assert_eq!(Convergence::read(dir.path(), "web"), Convergence::default());
         std::fs::write(path(dir.path(), "web"), b"{").unwrap();
         assert_eq!(Convergence::read(dir.path(), "web"), Convergence::default());
-        Convergence::forget(dir.path(), "base").unwrap();
-        Convergence::forget(dir.path(), "base").unwrap();
+        Convergence::remove(dir.path(), "base").unwrap();
+        Convergence::remove(dir.path(), "base").unwrap();
         assert_eq!(Convergence::read(dir.path(), "base"), Convergence::default());
     }
 }

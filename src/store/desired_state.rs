@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channels_are_there_after_a_restart() {
+    fn channels_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let (store, found) = DesiredStateStore::open(dir.path()).unwrap();
         assert!(found.is_empty());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_said_with_its_file() {
+    fn damage_is_reported_with_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = DesiredStateStore::open(dir.path()).unwrap();
         store.write("base", &ChannelRecord { latest: vec![], good: None }).unwrap();

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::host::{FsError, fs};
-use crate::model::{Outcome, RunOutcome, Summary, TransactionEvent};
+use crate::model::{ResourceOutcome, RunOutcome, Summary, TransactionEvent};
 
 use super::{StoreError, state_dir};
 
@@ -84,7 +84,7 @@ pub struct History {
 
 impl History {
     /// Uses the history in a directory; the first recorded run creates the directory.
-    pub fn of(directory: impl Into<PathBuf>) -> Self {
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
@@ -107,12 +107,12 @@ impl History {
         file.lock().map_err(|error| FsError::io("lock", &path, error))?;
         let mut recorder = Recorder { file, path };
         recorder.write(&Line::Start(Cow::Borrowed(start)))?;
-        self.forget();
+        self.remove_oldest();
         Ok(recorder)
     }
 
     /// Removes runs beyond the limit. A file that can't be removed is tried again after the next run.
-    fn forget(&self) {
+    fn remove_oldest(&self) {
         let Ok(files) = self.files() else { return };
         for path in files.iter().rev().skip(MAX_RUNS) {
             let _kept = fs::remove(path);
@@ -143,7 +143,7 @@ impl History {
         for path in self.files()?.iter().rev() {
             match read(path) {
                 Ok(run) => runs.push(RecordedRun { events: Vec::new(), ..run }),
-                Err(error) => unread.push(crate::diag::chain(&error)),
+                Err(error) => unread.push(crate::diag::error_chain(&error)),
             }
         }
         Ok((runs, unread))
@@ -158,12 +158,12 @@ impl History {
         let named =
             |path: &&PathBuf, id: &str| path.file_stem().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(id));
         let mut found = files.iter().rev().filter(|path| id.is_none_or(|id| named(path, id)));
-        let missing = || StoreError::NoRun(id.unwrap_or("any").to_owned());
+        let missing = || StoreError::UnknownRun(id.unwrap_or("any").to_owned());
         let path = found.next().ok_or_else(missing)?;
         if let Some(id) = id
             && found.next().is_some()
         {
-            return Err(StoreError::ManyRuns(id.to_owned()));
+            return Err(StoreError::AmbiguousRun(id.to_owned()));
         }
         read(path)
     }
@@ -237,7 +237,7 @@ impl Recorder {
     /// # Errors
     /// When it can't be written.
     pub fn event(&mut self, event: &TransactionEvent) -> Result<(), StoreError> {
-        if event.outcome() == Outcome::Stable && event.errors.is_empty() {
+        if event.outcome() == ResourceOutcome::Stable && event.errors.is_empty() {
             return Ok(());
         }
         self.write(&Line::Event(Box::new(Cow::Borrowed(event))))
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn runs_are_remembered_newest_first_with_what_was_not_as_wanted() {
         let directory = tempfile::tempdir().unwrap();
-        let history = History::of(directory.path().join("runs"));
+        let history = History::in_directory(directory.path().join("runs"));
         assert_eq!(history.list().unwrap().0, []);
-        assert!(matches!(history.find(None), Err(StoreError::NoRun(_))));
+        assert!(matches!(history.find(None), Err(StoreError::UnknownRun(_))));
         let (first, second) = (start(1), start(2));
         let mut recorder = history.begin(&first).unwrap();
         recorder.event(&event(false)).unwrap();
@@ -301,14 +301,14 @@ mod tests {
         assert!(!history.find(None).unwrap().running, "it was killed");
         let run = history.find(Some(&first.run_id.to_string())).unwrap();
         assert_eq!((run.events.len(), run.end.unwrap().outcome), (1, RunOutcome::Failed));
-        assert!(matches!(history.find(Some("0")), Err(StoreError::ManyRuns(_))));
-        assert!(matches!(history.find(Some("x")), Err(StoreError::NoRun(_))));
+        assert!(matches!(history.find(Some("0")), Err(StoreError::AmbiguousRun(_))));
+        assert!(matches!(history.find(Some("x")), Err(StoreError::UnknownRun(_))));
     }
 
     #[test]
     fn a_torn_last_line_is_no_damage_and_any_other_is() {
         let directory = tempfile::tempdir().unwrap();
-        let history = History::of(directory.path());
+        let history = History::in_directory(directory.path());
         let first = start(1);
         let mut recorder = history.begin(&first).unwrap();
         recorder.event(&event(true)).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten() {
         let directory = tempfile::tempdir().unwrap();
-        let history = History::of(directory.path());
+        let history = History::in_directory(directory.path());
         let all: Vec<RunStart> = (1..=i64::try_from(MAX_RUNS).unwrap() + 5).map(start).collect();
         for start in &all {
             history.begin(start).unwrap();

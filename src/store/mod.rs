@@ -14,8 +14,8 @@ pub mod ledger;
 pub mod outbox;
 pub mod rollout_state;
 pub mod session;
+pub mod signed_values;
 pub mod state_dir;
-pub mod values;
 
 use std::path::PathBuf;
 
@@ -28,10 +28,10 @@ pub use convergence::Convergence;
 pub use desired_state::{ChannelRecord, DesiredStateStore};
 pub use history::History;
 pub use ledger::{Acceptance, Ledger, LedgerOrigin, LostState, UnfinishedCommand};
-pub use outbox::{ChainHead, MakeReceipt, Message, Outbox, Priority, Queued, StreamQueue};
+pub use outbox::{ChainHead, MakeReceipt, Outbox, OutboxMessage, Priority, QueuedMessage, StreamQueue};
 pub use rollout_state::{HealthGateStore, Override, OverrideStore};
-pub use session::{DirectorySession, Entry, MemorySession, Session};
-pub use values::ValueStore;
+pub use session::{DirectorySession, LastResourceEvent, MemorySession, Session};
+pub use signed_values::ValueStore;
 
 /// State that could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -72,19 +72,19 @@ pub enum StoreError {
     NamelessEvent,
     /// No recorded run has this id.
     #[error("unknown run {0}")]
-    NoRun(String),
+    UnknownRun(String),
     /// Several runs have an id with this beginning.
     #[error("several runs have an id that begins with {0}")]
-    ManyRuns(String),
+    AmbiguousRun(String),
     /// The directory of a session does not exist.
     #[error("the session store {} does not exist", .0.display())]
-    NoSession(PathBuf),
+    MissingSession(PathBuf),
     /// A command of this id was accepted before.
     #[error("the command {0} was accepted before")]
-    Known(Uuid),
+    AlreadyAccepted(Uuid),
     /// No command of this id was accepted.
     #[error("the command {0} was never accepted")]
-    Unknown(Uuid),
+    NeverAccepted(Uuid),
     /// A message that is larger than the outbox.
     #[error("a message of {size} bytes does not fit an outbox of {limit}")]
     TooLarge {

@@ -116,7 +116,7 @@ impl HealthGateStore {
 fn directory(state_dir: &Path) -> Result<PathBuf, StoreError> {
     let dir = state_dir.join("rollouts");
     state_dir::create(&dir)?;
-    state_dir::sweep(&dir)?;
+    state_dir::remove_temporary_files(&dir)?;
     Ok(dir)
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_looks_are_there_after_a_restart() {
+    fn overrides_and_health_gates_survive_a_restart() {
         let temporary = tempfile::tempdir().unwrap();
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let word = Override { issued: Timestamp::UNIX_EPOCH, id: other, halted: true, by: vec!["ops".into()], reason: None };

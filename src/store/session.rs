@@ -22,7 +22,7 @@ const MAX_EVENT: u64 = 16 << 20;
 
 /// The last event of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct LastResourceEvent {
     /// True when the resource was changed, or would be.
     pub changed: bool,
     /// True when the resource failed.
@@ -40,7 +40,7 @@ pub trait Session {
     fn record(&mut self, event: &TransactionEvent) -> Result<(), StoreError>;
 
     /// Returns the last event of the resource with this name or alias.
-    fn last(&self, of: &ResourceRef) -> Option<Entry>;
+    fn last(&self, of: &ResourceRef) -> Option<LastResourceEvent>;
 
     /// Begins a run.
     ///
@@ -53,12 +53,13 @@ pub trait Session {
 #[derive(Debug, Default)]
 pub struct MemorySession {
     /// By type and then by name, so that queries and records copy no type.
-    last: HashMap<String, HashMap<String, Entry>>,
+    last: HashMap<String, HashMap<String, LastResourceEvent>>,
 }
 
 impl MemorySession {
     fn add(&mut self, event: &TransactionEvent) {
-        let entry = Entry { changed: event.changed, failed: event.failed, unmet: !event.unmet_requirements.is_empty() };
+        let entry =
+            LastResourceEvent { changed: event.changed, failed: event.failed, unmet: !event.unmet_requirements.is_empty() };
         let names = match self.last.get_mut(&event.kind) {
             Some(names) => names,
             None => self.last.entry(event.kind.clone()).or_default(),
@@ -77,7 +78,7 @@ impl Session for MemorySession {
         Ok(())
     }
 
-    fn last(&self, of: &ResourceRef) -> Option<Entry> {
+    fn last(&self, of: &ResourceRef) -> Option<LastResourceEvent> {
         self.last.get(&of.kind)?.get(&of.name).copied()
     }
 
@@ -97,7 +98,7 @@ fn check(event: &TransactionEvent) -> Result<(), StoreError> {
 pub struct DirectorySession {
     path: PathBuf,
     memory: MemorySession,
-    tally: SummaryBuilder,
+    summary_builder: SummaryBuilder,
     warnings: Vec<String>,
 }
 
@@ -107,15 +108,19 @@ impl DirectorySession {
     /// # Errors
     /// When the directory can't be listed. An event that can't be read is a warning.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let mut session =
-            Self { path: path.into(), memory: MemorySession::default(), tally: SummaryBuilder::default(), warnings: vec![] };
+        let mut session = Self {
+            path: path.into(),
+            memory: MemorySession::default(),
+            summary_builder: SummaryBuilder::default(),
+            warnings: vec![],
+        };
         session.load()?;
         Ok(session)
     }
 
     /// Returns the counts over all records.
     pub fn summary(&self) -> Summary {
-        self.tally.summary()
+        self.summary_builder.summary()
     }
 
     /// Returns the entries that opening the session skipped, with reasons.
@@ -147,19 +152,19 @@ impl DirectorySession {
     }
 
     fn load_event(&mut self, path: &Path) -> Result<(), String> {
-        let text = |error: &dyn std::error::Error| crate::diag::chain(error);
+        let text = |error: &dyn std::error::Error| crate::diag::error_chain(error);
         let bytes = fs::read(path, MAX_EVENT).map_err(|error| text(&error))?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|error| text(&error))?;
         match value.get("protocol").and_then(Value::as_str) {
             Some(TRANSACTION) => {
                 let event: TransactionEvent = serde_json::from_value(value).map_err(|error| text(&error))?;
                 self.memory.record(&event).map_err(|error| text(&error))?;
-                self.tally.add(&event);
+                self.summary_builder.add(&event);
                 Ok(())
             }
             Some(SESSION_START) => {
                 let start: SessionStart = serde_json::from_value(value).map_err(|error| text(&error))?;
-                self.tally.start(start.timestamp);
+                self.summary_builder.start(start.timestamp);
                 Ok(())
             }
             Some(other) => Err(format!("unknown protocol {other}")),
@@ -181,15 +186,15 @@ impl Session for DirectorySession {
     fn record(&mut self, event: &TransactionEvent) -> Result<(), StoreError> {
         check(event)?;
         if !self.path.is_dir() {
-            return Err(StoreError::NoSession(self.path.clone()));
+            return Err(StoreError::MissingSession(self.path.clone()));
         }
         self.write(event.event_id, event)?;
         self.memory.add(event);
-        self.tally.add(event);
+        self.summary_builder.add(event);
         Ok(())
     }
 
-    fn last(&self, of: &ResourceRef) -> Option<Entry> {
+    fn last(&self, of: &ResourceRef) -> Option<LastResourceEvent> {
         self.memory.last(of)
     }
 
@@ -197,7 +202,7 @@ impl Session for DirectorySession {
     fn start(&mut self, at: Timestamp, id: Uuid) -> Result<(), StoreError> {
         state_dir::create(&self.path)?;
         self.write(id, &SessionStart { protocol: SESSION_START.to_owned(), event_id: id, timestamp: at })?;
-        self.tally.start(at);
+        self.summary_builder.start(at);
         Ok(())
     }
 }
@@ -225,7 +230,7 @@ mod tests {
         event
     }
 
-    const QUIET: Entry = Entry { changed: false, failed: false, unmet: false };
+    const QUIET: LastResourceEvent = LastResourceEvent { changed: false, failed: false, unmet: false };
 
     fn behaves(session: &mut dyn Session) {
         session.start("2026-11-20T09:59:59Z".parse().unwrap(), Uuid::from_bytes([1; 16])).unwrap();
@@ -240,7 +245,7 @@ mod tests {
         unmet.skipped = true;
         unmet.unmet_requirements = vec!["file#/a".into()];
         session.record(&unmet).unwrap();
-        assert_eq!(session.last(&by("file", "/b")), Some(Entry { unmet: true, ..QUIET }));
+        assert_eq!(session.last(&by("file", "/b")), Some(LastResourceEvent { unmet: true, ..QUIET }));
         assert_eq!(session.last(&by("file", "")), None);
         assert!(matches!(session.record(&event(5, "", "x", "")), Err(StoreError::NamelessEvent)));
         assert!(matches!(session.record(&event(5, "file", "", "")), Err(StoreError::NamelessEvent)));
@@ -271,12 +276,12 @@ mod tests {
     }
 
     #[test]
-    fn another_process_reads_what_is_there_and_says_what_it_skips() {
+    fn another_process_reads_the_session_and_warns_about_skipped_files() {
         let temporary = tempfile::tempdir().unwrap();
         let dir = temporary.path().join("s");
         assert!(matches!(
             DirectorySession::open(&dir).unwrap().record(&event(1, "file", "/a", "")),
-            Err(StoreError::NoSession(_))
+            Err(StoreError::MissingSession(_))
         ));
         let mut session = DirectorySession::open(&dir).unwrap();
         session.start(Timestamp::UNIX_EPOCH, Uuid::from_bytes([1; 16])).unwrap();

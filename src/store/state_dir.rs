@@ -15,7 +15,7 @@ use super::StoreError;
 /// The prefix of the names of temporary files.
 const TEMPORARY: &str = ".new-";
 /// The number of bytes that [`probe`] writes: more than most commands and results have.
-const PROBE: usize = 64 * 1024;
+const PROBE_BYTES: usize = 64 * 1024;
 
 /// Creates a directory that only its owner can read, and its missing parents.
 ///
@@ -60,13 +60,13 @@ fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// When the directory can't be listed.
-pub(super) fn sweep(path: &Path) -> Result<(), StoreError> {
+pub(super) fn remove_temporary_files(path: &Path) -> Result<(), StoreError> {
     let is_temporary =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()));
     for left in fs::list(path)?.iter().filter(|path| is_temporary(path)) {
         if let Err(error) = fs::remove(left) {
             // It is in nobody's way.
-            tracing::debug!(error = %crate::diag::chain(&error), "a temporary file is left");
+            tracing::debug!(error = %crate::diag::error_chain(&error), "a temporary file is left");
         }
     }
     Ok(())
@@ -76,10 +76,10 @@ pub(super) fn sweep(path: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// The error that such a write would get.
-pub fn probe(path: &Path) -> Result<(), StoreError> {
+pub fn check_writable(path: &Path) -> Result<(), StoreError> {
     let fail = |error| FsError::io("write to", path, error);
     let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(path).map_err(fail)?;
-    Ok(file.write_all(&[0; PROBE]).and_then(|()| file.as_file().sync_data()).map_err(fail)?)
+    Ok(file.write_all(&[0; PROBE_BYTES]).and_then(|()| file.as_file().sync_data()).map_err(fail)?)
 }
 
 /// Waits until the names in a directory are on disk.
@@ -94,7 +94,7 @@ fn parent(path: &Path) -> &Path {
 
 /// An exclusive lock of a directory.
 #[derive(Debug)]
-pub struct Lock {
+pub struct DirectoryLock {
     _file: File,
 }
 
@@ -102,7 +102,7 @@ pub struct Lock {
 ///
 /// # Errors
 /// When another process has the lock.
-pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
+pub fn lock(dir: &Path) -> Result<DirectoryLock, StoreError> {
     let path: PathBuf = dir.join("lock");
     let fail = |doing| {
         let path = path.clone();
@@ -110,7 +110,7 @@ pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
     };
     let mut file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(fail("open"))?;
-    match try_lock_patiently(&file) {
+    match try_lock_with_retries(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
@@ -123,12 +123,12 @@ pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
     }
     // Only for messages of other processes: on a full disk they are shorter.
     let _told = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(Lock { _file: file })
+    Ok(DirectoryLock { _file: file })
 }
 
 /// Tries to lock, several times. A child process holds our descriptors until its program starts, so a released lock may look
 /// taken for a moment.
-fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
+fn try_lock_with_retries(file: &File) -> Result<(), TryLockError> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(25);
     for _ in 1..TRIES {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_says_which_start_it_is() {
+    fn the_boot_id_is_read() {
         assert_eq!(boot_id().unwrap(), boot_id().unwrap());
     }
 }

@@ -5,17 +5,17 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::expr::{Compiled, Missing};
-use super::scan::{self, Segment};
+use super::expr::{Compiled, MissingKey};
+use super::interpolation::{self, Segment};
 use super::{Failure, Scope, TemplateError, jet, may_be_template};
 
 /// Returns the position of the first `{{` without an end, which therefore begins no expression.
 pub fn unclosed(text: &str) -> Option<usize> {
-    if may_be_template(text) { scan::unclosed(text) } else { None }
+    if may_be_template(text) { interpolation::unclosed(text) } else { None }
 }
 
 /// Returns the text with each expression replaced by `x`.
-pub fn outline(text: &str) -> Cow<'_, str> {
+pub fn mask_expressions(text: &str) -> Cow<'_, str> {
     if !may_be_template(text) {
         return Cow::Borrowed(text);
     }
@@ -23,7 +23,7 @@ pub fn outline(text: &str) -> Cow<'_, str> {
         Segment::Text(text) => text.to_owned(),
         Segment::Expr { .. } => "x".to_owned(),
     };
-    scan::scan(text).into_iter().map(piece).collect::<String>().into()
+    interpolation::scan(text).into_iter().map(piece).collect::<String>().into()
 }
 
 impl Scope {
@@ -31,21 +31,22 @@ impl Scope {
     ///
     /// # Errors
     /// The first expression that can't be parsed.
-    pub fn check(&self, text: &str) -> Result<(), TemplateError> {
+    pub fn check_text(&self, text: &str) -> Result<(), TemplateError> {
         if !may_be_template(text) {
             return Ok(());
         }
-        scan::scan(text).into_iter().try_for_each(|segment| match segment {
+        interpolation::scan(text).into_iter().try_for_each(|segment| match segment {
             Segment::Text(_) => Ok(()),
             Segment::Expr { source, offset } => {
-                let checked = self.inner.compile(source).and_then(|compiled| self.check_written(&compiled, &mut HashSet::new()));
+                let checked =
+                    self.inner.compile(source).and_then(|compiled| self.check_literal_templates(&compiled, &mut HashSet::new()));
                 checked.map_err(|failure| failure.at(text, source, offset))
             }
         })
     }
 
     /// Checks the templates that an expression names as literals: inline texts and files of the manifest.
-    fn check_written(&self, compiled: &Compiled, seen: &mut HashSet<String>) -> Result<(), Failure> {
+    fn check_literal_templates(&self, compiled: &Compiled, seen: &mut HashSet<String>) -> Result<(), Failure> {
         for (offset, function, args) in compiled.literal_calls(&["jet", "template"]) {
             let wrong = |detail: String| Failure { detail, compile: true, offset };
             let Some((first, rest)) = args.split_first() else { continue };
@@ -57,7 +58,8 @@ impl Scope {
             let is_jet = function == "jet" || first.ends_with(".jet");
             let body = if first.ends_with(".jet") || (!is_jet && first.ends_with(".templ")) {
                 // A resource may create any other file before it is read.
-                match self.inner.parts.reader.as_ref().and_then(|reader| reader(first).ok()).filter(|found| found.own) {
+                match self.inner.parts.reader.as_ref().and_then(|reader| reader(first).ok()).filter(|found| found.is_in_manifest)
+                {
                     Some(found) => Cow::Owned(found.text),
                     None => continue,
                 }
@@ -66,13 +68,13 @@ impl Scope {
             };
             if is_jet {
                 let name = if first.ends_with(".jet") { first } else { "jet" };
-                jet::read(name, &body, delimiters).map_err(wrong)?;
+                jet::parse(name, &body, delimiters).map_err(wrong)?;
             } else {
-                for segment in scan::scan(&body) {
+                for segment in interpolation::scan(&body) {
                     if let Segment::Expr { source, .. } = segment {
                         let compiled =
                             self.inner.compile(source).map_err(|failure| wrong(format!("'{source}': {}", failure.detail)))?;
-                        self.check_written(&compiled, seen).map_err(|failure| wrong(failure.detail))?;
+                        self.check_literal_templates(&compiled, seen).map_err(|failure| wrong(failure.detail))?;
                     }
                 }
             }
@@ -88,31 +90,31 @@ impl Scope {
         let compiled = self.inner.compile(expression);
         let checked = compiled.and_then(|compiled| {
             compiled.check_condition().map_err(|(offset, detail)| Failure { detail, compile: true, offset })?;
-            self.check_written(&compiled, &mut HashSet::new())
+            self.check_literal_templates(&compiled, &mut HashSet::new())
         });
         checked.map_err(|failure| failure.at(expression, expression, 0))
     }
 
     /// True for a bare expression that is always `truth`, whatever the facts and data are.
-    pub fn is_always(&self, expression: &str, truth: bool) -> bool {
+    pub fn is_constant(&self, expression: &str, truth: bool) -> bool {
         self.inner.compile(expression).is_ok_and(|compiled| compiled.constant() == Some(truth))
     }
 
     /// Returns the expressions of a text that use keys missing in `data`, each with its first missing key.
-    pub fn missing<'a>(&self, text: &'a str, data: &Value) -> Vec<(&'a str, Missing)> {
+    pub fn missing_keys<'a>(&self, text: &'a str, data: &Value) -> Vec<(&'a str, MissingKey)> {
         if !may_be_template(text) {
             return Vec::new();
         }
-        let found = scan::scan(text).into_iter().filter_map(|segment| match segment {
+        let found = interpolation::scan(text).into_iter().filter_map(|segment| match segment {
             Segment::Text(_) => None,
-            Segment::Expr { source, .. } => Some((source, self.missing_in(source, data)?)),
+            Segment::Expr { source, .. } => Some((source, self.missing_key(source, data)?)),
         });
         found.collect()
     }
 
     /// Returns the first key that a bare expression uses and `data` does not have.
-    pub fn missing_in(&self, expression: &str, data: &Value) -> Option<Missing> {
-        self.inner.compile(expression).ok()?.missing(data)
+    pub fn missing_key(&self, expression: &str, data: &Value) -> Option<MissingKey> {
+        self.inner.compile(expression).ok()?.missing_key(data)
     }
 
     /// The data that expressions see.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::remote::is_registration;
+use super::bus_functions::is_registration;
 use super::text;
 
 /// Writes a value on one line.

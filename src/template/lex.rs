@@ -3,18 +3,18 @@
 /// A token with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token<'a> {
-    pub(super) kind: Kind<'a>,
+    pub(super) kind: TokenKind<'a>,
     /// The start of the token in the expression, in bytes.
     pub(super) offset: usize,
     /// White space or a comment precedes the token.
-    pub(super) spaced: bool,
+    pub(super) after_space: bool,
     /// The quote character of a text.
     pub(super) quote: Option<char>,
 }
 
 /// The kind of a token, with its content.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Kind<'a> {
+pub(super) enum TokenKind<'a> {
     /// A name, including the forms `$env` and `#acc`.
     Name(&'a str),
     /// A number, as written.
@@ -60,7 +60,7 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
                 let placed = |(inside, message)| (at + inside, message);
                 let (text, length) = quoted(rest, quote, false).map_err(placed)?;
                 let text = String::from_utf8(text).map_err(|_| (at, "the text is not UTF-8".to_owned()))?;
-                tokens.push(Token { kind: Kind::Text(text), offset: at, spaced: at > ended, quote: Some(quote) });
+                tokens.push(Token { kind: TokenKind::Text(text), offset: at, after_space: at > ended, quote: Some(quote) });
                 at += length;
                 ended = at;
                 continue;
@@ -69,7 +69,7 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
                 let quote = if rest.as_bytes().get(1) == Some(&b'"') { '"' } else { '\'' };
                 let behind = rest.get(1..).unwrap_or_default();
                 let (bytes, length) = quoted(behind, quote, true).map_err(|(inside, message)| (at + 1 + inside, message))?;
-                tokens.push(Token { kind: Kind::Bytes(bytes), offset: at, spaced: at > ended, quote: None });
+                tokens.push(Token { kind: TokenKind::Bytes(bytes), offset: at, after_space: at > ended, quote: None });
                 at += 1 + length;
                 ended = at;
                 continue;
@@ -89,12 +89,12 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
         };
         let word = rest.get(..length).unwrap_or_default();
         let kind = match word.as_bytes() {
-            [b'0'..=b'9', ..] | [b'.', b'0'..=b'9', ..] => Kind::Literal(word),
-            [b'#' | b'$', ..] => Kind::Name(word),
-            _ if word.starts_with(is_letter) => Kind::Name(word),
-            _ => Kind::Sign(word),
+            [b'0'..=b'9', ..] | [b'.', b'0'..=b'9', ..] => TokenKind::Literal(word),
+            [b'#' | b'$', ..] => TokenKind::Name(word),
+            _ if word.starts_with(is_letter) => TokenKind::Name(word),
+            _ => TokenKind::Sign(word),
         };
-        tokens.push(Token { kind, offset: at, spaced: at > ended, quote: None });
+        tokens.push(Token { kind, offset: at, after_space: at > ended, quote: None });
         at += length;
         ended = at;
     }
@@ -156,13 +156,13 @@ fn quoted(rest: &str, quote: char, is_bytes: bool) -> Result<(Vec<u8>, usize), (
                 't' => 9,
                 'v' => 11,
                 plain @ ('\\' | '"' | '\'' | '`') => u32::from(plain),
-                first @ '0'..='3' => octal(first, &mut chars).ok_or_else(wrong)?,
-                'x' => coded(&mut chars, 2).ok_or_else(wrong)?,
+                first @ '0'..='3' => octal_escape(first, &mut chars).ok_or_else(wrong)?,
+                'x' => hex_escape(&mut chars, 2).ok_or_else(wrong)?,
                 'u' if !is_bytes && rest.get(at + 2..).is_some_and(|behind| behind.starts_with('{')) => {
-                    braced(&mut chars).ok_or_else(wrong)?
+                    braced_escape(&mut chars).ok_or_else(wrong)?
                 }
-                'u' if !is_bytes => coded(&mut chars, 4).ok_or_else(wrong)?,
-                'U' if !is_bytes => coded(&mut chars, 8).ok_or_else(wrong)?,
+                'u' if !is_bytes => hex_escape(&mut chars, 4).ok_or_else(wrong)?,
+                'U' if !is_bytes => hex_escape(&mut chars, 8).ok_or_else(wrong)?,
                 _ => return Err(wrong()),
             },
             c if is_bytes && !c.is_ascii() => {
@@ -177,17 +177,17 @@ fn quoted(rest: &str, quote: char, is_bytes: bool) -> Result<(Vec<u8>, usize), (
 }
 
 /// Reads a number of `digits` hexadecimal digits.
-fn coded(chars: &mut impl Iterator<Item = (usize, char)>, digits: usize) -> Option<u32> {
+fn hex_escape(chars: &mut impl Iterator<Item = (usize, char)>, digits: usize) -> Option<u32> {
     (0..digits).try_fold(0_u32, |code, _| code.checked_mul(16)?.checked_add(chars.next()?.1.to_digit(16)?))
 }
 
 /// Reads the rest of `\101`.
-fn octal(first: char, chars: &mut impl Iterator<Item = (usize, char)>) -> Option<u32> {
+fn octal_escape(first: char, chars: &mut impl Iterator<Item = (usize, char)>) -> Option<u32> {
     (0..2).try_fold(first.to_digit(8)?, |code, _| Some(code * 8 + chars.next()?.1.to_digit(8)?))
 }
 
 /// Reads the rest of `\u{e9}`.
-fn braced(chars: &mut impl Iterator<Item = (usize, char)>) -> Option<u32> {
+fn braced_escape(chars: &mut impl Iterator<Item = (usize, char)>) -> Option<u32> {
     let digits: String = chars.skip(1).map(|(_, c)| c).take(7).take_while(|c| *c != '}').collect();
     u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() < 7)
 }
@@ -200,18 +200,18 @@ mod tests {
 
     fn shown(source: &str) -> String {
         let word = |token: Token<'_>| match token.kind {
-            Kind::Name(word) => format!("n:{word}"),
-            Kind::Literal(word) => format!("l:{word}"),
-            Kind::Bytes(bytes) => format!("b:{bytes:?}"),
-            Kind::Text(text) => format!("t:{text}"),
-            Kind::Sign(sign) => sign.to_owned(),
+            TokenKind::Name(word) => format!("n:{word}"),
+            TokenKind::Literal(word) => format!("l:{word}"),
+            TokenKind::Bytes(bytes) => format!("b:{bytes:?}"),
+            TokenKind::Text(text) => format!("t:{text}"),
+            TokenKind::Sign(sign) => sign.to_owned(),
         };
         lex(source)
             .map_or_else(|(at, _)| format!("error at {at}"), |tokens| tokens.into_iter().map(word).collect::<Vec<_>>().join(" "))
     }
 
     #[test]
-    fn words_are_told_apart() {
+    fn expressions_split_into_tokens() {
         let cases = [
             ("Data.port+1", "n:Data . n:port + l:1"),
             ("1..3", "l:1 .. l:3"),

@@ -11,7 +11,7 @@ use crate::model::EvaluationBudget;
 use super::weight;
 
 /// Returns the value at a plain path below `root`, or `None` when a step finds nothing.
-pub(super) fn plain<'a>(root: &'a Value, steps: &[&str]) -> Option<&'a Value> {
+pub(super) fn find_plain<'a>(root: &'a Value, steps: &[&str]) -> Option<&'a Value> {
     steps.iter().try_fold(root, |here, step| match here {
         Value::Object(map) => map.get(*step),
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
@@ -20,7 +20,7 @@ pub(super) fn plain<'a>(root: &'a Value, steps: &[&str]) -> Option<&'a Value> {
 }
 
 /// Splits a plain path into steps. Returns `None` for a path with GJSON syntax.
-pub(super) fn steps(path: &str) -> Option<Vec<&str>> {
+pub(super) fn plain_steps(path: &str) -> Option<Vec<&str>> {
     let is_plain =
         |step: &&str| !step.is_empty() && step.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '/'));
     let steps: Vec<_> = path.split('.').collect();
@@ -51,33 +51,35 @@ const MAX_WILDCARDS: usize = 4;
 const MAX_PATH: usize = 4 << 10;
 
 /// Returns the value at a GJSON path in a JSON text.
-pub(super) fn by_gjson(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
+pub(super) fn find_gjson(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
     if path.len() > MAX_PATH || path.matches('*').count() > MAX_WILDCARDS {
         return Err(format!("a path has at most {MAX_PATH} bytes and {MAX_WILDCARDS} wildcards"));
     }
     let (mut json, mut path) = (Cow::Borrowed(json), path);
     loop {
-        let Some((before, modifier, after)) = modified(path) else { return by_crate(&json, path, budget) };
-        let value = if before.is_empty() { whole(&json, budget)? } else { by_crate(&json, before, budget)? };
+        let Some((before, modifier, after)) = split_modifier(path) else { return call_gjson(&json, path, budget) };
+        let value = if before.is_empty() { parse_json(&json, budget)? } else { call_gjson(&json, before, budget)? };
         let Some(made) = value.and_then(modifier) else { return Ok(None) };
         if after.is_empty() {
             return Ok(Some(made));
         }
         // Escapes can double the length of a text.
-        weight::charge(&made, budget).and_then(|()| weight::charge(&made, budget)).map_err(|spent| spent.to_string())?;
+        weight::charge_value(&made, budget)
+            .and_then(|()| weight::charge_value(&made, budget))
+            .map_err(|spent| spent.to_string())?;
         (json, path) = (Cow::Owned(made.to_string()), after);
     }
 }
 
-fn whole(json: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
+fn parse_json(json: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
     budget.charge(json.len()).map_err(|spent| spent.to_string())?;
     Ok(serde_json::from_str(json).ok())
 }
 
-type Parts<'p> = (&'p str, Modifier, &'p str);
+type ModifierSplit<'p> = (&'p str, Modifier, &'p str);
 
 /// Splits a path at the first of [`MODIFIERS`]: the path before, the modifier, the path after.
-fn modified(path: &str) -> Option<Parts<'_>> {
+fn split_modifier(path: &str) -> Option<ModifierSplit<'_>> {
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
     for (at, c) in path.char_indices() {
         match c {
@@ -103,7 +105,7 @@ fn modified(path: &str) -> Option<Parts<'_>> {
     None
 }
 
-fn by_crate(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
+fn call_gjson(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
     // Each part of `[a,b]` can be the whole value, and `@pretty` repeats a text of the path on each line.
     let copies = if path.contains("@pretty") { path.len() } else { path.matches(',').count() };
     let most = json.len().saturating_mul(1 + copies);
@@ -153,18 +155,18 @@ mod tests {
             ("data.nope.@keys", None),
         ];
         for (path, expected) in cases {
-            assert_eq!(by_gjson(&text, path, &EvaluationBudget::default()), Ok(expected.clone()), "{path}");
-            if let Some(steps) = steps(path) {
-                assert_eq!(plain(&root, &steps).cloned(), expected, "{path}");
+            assert_eq!(find_gjson(&text, path, &EvaluationBudget::default()), Ok(expected.clone()), "{path}");
+            if let Some(steps) = plain_steps(path) {
+                assert_eq!(find_plain(&root, &steps).cloned(), expected, "{path}");
             }
         }
-        assert_eq!(steps("data.list.#"), None);
+        assert_eq!(plain_steps("data.list.#"), None);
     }
 
     proptest! {
         #[test]
         fn any_path_is_answered(path in "[a-c.#@|(){}\\[\\]\"'\\\\*?=!~:,0-9]{0,16}") {
-            drop(by_gjson(r#"{"a":{"b":[1,{"c":"d"}]},"c":"e"}"#, &path, &EvaluationBudget::default()));
+            drop(find_gjson(r#"{"a":{"b":[1,{"c":"d"}]},"c":"e"}"#, &path, &EvaluationBudget::default()));
         }
     }
 }

@@ -10,85 +10,85 @@ use serde_json::Value;
 use crate::model::TemplateRead;
 
 use super::expr::Root;
-use super::{Inner, lookup, remote, trace};
+use super::{ScopeState, bus_functions, lookup, trace};
 
-/// A text that a [`Reader`] returned.
+/// A text that a [`TemplateFileReader`] returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct TemplateFile {
     /// The text.
     pub text: String,
     /// True for a file of the manifest, which has the signature of the manifest.
-    pub own: bool,
+    pub is_in_manifest: bool,
 }
 
 /// Returns the file that `readFile`, `template` or `jet` names, after the check of the path and the access.
 ///
 /// The error is the reason of the refusal or failure.
-pub type Reader = Arc<dyn Fn(&str) -> Result<Found, String> + Send + Sync>;
+pub type TemplateFileReader = Arc<dyn Fn(&str) -> Result<TemplateFile, String> + Send + Sync>;
 
 /// Returns the secret of a name. The error is the reason of the failure.
-pub type Vault = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+pub type SecretReader = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
 /// The reason to refuse a read after a template has used a value of the bus.
-const LED_BY_BUS: &str = "this template has used an unsigned value from the bus, which must not decide what is read or \
+const REFUSED_AFTER_BUS: &str = "this template has used an unsigned value from the bus, which must not decide what is read or \
                           written here; sign the value with \"ensign kv put\", or set bus_data = \"any\" in [limits] of the node";
 
-impl Inner {
+impl ScopeState {
     /// Records a read of a value that errors must not show.
     fn note_read(&self) {
         if self.parts.access.hides_values() {
-            self.parts.trace.read();
+            self.parts.trace.count_read();
         }
     }
 
     /// Records a use of a value of the bus.
     fn note_bus(&self, signed: bool) {
         self.note_read();
-        if !signed && self.parts.checks_bus {
-            self.parts.trace.bus();
+        if !signed && self.parts.tracks_unsigned {
+            self.parts.trace.count_bus_use();
         }
     }
 
     /// Refuses the choice of a read or write once an unsigned value of the bus was used.
-    pub(super) fn may_choose(&self, what: &str) -> Result<(), String> {
-        if self.parts.trace.is_led_by_bus() { Err(format!("{what} may not be used: {LED_BY_BUS}")) } else { Ok(()) }
+    pub(super) fn check_choice(&self, what: &str) -> Result<(), String> {
+        if self.parts.trace.has_used_bus() { Err(format!("{what} may not be used: {REFUSED_AFTER_BUS}")) } else { Ok(()) }
     }
 
     /// Checks the access to an environment variable, and records the read.
-    pub(super) fn may_environ(&self, name: &str) -> Result<(), String> {
+    pub(super) fn check_environ(&self, name: &str) -> Result<(), String> {
         self.parts.access.may_read(&TemplateRead::Environ(name))?;
         self.note_read();
         Ok(())
     }
 
     /// Returns an environment variable, or the empty text when it is not set.
-    pub(super) fn variable(&self, name: &str) -> Result<String, String> {
-        self.may_environ(name)?;
+    pub(super) fn environ_variable(&self, name: &str) -> Result<String, String> {
+        self.check_environ(name)?;
         Ok(self.parts.environ.get(name).and_then(Value::as_str).unwrap_or_default().to_owned())
     }
 
     /// Records a lookup of a path in the data; `None` is a step by index.
-    pub(super) fn uses_data<'a>(&self, steps: impl IntoIterator<Item = Option<&'a str>>) {
-        if self.parts.reads_data {
+    pub(super) fn note_data<'a>(&self, steps: impl IntoIterator<Item = Option<&'a str>>) {
+        if self.parts.data_was_read {
             self.note_read();
         }
-        if trace::is_from(&self.parts.overlay, steps) {
+        if trace::is_in_overlay(&self.parts.overlay, steps) {
             self.note_bus(false);
         }
     }
 
     /// Records that a template sees the whole of a root.
-    pub(super) fn uses_root(&self, root: Root) {
+    pub(super) fn note_root(&self, root: Root) {
         match root {
-            Root::Data => self.uses_data([]),
+            Root::Data => self.note_data([]),
             Root::Environ => self.note_read(),
             Root::Facts | Root::Value => {}
         }
     }
 
     /// Returns the value at a path that begins with facts, data, environ or env.
-    fn find(&self, path: &str) -> Result<Option<Value>, String> {
-        if let Some(steps) = lookup::steps(path) {
+    fn find_path(&self, path: &str) -> Result<Option<Value>, String> {
+        if let Some(steps) = lookup::plain_steps(path) {
             let Some((root, steps)) = steps.split_first() else { return Ok(None) };
             let root = match *root {
                 "facts" => Root::Facts,
@@ -97,27 +97,27 @@ impl Inner {
                 _ => return Ok(None),
             };
             match (root, steps.first()) {
-                (Root::Environ, Some(name)) => self.may_environ(name)?,
-                (Root::Data, _) => self.uses_data(steps.iter().map(|step| Some(*step))),
-                (root, _) => self.uses_root(root),
+                (Root::Environ, Some(name)) => self.check_environ(name)?,
+                (Root::Data, _) => self.note_data(steps.iter().map(|step| Some(*step))),
+                (root, _) => self.note_root(root),
             }
-            let found = lookup::plain(self.root(root), steps);
-            found.map(|found| self.made(found)).transpose()?;
+            let found = lookup::find_plain(self.root(root), steps);
+            found.map(|found| self.charge_copy(found)).transpose()?;
             return Ok(found.cloned());
         }
         let below = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.starts_with('.'));
         if !below("facts") {
-            self.uses_root(Root::Data);
+            self.note_root(Root::Data);
             if !below("data") {
-                self.uses_root(Root::Environ);
+                self.note_root(Root::Environ);
             }
         }
         let json = self.json.get_or_init(|| self.to_json());
         // Each modifier may write and read the whole value again.
         let passes = 1 + path.matches(['|', '@', '#', '.']).count();
-        self.parts.budget.work(json.len().saturating_mul(passes)).map_err(|spent| spent.to_string())?;
-        let found = lookup::by_gjson(json, path, &self.parts.budget)?;
-        found.as_ref().map(|found| self.made(found)).transpose()?;
+        self.parts.budget.charge_work(json.len().saturating_mul(passes)).map_err(|spent| spent.to_string())?;
+        let found = lookup::find_gjson(json, path, &self.parts.budget)?;
+        found.as_ref().map(|found| self.charge_copy(found)).transpose()?;
         Ok(found)
     }
 
@@ -127,14 +127,14 @@ impl Inner {
         format!(r#"{{"facts":{facts},"data":{data},"environ":{environ},"env":{environ}}}"#)
     }
 
-    pub(super) fn lookup(&self, args: &[Value]) -> Result<Value, String> {
+    pub(super) fn call_lookup(&self, args: &[Value]) -> Result<Value, String> {
         let (key, default) = match args {
             [key] => (key, None),
             [key, default] => (key, Some(default)),
             _ => return Err("lookup requires 1 or 2 arguments".to_owned()),
         };
         let key = key.as_str().ok_or("lookup requires a string argument")?;
-        match (self.find(key)?, default) {
+        match (self.find_path(key)?, default) {
             (Some(found), _) => {
                 self.parts.secrets.note_lookup(&found);
                 Ok(found)
@@ -145,44 +145,44 @@ impl Inner {
         }
     }
 
-    pub(super) fn read(&self, path: &str) -> Result<String, String> {
+    pub(super) fn load_file(&self, path: &str) -> Result<String, String> {
         let failed = |why: String| format!("failed to read file \"{path}\": {why}");
-        self.may_choose(&format!("file \"{path}\""))?;
+        self.check_choice(&format!("file \"{path}\""))?;
         let reader = self.parts.reader.as_ref().ok_or_else(|| failed("this template has no access to files".to_owned()))?;
         let found = reader(path).map_err(failed)?;
-        if !found.own {
+        if !found.is_in_manifest {
             self.note_read();
         }
         self.charge(found.text.len())?;
         Ok(found.text)
     }
 
-    pub(super) fn read_file(&self, args: &[Value]) -> Result<Value, String> {
+    pub(super) fn call_read_file(&self, args: &[Value]) -> Result<Value, String> {
         let [Value::String(path)] = args else { return Err("readFile requires a string argument".to_owned()) };
-        self.read(path).map(Value::String)
+        self.load_file(path).map(Value::String)
     }
 
     /// Calls `kvGet` or `registrations`.
-    pub(super) fn asked(&self, function: &str, args: &[Value]) -> Result<Value, String> {
+    pub(super) fn call_bus_function(&self, function: &str, args: &[Value]) -> Result<Value, String> {
         let missing = || format!("{function} function not available: no NATS server is given");
-        let exchange = self.parts.exchange.as_deref().ok_or_else(missing)?;
+        let exchange = self.parts.discovery.as_deref().ok_or_else(missing)?;
         let access = self.parts.access.as_ref();
         let answer = if function == "kvGet" {
-            remote::value(exchange, access, args)
+            bus_functions::kv_get(exchange, access, args)
         } else {
-            remote::registrations(exchange, access, args)
+            bus_functions::registrations(exchange, access, args)
         }?;
         self.note_bus(answer.signed);
-        self.made(&answer.value)?;
+        self.charge_copy(&answer.value)?;
         Ok(answer.value)
     }
 
-    pub(super) fn secret(&self, args: &[Value]) -> Result<Value, String> {
+    pub(super) fn call_secret(&self, args: &[Value]) -> Result<Value, String> {
         let [Value::String(name)] = args else {
             return Err("secret requires a string argument: the name of a secret".to_owned());
         };
-        self.may_choose(&format!("secret \"{name}\""))?;
-        let vault = self.parts.vault.as_ref().ok_or("this template has no access to secrets")?;
+        self.check_choice(&format!("secret \"{name}\""))?;
+        let vault = self.parts.secret_source.as_ref().ok_or("this template has no access to secrets")?;
         let secret = vault(name)?;
         self.charge(secret.len())?;
         self.parts.secrets.add(&secret);

@@ -24,7 +24,7 @@ fn facts() -> Value {
 
 pub(super) fn scope() -> Scope {
     let environ = BTreeMap::from([("ZONE".to_owned(), "dmz".to_owned())]);
-    let reader: Reader = Arc::new(|path| {
+    let reader: TemplateFileReader = Arc::new(|path| {
         let text = match path {
             "x.txt" => "plain {{ Data.no }}\n",
             "t.templ" => "T {{ Data.name }} ${ Data.port }\n",
@@ -34,7 +34,7 @@ pub(super) fn scope() -> Scope {
             "j.jet" => "J [[ data.name ]] [[ Data.port ]] [[ if data.on ]]on[[ end ]]\n",
             _ => return Err("no such file".to_owned()),
         };
-        Ok(Found { text: text.to_owned(), own: path != "x.txt" })
+        Ok(TemplateFile { text: text.to_owned(), is_in_manifest: path != "x.txt" })
     });
     Scope::new(Arc::new(facts), data(), environ).with_reader(reader)
 }
@@ -43,7 +43,7 @@ pub(super) fn scope() -> Scope {
 fn check(cases: &[(&str, &str)]) {
     let scope = scope();
     for (text, expected) in cases {
-        assert_eq!(scope.text(text).as_deref().map_err(ToString::to_string), Ok(*expected), "{text}");
+        assert_eq!(scope.resolve_text(text).as_deref().map_err(ToString::to_string), Ok(*expected), "{text}");
     }
 }
 
@@ -51,7 +51,7 @@ fn check(cases: &[(&str, &str)]) {
 fn check_errors(cases: &[(&str, &str)]) {
     let scope = scope();
     for (text, expected) in cases {
-        let error = scope.text(text).expect_err(text).to_string();
+        let error = scope.resolve_text(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
 }
@@ -124,7 +124,7 @@ fn values_print() {
 }
 
 #[test]
-fn what_is_missing() {
+fn missing_keys_are_errors() {
     check(&[
         ("[{{ Data.nope ?? \"dflt\" }}]", "[dflt]"),
         ("[{{ Data.nope?.deeper ?? \"none\" }}]", "[none]"),
@@ -158,9 +158,9 @@ fn errors_show_the_expression_and_its_place() {
         ("{{ Data.name + 1 }}", "in 'Data.name + 1'"),
         ("{{ 1..99999999999 }}", "longer than"),
     ]);
-    let error = scope().text("one\n\u{e9} {{ 1 + nosuch }}").unwrap_err();
+    let error = scope().resolve_text("one\n\u{e9} {{ 1 + nosuch }}").unwrap_err();
     assert_eq!((error.offset, error.line, error.column), (14, 2, 10));
-    let error = scope().tree(&json!({"a": ["x", {"b": "{{ no }}"}]})).unwrap_err();
+    let error = scope().resolve_tree(&json!({"a": ["x", {"b": "{{ no }}"}]})).unwrap_err();
     assert_eq!(error.path, ["a", "1", "b"]);
 }
 
@@ -199,10 +199,10 @@ fn types_are_kept() {
         ("{{ template('{{ Data.port }}') }}", json!(8080)),
     ];
     for (text, expected) in cases {
-        let value = scope.value(text).or_else(|error| if text.contains("Data.a") { Ok(json!("")) } else { Err(error) });
+        let value = scope.resolve_value(text).or_else(|error| if text.contains("Data.a") { Ok(json!("")) } else { Err(error) });
         assert_eq!(value, Ok(expected), "{text}");
     }
-    let tree = scope.tree(&json!({"{{ k }}": ["{{ Data.port }}", 1, "x{{ Data.zero }}"]})).unwrap();
+    let tree = scope.resolve_tree(&json!({"{{ k }}": ["{{ Data.port }}", 1, "x{{ Data.zero }}"]})).unwrap();
     assert_eq!(tree, json!({"{{ k }}": [8080, 1, "x0"]}));
 }
 
@@ -237,20 +237,23 @@ fn files_and_templates() {
 #[test]
 fn conditions() {
     let scope = scope();
-    assert_eq!(scope.condition("Facts.host.info.os == \"linux\""), Ok(true));
-    assert_eq!(scope.condition("Data.off"), Ok(false));
-    assert!(scope.condition("Data.port").unwrap_err().to_string().contains("must be true or false, this is '8080'"));
-    assert!(scope.condition("Data.nope").unwrap_err().to_string().contains("<nil>"));
-    assert!(scope.condition("nosuch").unwrap_err().to_string().contains("expr compile error"));
+    assert_eq!(scope.evaluate_condition("Facts.host.info.os == \"linux\""), Ok(true));
+    assert_eq!(scope.evaluate_condition("Data.off"), Ok(false));
+    assert!(scope.evaluate_condition("Data.port").unwrap_err().to_string().contains("must be true or false, this is '8080'"));
+    assert!(scope.evaluate_condition("Data.nope").unwrap_err().to_string().contains("<nil>"));
+    assert!(scope.evaluate_condition("nosuch").unwrap_err().to_string().contains("expr compile error"));
 }
 
 #[test]
 fn a_restricted_scope_sees_facts_only() {
     let scope = Scope::restricted(Arc::new(facts));
-    assert_eq!(scope.text("{{ lookup('facts.nope') }}|{{ lookup('facts.nope', 'd') }}|{{ Facts.role }}").unwrap(), "|d|web");
-    assert_eq!(scope.value("{{ lookup('facts.role') == 'web' }}"), Ok(json!(true)));
+    assert_eq!(
+        scope.resolve_text("{{ lookup('facts.nope') }}|{{ lookup('facts.nope', 'd') }}|{{ Facts.role }}").unwrap(),
+        "|d|web"
+    );
+    assert_eq!(scope.resolve_value("{{ lookup('facts.role') == 'web' }}"), Ok(json!(true)));
     for text in ["{{ Data.x }}", "{{ Environ.HOME }}", "{{ readFile('x') }}", "{{ file('x') }}", "{{ template('x') }}"] {
-        assert!(scope.text(text).unwrap_err().compile, "{text}");
+        assert!(scope.resolve_text(text).unwrap_err().compile, "{text}");
     }
     let cases = [
         ("role:{{ lookup('facts.role') }}", ("role:web", true)),
@@ -261,21 +264,21 @@ fn a_restricted_scope_sees_facts_only() {
         ("", ("", false)),
     ];
     for (text, (expected, holds)) in cases {
-        assert_eq!(scope.matched(text), Ok((expected.to_owned(), holds)), "{text}");
+        assert_eq!(scope.match_text(text), Ok((expected.to_owned(), holds)), "{text}");
     }
 }
 
 #[test]
 fn secrets_are_given_and_noted() {
     let secrets = Arc::new(Secrets::default());
-    let vault: Vault = Arc::new(|name| match name {
+    let vault: SecretReader = Arc::new(|name| match name {
         "pw" => Ok("hunter2".to_owned()),
         _ => Err(format!("there is no secret \"{name}\"")),
     });
     let data = json!({"pw": "hunter2", "deep": {"list": ["a hunter2"]}, "plain": "plain"});
     let scope = Scope::new(Arc::new(facts), data, BTreeMap::new()).with_secrets(vault.clone(), Arc::clone(&secrets));
-    assert_eq!(scope.text("-p {{ secret('pw') }}").unwrap(), "-p hunter2");
-    assert_eq!(scope.text("{{ jet('[[ secret(\"pw\") ]]') }}").unwrap(), "hunter2");
+    assert_eq!(scope.resolve_text("-p {{ secret('pw') }}").unwrap(), "-p hunter2");
+    assert_eq!(scope.resolve_text("{{ jet('[[ secret(\"pw\") ]]') }}").unwrap(), "hunter2");
     // Values derived from a secret, by any path, are secrets too.
     for (text, made) in [
         ("{{ upper(secret('pw')) }}", "HUNTER2"),
@@ -285,37 +288,37 @@ fn secrets_are_given_and_noted() {
         ("{{ jet('[[ data.pw | replace: \"2\", \"3\" ]]') }}", "hunter3"),
         ("{{ let x = Data.deep; trimPrefix(x.list[0], 'a hun') }}", "ter2"),
     ] {
-        assert_eq!(scope.text(text).unwrap(), made, "{text}");
+        assert_eq!(scope.resolve_text(text).unwrap(), made, "{text}");
         assert!(secrets.contains_secret(made), "{text}");
     }
-    assert_eq!(scope.text("{{ upper(Data.plain) }}").unwrap(), "PLAIN");
+    assert_eq!(scope.resolve_text("{{ upper(Data.plain) }}").unwrap(), "PLAIN");
     assert!(!secrets.contains_secret("PLAIN"));
     for (text, why) in [
         ("{{ secret('no') }}", "there is no secret \"no\""),
         ("{{ secret() }}", "secret requires a string argument"),
         ("{{ secret('pw') | int() }}", "***"),
     ] {
-        let error = scope.text(text).unwrap_err().to_string();
+        let error = scope.resolve_text(text).unwrap_err().to_string();
         assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
     }
     let restricted = Scope::restricted(Arc::new(facts)).with_secrets(vault, secrets);
-    assert_eq!(restricted.value("{{ secret('pw') }}"), Ok(json!("hunter2")));
-    assert!(super::tests::scope().text("{{ secret('pw') }}").unwrap_err().detail.contains("no access to secrets"));
+    assert_eq!(restricted.resolve_value("{{ secret('pw') }}"), Ok(json!("hunter2")));
+    assert!(super::tests::scope().resolve_text("{{ secret('pw') }}").unwrap_err().detail.contains("no access to secrets"));
 }
 
 #[test]
-fn facts_are_gathered_once_and_only_when_wanted() {
+fn facts_are_gathered_once_on_first_use() {
     let calls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&calls);
-    let gather: Gather = Arc::new(move || {
+    let gather: FactsSource = Arc::new(move || {
         count.fetch_add(1, Ordering::SeqCst);
         facts()
     });
     let scope = Scope::new(gather, data(), BTreeMap::new());
-    scope.text("{{ Data.name }} {{ lookup('data.port') }}").unwrap();
+    scope.resolve_text("{{ Data.name }} {{ lookup('data.port') }}").unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 0);
-    scope.text("{{ Facts.role }} {{ lookup('facts.n') }}").unwrap();
-    scope.with_reader(Arc::new(|_| Err(String::new()))).text("{{ Facts.role }}").unwrap();
+    scope.resolve_text("{{ Facts.role }} {{ lookup('facts.n') }}").unwrap();
+    scope.with_reader(Arc::new(|_| Err(String::new()))).resolve_text("{{ Facts.role }}").unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
@@ -357,7 +360,7 @@ fn the_worst_expressions_end() {
     let run = move || {
         for source in cases {
             let started = std::time::Instant::now();
-            drop(scope().value(&format!("{{{{ {source} }}}}")));
+            drop(scope().resolve_value(&format!("{{{{ {source} }}}}")));
             assert!(started.elapsed().as_secs() < 60, "{source}");
         }
     };
@@ -414,17 +417,17 @@ proptest! {
             "upper()", "sum(1..3)", "now()", "reduce", "get", "split", "0x1F", "join(", "repeat('a', ", "[0]", "[-1]", "[1:]",
         ]), 0..12),
     ) {
-        drop(scope().value(&format!("{{{{ {} }}}}", words.join(" "))));
+        drop(scope().resolve_value(&format!("{{{{ {} }}}}", words.join(" "))));
     }
 
     #[test]
     fn text_without_openers_stays(text in "[^{]{0,40}") {
-        prop_assert_eq!(scope().text(&text).unwrap(), text.as_str());
+        prop_assert_eq!(scope().resolve_text(&text).unwrap(), text.as_str());
     }
 }
 
 #[test]
-fn what_can_not_be_read_is_known_before_anything_is_resolved() {
+fn syntax_errors_are_found_before_resolving() {
     for (text, expected) in [
         ("plain {{ Data.nope }} ${ lookup('data.nope') }", ""),
         ("{{ jet('[[ data.name ]]') }} {{ template('{{ Data.port }}') }}", ""),
@@ -439,7 +442,7 @@ fn what_can_not_be_read_is_known_before_anything_is_resolved() {
         ("{{ jet('broken.jet') }}", "broken.jet:1:3: else without if"),
         ("{{ template('broken.templ') }}", "'1 +': unexpected end"),
     ] {
-        let found = scope().check(text).err().map(|error| error.to_string()).unwrap_or_default();
+        let found = scope().check_text(text).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(if expected.is_empty() { found.is_empty() } else { found.contains(expected) }, "{text}: {found}");
     }
     assert!(scope().check_condition("Data.on and Data.port > 1").is_ok());
@@ -449,8 +452,8 @@ fn what_can_not_be_read_is_known_before_anything_is_resolved() {
         let found = scope().check_condition(text).unwrap_err().to_string();
         assert!(found.contains(expected), "{text}: {found}");
     }
-    assert!(scope().is_always("false", false) && scope().is_always("not true and Data.x", false));
-    assert!(!scope().is_always("Data.off", false));
-    assert_eq!(outline("a {{ Data.x }} b"), "a x b");
+    assert!(scope().is_constant("false", false) && scope().is_constant("not true and Data.x", false));
+    assert!(!scope().is_constant("Data.off", false));
+    assert_eq!(mask_expressions("a {{ Data.x }} b"), "a x b");
     assert_eq!(unclosed("a {{ Data.x"), Some(2));
 }

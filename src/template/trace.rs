@@ -12,12 +12,12 @@ pub(super) struct Trace {
     reads: AtomicUsize,
     bus: AtomicUsize,
     /// The value of `bus` when the outermost evaluation began.
-    began: AtomicUsize,
+    bus_at_begin: AtomicUsize,
 }
 
 /// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct TraceMark {
     pub(super) reads: usize,
     pub(super) bus: usize,
     pub(super) secrets: usize,
@@ -25,7 +25,7 @@ pub struct Mark {
 
 /// The kinds of values that an evaluation used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Used {
+pub struct ValueUses {
     /// A value was read on this host or from the bus, and readers of errors must not see the value.
     pub read: bool,
     /// A value came from the bus without a signature of a trusted key.
@@ -34,44 +34,44 @@ pub struct Used {
     pub secret: bool,
 }
 
-impl Used {
+impl ValueUses {
     /// Joins the uses of two evaluations.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self { read: self.read || other.read, bus: self.bus || other.bus, secret: self.secret || other.secret }
     }
 }
 
 impl Trace {
-    pub(super) fn read(&self) {
+    pub(super) fn count_read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn bus(&self) {
+    pub(super) fn count_bus_use(&self) {
         self.bus.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn begin(&self) {
-        self.began.store(self.bus.load(Ordering::Relaxed), Ordering::Relaxed);
+    pub(super) fn begin_evaluation(&self) {
+        self.bus_at_begin.store(self.bus.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// True when the outermost evaluation has used the bus. The server may then control its next read or write.
-    pub(super) fn is_led_by_bus(&self) -> bool {
-        self.bus.load(Ordering::Relaxed) != self.began.load(Ordering::Relaxed)
+    pub(super) fn has_used_bus(&self) -> bool {
+        self.bus.load(Ordering::Relaxed) != self.bus_at_begin.load(Ordering::Relaxed)
     }
 
-    pub(super) fn mark(&self, secrets: usize) -> Mark {
-        Mark { reads: self.reads.load(Ordering::Relaxed), bus: self.bus.load(Ordering::Relaxed), secrets }
+    pub(super) fn mark(&self, secrets: usize) -> TraceMark {
+        TraceMark { reads: self.reads.load(Ordering::Relaxed), bus: self.bus.load(Ordering::Relaxed), secrets }
     }
 
-    pub(super) fn since(&self, before: Mark, secrets: usize) -> Used {
+    pub(super) fn since(&self, before: TraceMark, secrets: usize) -> ValueUses {
         let now = self.mark(secrets);
-        Used { read: now.reads != before.reads, bus: now.bus != before.bus, secret: now.secrets != before.secrets }
+        ValueUses { read: now.reads != before.reads, bus: now.bus != before.bus, secret: now.secrets != before.secrets }
     }
 }
 
 /// True when the path leads to a value that comes from the overlay, wholly or in part.
-pub(super) fn is_from<'a>(overlay: &Value, path: impl IntoIterator<Item = Option<&'a str>>) -> bool {
+pub(super) fn is_in_overlay<'a>(overlay: &Value, path: impl IntoIterator<Item = Option<&'a str>>) -> bool {
     let mut here = overlay;
     for step in path {
         match (here, step) {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_overlay_knows_its_paths() {
+    fn paths_in_an_overlay_are_found() {
         let overlay = json!({"web": {"port": 1, "list": [1]}, "name": "x", "empty": {}});
         for (path, expected) in [
             (vec![], true),
@@ -106,8 +106,8 @@ mod tests {
             (vec![Some("other")], false),
             (vec![Some("empty"), Some("x")], false),
         ] {
-            assert_eq!(is_from(&overlay, path.clone()), expected, "{path:?}");
+            assert_eq!(is_in_overlay(&overlay, path.clone()), expected, "{path:?}");
         }
-        assert!(!is_from(&json!({}), []) && !is_from(&Value::Null, [Some("x")]));
+        assert!(!is_in_overlay(&json!({}), []) && !is_in_overlay(&Value::Null, [Some("x")]));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::expr::{self, Env, Names, Root};
+use super::expr::{self, Env, NameScope, Root};
 use super::regexes::Pattern;
 use super::{Failure, TemplateError, to_text};
 use crate::model::{EvaluationBudget, HumanDuration};
@@ -21,20 +21,22 @@ type Test = fn(&[String]) -> Result<bool, String>;
 
 /// The test functions with all their names.
 const TESTS: &[(&[&str], Test)] = &[
-    (&["isIP", "is_ip"], |args| one("isIP", args).map(|text| text.parse::<IpAddr>().is_ok())),
-    (&["isIPv4", "is_ipv4"], |args| one("isIPv4", args).map(|text| text.parse::<Ipv4Addr>().is_ok())),
-    (&["isIPv6", "is_ipv6"], |args| one("isIPv6", args).map(|text| text.parse::<Ipv6Addr>().is_ok())),
-    (&["isInt", "is_int"], |args| one("isInt", args).map(|text| text.parse::<i64>().is_ok())),
-    (&["isFloat", "is_float"], |args| one("isFloat", args).map(|text| text.parse::<f64>().is_ok())),
-    (&["isDuration", "is_duration"], |args| one("isDuration", args).map(|text| text.parse::<HumanDuration>().is_ok())),
+    (&["isIP", "is_ip"], |args| one_argument("isIP", args).map(|text| text.parse::<IpAddr>().is_ok())),
+    (&["isIPv4", "is_ipv4"], |args| one_argument("isIPv4", args).map(|text| text.parse::<Ipv4Addr>().is_ok())),
+    (&["isIPv6", "is_ipv6"], |args| one_argument("isIPv6", args).map(|text| text.parse::<Ipv6Addr>().is_ok())),
+    (&["isInt", "is_int"], |args| one_argument("isInt", args).map(|text| text.parse::<i64>().is_ok())),
+    (&["isFloat", "is_float"], |args| one_argument("isFloat", args).map(|text| text.parse::<f64>().is_ok())),
+    (&["isDuration", "is_duration"], |args| one_argument("isDuration", args).map(|text| text.parse::<HumanDuration>().is_ok())),
     (&["isRegex", "is_regex"], matches_regex),
-    (&["isShellSafe", "is_shell_safe", "is_shellsafe"], |args| one("isShellSafe", args).map(|text| !text.contains(SHELL_SIGNS))),
-    (&["isHostname", "is_hostname"], |args| one("isHostname", args).map(is_hostname)),
-    (&["isFQDN", "is_fqdn"], |args| one("isFQDN", args).map(is_fqdn)),
+    (&["isShellSafe", "is_shell_safe", "is_shellsafe"], |args| {
+        one_argument("isShellSafe", args).map(|text| !text.contains(SHELL_SIGNS))
+    }),
+    (&["isHostname", "is_hostname"], |args| one_argument("isHostname", args).map(is_hostname)),
+    (&["isFQDN", "is_fqdn"], |args| one_argument("isFQDN", args).map(is_fqdn)),
 ];
 
 /// The expected values of each function, for error messages.
-const WANTED: &[(&str, &str)] = &[
+const EXPECTED_VALUES: &[(&str, &str)] = &[
     ("isIP", "an IP address, as 192.0.2.7 or 2001:db8::7"),
     ("isIPv4", "an IPv4 address, as 192.0.2.7"),
     ("isIPv6", "an IPv6 address, as 2001:db8::7"),
@@ -47,7 +49,7 @@ const WANTED: &[(&str, &str)] = &[
     ("isFQDN", "a host name with its domain, as web01.example.net"),
 ];
 
-fn one<'a>(name: &str, args: &'a [String]) -> Result<&'a str, String> {
+fn one_argument<'a>(name: &str, args: &'a [String]) -> Result<&'a str, String> {
     match args {
         [text] => Ok(text),
         _ => Err(format!("{name} takes one argument, as {name}(value)")),
@@ -59,7 +61,7 @@ fn matches_regex(args: &[String]) -> Result<bool, String> {
         return Err("isRegex takes a value and a regular expression, as isRegex(value, \"^a+$\")".to_owned());
     };
     let budget = EvaluationBudget::default();
-    Ok(Pattern::made(pattern, &budget)?.on(text, &budget)?.is_match(text))
+    Ok(Pattern::compile_charged(pattern, &budget)?.charge(text, &budget)?.is_match(text))
 }
 
 fn is_hostname(text: &str) -> bool {
@@ -83,9 +85,9 @@ fn is_fqdn(text: &str) -> bool {
 static FUNCTIONS: LazyLock<Vec<&'static str>> = LazyLock::new(|| TESTS.iter().flat_map(|(names, _)| *names).copied().collect());
 
 /// The environment of an expression over one value.
-struct Subject(Value);
+struct SingleValueEnv(Value);
 
-impl Env for Subject {
+impl Env for SingleValueEnv {
     fn root(&self, _: Root) -> &Value {
         &self.0
     }
@@ -103,20 +105,20 @@ impl Env for Subject {
 /// The expression can't be evaluated, or is neither true nor false.
 pub fn validate(expression: &str, value: &Value) -> Result<bool, TemplateError> {
     let failed = |failure: Failure| failure.at(expression, expression, 0);
-    let names = Names { functions: &FUNCTIONS, restricted: true, subject: true };
+    let names = NameScope { functions: &FUNCTIONS, facts_only: true, value_only: true };
     let compiled =
         expr::compile(expression, &names).map_err(|(offset, detail)| failed(Failure { detail, compile: true, offset }))?;
-    let subject = Subject(Value::String(to_text(value)));
+    let subject = SingleValueEnv(Value::String(to_text(value)));
     let wrong = |detail| failed(Failure { detail, compile: false, offset: 0 });
-    let outcome = expr::run(&compiled, &subject, &EvaluationBudget::default(), 0).map_err(wrong)?;
+    let outcome = expr::evaluate(&compiled, &subject, &EvaluationBudget::default(), 0).map_err(wrong)?;
     outcome.truth().ok_or_else(|| wrong("the result must be true or false".to_owned()))
 }
 
 /// Describes the values that the functions of an expression accept; `None` without such functions.
-pub fn wanted(expression: &str) -> Option<String> {
+pub fn expected_values(expression: &str) -> Option<String> {
     let plain = expression.replace('_', "").to_lowercase();
     let calls = |name: &str| plain.contains(&format!("{}(", name.to_lowercase()));
-    let found: Vec<&str> = WANTED.iter().filter(|(name, _)| calls(name)).map(|(_, wanted)| *wanted).collect();
+    let found: Vec<&str> = EXPECTED_VALUES.iter().filter(|(name, _)| calls(name)).map(|(_, wanted)| *wanted).collect();
     (!found.is_empty()).then(|| found.join(", or "))
 }
 
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_functions_say() {
+    fn test_functions_check_values() {
         for (function, fine, wrong) in [
             ("isIP", &["192.0.2.7", "::1"][..], &["192.0.2", "x", ""][..]),
             ("is_ipv4", &["192.0.2.7"], &["::1", "192.0.2.256"]),
@@ -175,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_named() {
-        assert_eq!(wanted("is_ipv4(value)").as_deref(), Some("an IPv4 address, as 192.0.2.7"));
-        assert_eq!(wanted("value == 'x'"), None);
-        let named: Vec<&str> = WANTED.iter().map(|(name, _)| *name).collect();
+    fn expected_values_are_described() {
+        assert_eq!(expected_values("is_ipv4(value)").as_deref(), Some("an IPv4 address, as 192.0.2.7"));
+        assert_eq!(expected_values("value == 'x'"), None);
+        let named: Vec<&str> = EXPECTED_VALUES.iter().map(|(name, _)| *name).collect();
         assert_eq!(named, TESTS.iter().map(|(names, _)| names[0]).collect::<Vec<_>>());
     }
 }

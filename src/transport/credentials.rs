@@ -52,14 +52,14 @@ impl BusSettings {
     ///
     /// # Errors
     /// When a file with a secret can't be read, or others can read it.
-    pub fn of(nats: &config::Nats, name: impl Into<String>) -> Result<Self, FsError> {
+    pub fn from_config(nats: &config::NatsSettings, name: impl Into<String>) -> Result<Self, FsError> {
         Ok(Self {
             servers: nats.servers.clone(),
             name: name.into(),
             credentials: nats.login().map(credentials).transpose()?,
-            tls: nats.tls.clone().map(Tls::checked).transpose()?,
+            tls: nats.tls.clone().map(Tls::check_key_permissions).transpose()?,
             tls_first: nats.tls_first,
-            ping: nats.ping_interval.get(),
+            ping: nats.ping_interval.as_std(),
             inbox_prefix: nats.inbox_prefix.clone(),
             ..Self::default()
         })
@@ -71,7 +71,7 @@ impl Tls {
     ///
     /// # Errors
     /// When others can read the key, or the file can't be examined.
-    pub fn checked(self) -> Result<Self, FsError> {
+    pub fn check_key_permissions(self) -> Result<Self, FsError> {
         // The library reads the file.
         self.key.as_deref().map_or(Ok(()), fs::check_private)?;
         Ok(self)
@@ -113,7 +113,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("password");
         std::fs::write(&path, " hunter2 \r\n").unwrap();
-        assert!(matches!(secret_file(&path), Err(FsError::Loose { .. })));
+        assert!(matches!(secret_file(&path), Err(FsError::UnsafePermissions { .. })));
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let login = Login::User { user: "u".into(), password: SecretFrom::File(path.clone()) };
         let Credentials::UserPassword { password, .. } = credentials(login).unwrap() else { panic!() };

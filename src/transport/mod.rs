@@ -154,7 +154,7 @@ pub struct StreamSpec {
     /// True where a message may replace all others of its subject, and clients can't delete single messages.
     pub latest_only: bool,
     /// The lifetime of the markers of expired messages; none where messages have no own lifetime (servers before 2.11).
-    pub markers: Option<Duration>,
+    pub marker_ttl: Option<Duration>,
     /// True where clients can't delete single messages. Servers never take this option back.
     pub deny_delete: bool,
     /// Republishing of stored messages to online subscribers: the subjects of the stream, and the new subjects. Both have one
@@ -188,7 +188,7 @@ pub enum StartAt {
 
 /// The state of the connection, for tasks that act after a reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Link {
+pub struct ConnectionState {
     /// True while connected.
     pub connected: bool,
     /// The number of connects; grows with every reconnect.
@@ -199,7 +199,7 @@ pub struct Link {
 
 /// Errors of the connection since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct ConnectionCounters {
     /// Connections that were lost.
     pub disconnects: u64,
     /// Times that a subscription was too slow and lost messages.
@@ -211,17 +211,17 @@ pub struct Counters {
 }
 
 /// The cause of a [`TransportError`], from the client.
-pub type Cause = Box<dyn Error + Send + Sync>;
+pub type TransportCause = Box<dyn Error + Send + Sync>;
 
 /// An error of the bus.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// An invalid server URL.
     #[error("\"{0}\" is not the URL of a NATS server")]
-    Url(String, #[source] Cause),
+    Url(String, #[source] TransportCause),
     /// A credentials file that is not usable.
     #[error("could not read the NATS credentials {}", .0.display())]
-    Credentials(PathBuf, #[source] Cause),
+    Credentials(PathBuf, #[source] TransportCause),
     /// No server accepted the connection.
     #[error("could not connect to NATS at {servers}")]
     Connect {
@@ -229,7 +229,7 @@ pub enum TransportError {
         servers: String,
         /// The cause.
         #[source]
-        source: Cause,
+        source: TransportCause,
     },
     /// A server that is too old.
     #[error("the NATS server is version {0}; {major}.{minor} is the oldest that is supported", major = OLDEST_SERVER.0, minor = OLDEST_SERVER.1)]
@@ -269,7 +269,7 @@ pub enum TransportError {
         doing: String,
         /// The answer of the server.
         #[source]
-        source: Cause,
+        source: TransportCause,
     },
     /// Any other error.
     #[error("{doing}")]
@@ -278,12 +278,12 @@ pub enum TransportError {
         doing: String,
         /// The cause.
         #[source]
-        source: Cause,
+        source: TransportCause,
     },
 }
 
 impl TransportError {
-    fn failed(doing: impl Into<String>, source: impl Into<Cause>) -> Self {
+    fn failed(doing: impl Into<String>, source: impl Into<TransportCause>) -> Self {
         Self::Failed { doing: doing.into(), source: source.into() }
     }
 }

@@ -24,7 +24,7 @@ impl UserKey {
     pub fn generate() -> Result<Self, TransportError> {
         let failed = |error| TransportError::failed("could not make an nkey", error);
         let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| failed(super::Cause::from(error.to_string())))?;
+        getrandom::fill(&mut bytes).map_err(|error| failed(super::TransportCause::from(error.to_string())))?;
         let pair = KeyPair::new_from_raw(KeyPairType::User, bytes).map_err(|error| failed(error.into()))?;
         let seed = pair.seed().map_err(|error| failed(error.into()))?;
         Ok(Self { public: pair.public_key(), seed: Secret::new(seed) })

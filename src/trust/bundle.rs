@@ -81,7 +81,7 @@ impl BundleError {
 
 /// The keys that a new bundle must be signed with.
 #[derive(Debug, Clone, Copy)]
-pub enum Pin<'a> {
+pub enum BundleAuthority<'a> {
     /// The first bundle, signed by root keys from the configuration of the node.
     Roots {
         /// The fleet of the node.
@@ -94,7 +94,7 @@ pub enum Pin<'a> {
     /// The successor of the active bundle.
     Current(&'a TrustedBundle),
     /// A bundle that this node accepted before, from its own disk. Its own root keys protect against damage.
-    Kept,
+    Stored,
 }
 
 /// The key of an operator, parsed.
@@ -114,7 +114,7 @@ pub struct TrustedKey {
 
 impl TrustedKey {
     /// True within the validity of the key. Revocation is not considered.
-    pub fn is_in_time(&self, now: Timestamp) -> bool {
+    pub fn is_valid_at(&self, now: Timestamp) -> bool {
         self.not_before.is_none_or(|time| time <= now) && self.not_after.is_none_or(|time| now <= time)
     }
 }
@@ -206,22 +206,22 @@ impl TrustedBundle {
 ///
 /// # Errors
 /// When required signatures are missing, it is not the successor of the current bundle, or it is invalid.
-pub fn open_bundle(bytes: &[u8], pin: Pin<'_>) -> Result<TrustedBundle, BundleError> {
+pub fn open_bundle(bytes: &[u8], pin: BundleAuthority<'_>) -> Result<TrustedBundle, BundleError> {
     let envelope = Envelope::parse(bytes)?;
     match pin {
-        Pin::Roots { keys, threshold, .. } => quorum(&envelope, "the pinned roots", keys, threshold)?,
-        Pin::Current(current) => {
-            quorum(&envelope, "the current roots", &current.roots, current.bundle.root.threshold)?;
+        BundleAuthority::Roots { keys, threshold, .. } => check_quorum(&envelope, "the pinned roots", keys, threshold)?,
+        BundleAuthority::Current(current) => {
+            check_quorum(&envelope, "the current roots", &current.roots, current.bundle.root.threshold)?;
         }
-        Pin::Kept => {}
+        BundleAuthority::Stored => {}
     }
     if envelope.payload_type != TRUST_TYPE {
         return Err(BundleError::Type(envelope.payload_type));
     }
     let bundle: TrustBundle = json::read(&envelope.payload)?;
     let (roots, keys) = check(&bundle)?;
-    quorum(&envelope, "its own roots", &roots, bundle.root.threshold)?;
-    succeeds(&bundle, pin)?;
+    check_quorum(&envelope, "its own roots", &roots, bundle.root.threshold)?;
+    check_succession(&bundle, pin)?;
     Ok(TrustedBundle { digest: envelope.digest(), envelope: bytes.to_vec(), bundle, roots, keys })
 }
 
@@ -233,17 +233,17 @@ pub fn check_bundle(bundle: &TrustBundle) -> Result<(), BundleError> {
     check(bundle).map(|_| ())
 }
 
-fn succeeds(bundle: &TrustBundle, pin: Pin<'_>) -> Result<(), BundleError> {
+fn check_succession(bundle: &TrustBundle, pin: BundleAuthority<'_>) -> Result<(), BundleError> {
     let wanted = match pin {
-        Pin::Roots { fleet, .. } => fleet,
-        Pin::Current(current) => current.fleet(),
-        Pin::Kept => &bundle.fleet,
+        BundleAuthority::Roots { fleet, .. } => fleet,
+        BundleAuthority::Current(current) => current.fleet(),
+        BundleAuthority::Stored => &bundle.fleet,
     };
     if bundle.fleet != wanted {
         return Err(BundleError::Fleet { wanted: wanted.to_owned(), found: bundle.fleet.clone() });
     }
     match pin {
-        Pin::Current(current) if Some(bundle.version) != current.version().checked_add(1) => {
+        BundleAuthority::Current(current) if Some(bundle.version) != current.version().checked_add(1) => {
             Err(BundleError::Version { current: current.version(), found: bundle.version })
         }
         _ => Ok(()),
@@ -251,15 +251,15 @@ fn succeeds(bundle: &TrustBundle, pin: Pin<'_>) -> Result<(), BundleError> {
 }
 
 /// The distinct keys that signed an envelope.
-pub fn signed_by<'a>(envelope: &Envelope, keys: &'a [PublicKey]) -> HashSet<&'a PublicKey> {
+pub fn signing_keys<'a>(envelope: &Envelope, keys: &'a [PublicKey]) -> HashSet<&'a PublicKey> {
     let encoded = crate::wire::pae(&envelope.payload_type, &envelope.payload);
     let signed = |key: &&PublicKey| envelope.signatures.iter().any(|s| key.verify_encoded(&encoded, &s.sig));
     keys.iter().filter(signed).collect()
 }
 
 /// Checks the number of distinct keys that signed, never the number of signatures.
-fn quorum(envelope: &Envelope, whose: &'static str, keys: &[PublicKey], needed: u32) -> Result<(), BundleError> {
-    let found = signed_by(envelope, keys).len();
+fn check_quorum(envelope: &Envelope, whose: &'static str, keys: &[PublicKey], needed: u32) -> Result<(), BundleError> {
+    let found = signing_keys(envelope, keys).len();
     // A threshold of 0 would accept every bundle.
     if needed == 0 || found < needed as usize { Err(BundleError::Quorum { whose, needed, found }) } else { Ok(()) }
 }
@@ -330,7 +330,7 @@ fn check_key(key: &OperatorKey, revoked: &[String]) -> Result<TrustedKey, Bundle
 }
 
 /// The prefixes of entries of `reads`.
-const READS: [&str; 5] = ["/", "env:", "credential:", "secret:", "kv:"];
+const READ_PREFIXES: [&str; 5] = ["/", "env:", "credential:", "secret:", "kv:"];
 
 fn check_rule(rule: &Rule) -> Result<(), &'static str> {
     let lists = [&rule.actions, &rule.types, &rule.names, &rule.reads, &rule.nodes, &rule.groups, &rule.channels];
@@ -344,7 +344,7 @@ fn check_rule(rule: &Rule) -> Result<(), &'static str> {
     if rule.quorum == 0 {
         return Err("has the quorum 0");
     }
-    let is_read = |read: &String| read == "registrations" || READS.iter().any(|kind| read.starts_with(kind));
+    let is_read = |read: &String| read == "registrations" || READ_PREFIXES.iter().any(|kind| read.starts_with(kind));
     if !rule.reads.iter().flatten().all(is_read) {
         return Err("has a read that is no path and none of env:NAME, credential:NAME, kv:BUCKET/KEY and registrations");
     }
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn the_first_bundle_needs_the_pinned_roots() {
         let pinned = [key(1).public(), key(2).public(), key(3).public()];
-        let pin = Pin::Roots { fleet: "prod", keys: &pinned, threshold: 2 };
+        let pin = BundleAuthority::Roots { fleet: "prod", keys: &pinned, threshold: 2 };
         let two = bundle(7, &[1, 2, 3], 2);
         for (bytes, wanted) in [
             (signed(&two, &[1, 3]), Ok(7)),
@@ -407,18 +407,18 @@ mod tests {
         ] {
             assert_eq!(code(open_bundle(&bytes, pin)), wanted);
         }
-        let other = Pin::Roots { fleet: "test", keys: &pinned, threshold: 2 };
+        let other = BundleAuthority::Roots { fleet: "test", keys: &pinned, threshold: 2 };
         assert_eq!(code(open_bundle(&signed(&two, &[1, 2]), other)), Err("wrong_fleet"));
-        let nobody = Pin::Roots { fleet: "prod", keys: &pinned, threshold: 0 };
+        let nobody = BundleAuthority::Roots { fleet: "prod", keys: &pinned, threshold: 0 };
         assert_eq!(code(open_bundle(&signed(&two, &[1, 2]), nobody)), Err("trust_quorum"));
         let doubled = [key(1).public(), key(1).public()];
-        let doubled = Pin::Roots { fleet: "prod", keys: &doubled, threshold: 2 };
+        let doubled = BundleAuthority::Roots { fleet: "prod", keys: &doubled, threshold: 2 };
         assert_eq!(code(open_bundle(&signed(&bundle(1, &[1], 1), &[1]), doubled)), Err("trust_quorum"));
     }
 
     #[test]
-    fn the_next_one_needs_both_generations_of_roots() {
-        let current = open_bundle(&signed(&bundle(7, &[1, 2], 2), &[1, 2]), Pin::Kept).unwrap();
+    fn a_successor_needs_the_roots_of_both_versions() {
+        let current = open_bundle(&signed(&bundle(7, &[1, 2], 2), &[1, 2]), BundleAuthority::Stored).unwrap();
         for (version, roots, by, wanted) in [
             (8, vec![1, 2], vec![1, 2], Ok(8)),
             (8, vec![3, 4], vec![1, 2, 3, 4], Ok(8)),
@@ -429,12 +429,12 @@ mod tests {
             (6, vec![1, 2], vec![1, 2], Err("trust_version")),
             (9, vec![1, 2], vec![1, 2], Err("trust_version")),
         ] {
-            let next = open_bundle(&signed(&bundle(version, &roots, 2), &by), Pin::Current(&current));
+            let next = open_bundle(&signed(&bundle(version, &roots, 2), &by), BundleAuthority::Current(&current));
             assert_eq!(code(next), wanted, "{version} {roots:?} {by:?}");
         }
         let mut other = bundle(8, &[1, 2], 2);
         other["fleet"] = json!("test");
-        assert_eq!(code(open_bundle(&signed(&other, &[1, 2]), Pin::Current(&current))), Err("wrong_fleet"));
+        assert_eq!(code(open_bundle(&signed(&other, &[1, 2]), BundleAuthority::Current(&current))), Err("wrong_fleet"));
     }
 
     #[test]
@@ -442,7 +442,7 @@ mod tests {
         let mut value = bundle(1, &[1], 1);
         value["keys"][0]["not_before"] = json!("2026-01-01T00:00:00Z");
         value["keys"][0]["not_after"] = json!("2026-02-01T00:00:00Z");
-        let trusted = open_bundle(&signed(&value, &[1]), Pin::Kept).unwrap();
+        let trusted = open_bundle(&signed(&value, &[1]), BundleAuthority::Stored).unwrap();
         let (alice, bob) = (&trusted.keys()[0], &trusted.keys()[1]);
         assert!(!alice.revoked && bob.revoked);
         for (time, wanted) in [
@@ -451,7 +451,7 @@ mod tests {
             ("2026-02-01T00:00:00Z", true),
             ("2026-02-01T00:00:01Z", false),
         ] {
-            assert_eq!(alice.is_in_time(time.parse().unwrap()), wanted, "{time}");
+            assert_eq!(alice.is_valid_at(time.parse().unwrap()), wanted, "{time}");
         }
         assert!(!trusted.is_expired("2027-01-01T00:00:00Z".parse().unwrap()));
         assert!(trusted.is_expired("2027-01-01T00:00:01Z".parse().unwrap()));
@@ -489,11 +489,11 @@ mod tests {
             let mut value = bundle(1, &[1], 1);
             let (parent, key) = pointer.rsplit_once('/').unwrap();
             value.pointer_mut(parent).unwrap()[key] = change.clone();
-            assert_eq!(code(open_bundle(&signed(&value, &[1]), Pin::Kept)), Err(wanted), "{pointer} = {change}");
+            assert_eq!(code(open_bundle(&signed(&value, &[1]), BundleAuthority::Stored)), Err(wanted), "{pointer} = {change}");
         }
         let mut value = bundle(1, &[1], 1);
         value["keys"][0]["not_before"] = json!("2026-01-01T00:00:00Z");
         value["keys"][0]["not_after"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(code(open_bundle(&signed(&value, &[1]), Pin::Kept)), Err("bad_trust"));
+        assert_eq!(code(open_bundle(&signed(&value, &[1]), BundleAuthority::Stored)), Err("bad_trust"));
     }
 }

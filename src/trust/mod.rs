@@ -15,4 +15,4 @@ pub use crate::trust::decide::verify::{KnownTrust, OpenedMessage, ReplayStore, S
 pub use crate::trust::keys::key::{KeyError, PublicKey, SigningKey};
 pub use crate::trust::keys::receipt::{ReceiptError, VerifiedReceipt, issue_receipt, proves_success, verify_receipt};
 pub use crate::trust::keys::sign::{SignError, Signer, countersign, sign_envelope, sign_envelope_with};
-pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
+pub use bundle::{BundleAuthority, BundleError, TrustedBundle, TrustedKey, open_bundle};

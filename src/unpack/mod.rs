@@ -13,17 +13,17 @@ mod zstd;
 use std::io::{self, BufReader, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 
 /// The largest window that a decoder may ask for: `xz -9` takes 64 MiB, `zstd --long` 128 MiB.
-const WINDOW: u64 = 128 << 20;
+const MAX_WINDOW: u64 = 128 << 20;
 /// Memory of xz beside its window, in KiB.
-const XZ_EXTRA: u64 = 8 << 10;
+const XZ_OVERHEAD_KIB: u64 = 8 << 10;
 /// The unpacked size, in bytes, that a small archive may have whatever its ratio.
 const RATIO_FLOOR: u64 = 64 << 20;
 
 /// Any error of a sink.
-pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+pub type SinkCause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The formats, by the end of a file name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum Format {
 
 impl Format {
     /// Returns the format of a file of this name, in upper or lower case.
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         const ENDS: [(&str, Format); 7] = [
             (".tar.gz", Format::TarGz),
             (".tgz", Format::TarGz),
@@ -73,7 +73,7 @@ impl Format {
 
 /// Maximum sizes of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caps {
+pub struct ArchiveLimits {
     /// The unpacked size, in bytes.
     pub total: u64,
     /// The number of entries.
@@ -92,7 +92,7 @@ pub enum UnpackError {
         format: &'static str,
         /// The cause.
         #[source]
-        cause: Cause,
+        cause: SinkCause,
     },
     /// A refused entry.
     #[error("its entry \"{}\" is refused: {why}", name.escape_debug())]
@@ -117,7 +117,7 @@ pub enum UnpackError {
         name: String,
         /// The cause.
         #[source]
-        cause: Cause,
+        cause: SinkCause,
     },
 }
 
@@ -136,7 +136,7 @@ pub struct Owner {
 
 /// The metadata of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct ArchiveEntry {
     /// The path: relative, plain names only.
     pub path: PathBuf,
     /// Permission bits. Never setuid and setgid: an archive grants no user the rights of another. Directories keep the sticky
@@ -154,46 +154,46 @@ pub trait Sink {
     ///
     /// # Errors
     /// When it can't be made.
-    fn directory(&mut self, item: &Item) -> Result<(), Cause>;
+    fn directory(&mut self, item: &ArchiveEntry) -> Result<(), SinkCause>;
     /// A regular file; all of its content is read.
     ///
     /// # Errors
     /// When it can't be written, or reading fails.
-    fn file(&mut self, item: &Item, content: &mut dyn Read) -> Result<(), Cause>;
+    fn file(&mut self, item: &ArchiveEntry, content: &mut dyn Read) -> Result<(), SinkCause>;
     /// A symbolic link that stays within the directory.
     ///
     /// # Errors
     /// When it can't be made.
-    fn symlink(&mut self, item: &Item, target: &Path) -> Result<(), Cause>;
+    fn symlink(&mut self, item: &ArchiveEntry, target: &Path) -> Result<(), SinkCause>;
     /// Another name of an earlier regular file.
     ///
     /// # Errors
     /// When it can't be made.
-    fn hard_link(&mut self, item: &Item, target: &Path) -> Result<(), Cause>;
+    fn hard_link(&mut self, item: &ArchiveEntry, target: &Path) -> Result<(), SinkCause>;
 }
 
 /// A sink that discards everything: it checks an archive before anything is written.
 #[derive(Debug, Default)]
-pub struct Look {
+pub struct CountingSink {
     /// The size of all files so far, in bytes.
     pub bytes: u64,
 }
 
-impl Sink for Look {
-    fn directory(&mut self, _: &Item) -> Result<(), Cause> {
+impl Sink for CountingSink {
+    fn directory(&mut self, _: &ArchiveEntry) -> Result<(), SinkCause> {
         Ok(())
     }
 
-    fn file(&mut self, _: &Item, content: &mut dyn Read) -> Result<(), Cause> {
+    fn file(&mut self, _: &ArchiveEntry, content: &mut dyn Read) -> Result<(), SinkCause> {
         self.bytes += io::copy(content, &mut io::sink())?;
         Ok(())
     }
 
-    fn symlink(&mut self, _: &Item, _: &Path) -> Result<(), Cause> {
+    fn symlink(&mut self, _: &ArchiveEntry, _: &Path) -> Result<(), SinkCause> {
         Ok(())
     }
 
-    fn hard_link(&mut self, _: &Item, _: &Path) -> Result<(), Cause> {
+    fn hard_link(&mut self, _: &ArchiveEntry, _: &Path) -> Result<(), SinkCause> {
         Ok(())
     }
 }
@@ -202,7 +202,13 @@ impl Sink for Look {
 ///
 /// # Errors
 /// See [`UnpackError`]; the sink has then received a part of the entries.
-pub fn walk(format: Format, archive: impl Read + Seek, size: u64, caps: &Caps, sink: &mut dyn Sink) -> Result<(), UnpackError> {
+pub fn walk(
+    format: Format,
+    archive: impl Read + Seek,
+    size: u64,
+    caps: &ArchiveLimits,
+    sink: &mut dyn Sink,
+) -> Result<(), UnpackError> {
     let limit = caps.total.min(size.saturating_mul(caps.ratio).max(RATIO_FLOOR));
     let mut entries = name::Entries::new(format, caps.entries, limit, sink);
     let packed = BufReader::with_capacity(1 << 16, archive);
@@ -212,10 +218,10 @@ pub fn walk(format: Format, archive: impl Read + Seek, size: u64, caps: &Caps, s
         Format::TarGz => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
         Format::TarBz2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
         Format::TarXz => {
-            let kib = u32::try_from(WINDOW / 1024 + XZ_EXTRA).unwrap_or(u32::MAX);
+            let kib = u32::try_from(MAX_WINDOW / 1024 + XZ_OVERHEAD_KIB).unwrap_or(u32::MAX);
             Box::new(lzma_rust2::XzReader::new_mem_limit(packed, true, kib))
         }
-        Format::TarZst => Box::new(zstd::Frames::new(packed, WINDOW)),
+        Format::TarZst => Box::new(zstd::Frames::new(packed, MAX_WINDOW)),
     };
     tar::walk(Capped::new(tar, limit), &mut entries)
 }
@@ -252,7 +258,7 @@ fn broken(format: Format, error: &io::Error, limit: u64) -> UnpackError {
     if error.kind() == ErrorKind::FileTooLarge {
         return UnpackError::TooLarge { what: "its size unpacked, in bytes,", limit };
     }
-    UnpackError::Broken { format: format.as_str(), cause: chain(error).into() }
+    UnpackError::Broken { format: format.as_str(), cause: error_chain(error).into() }
 }
 
 #[cfg(test)]

@@ -6,17 +6,17 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{Format, Item, Sink, UnpackError, broken};
+use super::{ArchiveEntry, Format, Sink, UnpackError, broken};
 
 /// The longest path in bytes, as in the kernel (`PATH_MAX`).
-const LONGEST: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Checks the entries of an archive and gives them to a sink.
 pub(super) struct Entries<'a> {
     pub(super) format: Format,
     /// The largest unpacked size, in bytes.
     pub(super) limit: u64,
-    most: u64,
+    max_entries: u64,
     count: u64,
     /// Paths of regular files of this archive: the possible targets of hard links.
     files: HashSet<PathBuf>,
@@ -24,37 +24,37 @@ pub(super) struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    pub(super) fn new(format: Format, most: u64, limit: u64, sink: &'a mut dyn Sink) -> Self {
-        Self { format, limit, most, count: 0, files: HashSet::new(), sink }
+    pub(super) fn new(format: Format, max_entries: u64, limit: u64, sink: &'a mut dyn Sink) -> Self {
+        Self { format, limit, max_entries, count: 0, files: HashSet::new(), sink }
     }
 
     /// Counts an entry.
     pub(super) fn count(&mut self) -> Result<(), UnpackError> {
         self.count += 1;
-        if self.count > self.most { Err(self.too_many()) } else { Ok(()) }
+        if self.count > self.max_entries { Err(self.too_many()) } else { Ok(()) }
     }
 
     pub(super) fn too_many(&self) -> UnpackError {
-        UnpackError::TooLarge { what: "the number of its entries", limit: self.most }
+        UnpackError::TooLarge { what: "the number of its entries", limit: self.max_entries }
     }
 
     pub(super) fn broken(&self, error: &io::Error) -> UnpackError {
         broken(self.format, error, self.limit)
     }
 
-    pub(super) fn directory(&mut self, item: &Item) -> Result<(), UnpackError> {
-        self.sink.directory(item).map_err(|cause| UnpackError::Sink { name: shown(&item.path), cause })
+    pub(super) fn directory(&mut self, item: &ArchiveEntry) -> Result<(), UnpackError> {
+        self.sink.directory(item).map_err(|cause| UnpackError::Sink { name: path_text(&item.path), cause })
     }
 
     /// Passes a file on, whose content must have `size` bytes.
-    pub(super) fn file(&mut self, item: &Item, size: u64, content: &mut dyn Read) -> Result<(), UnpackError> {
+    pub(super) fn file(&mut self, item: &ArchiveEntry, size: u64, content: &mut dyn Read) -> Result<(), UnpackError> {
         let mut content = Content { inner: content, seen: 0, failed: None };
         let result = self.sink.file(item, &mut content);
         let Content { seen, failed, .. } = content;
         if let Some(error) = failed {
             return Err(self.broken(&error));
         }
-        result.map_err(|cause| UnpackError::Sink { name: shown(&item.path), cause })?;
+        result.map_err(|cause| UnpackError::Sink { name: path_text(&item.path), cause })?;
         if seen != size {
             return Err(self.broken(&io::ErrorKind::UnexpectedEof.into()));
         }
@@ -62,43 +62,43 @@ impl<'a> Entries<'a> {
         Ok(())
     }
 
-    pub(super) fn symlink(&mut self, item: &Item, target: &[u8]) -> Result<(), UnpackError> {
-        stays(&item.path, target).map_err(|why| refused(item.path.as_os_str().as_bytes(), why))?;
+    pub(super) fn symlink(&mut self, item: &ArchiveEntry, target: &[u8]) -> Result<(), UnpackError> {
+        check_link_target(&item.path, target).map_err(|why| refused_entry(item.path.as_os_str().as_bytes(), why))?;
         self.files.remove(&item.path);
         let target = Path::new(OsStr::from_bytes(target));
-        self.sink.symlink(item, target).map_err(|cause| UnpackError::Sink { name: shown(&item.path), cause })
+        self.sink.symlink(item, target).map_err(|cause| UnpackError::Sink { name: path_text(&item.path), cause })
     }
 
-    pub(super) fn hard_link(&mut self, item: &Item, target: &[u8]) -> Result<(), UnpackError> {
+    pub(super) fn hard_link(&mut self, item: &ArchiveEntry, target: &[u8]) -> Result<(), UnpackError> {
         let name = item.path.as_os_str().as_bytes();
-        let target = inner(target).map_err(|why| refused(name, format!("of what it links to, {why}")))?;
+        let target = relative_path(target).map_err(|why| refused_entry(name, format!("of what it links to, {why}")))?;
         if !self.files.contains(&target) {
-            return Err(refused(
+            return Err(refused_entry(
                 name,
-                format!("it links to \"{}\", which is not an earlier file of the archive", shown(&target)),
+                format!("it links to \"{}\", which is not an earlier file of the archive", path_text(&target)),
             ));
         }
-        self.sink.hard_link(item, &target).map_err(|cause| UnpackError::Sink { name: shown(&item.path), cause })?;
+        self.sink.hard_link(item, &target).map_err(|cause| UnpackError::Sink { name: path_text(&item.path), cause })?;
         self.files.insert(item.path.clone());
         Ok(())
     }
 }
 
 /// Creates the error for a refused entry.
-pub(super) fn refused(name: &[u8], why: impl Into<String>) -> UnpackError {
+pub(super) fn refused_entry(name: &[u8], why: impl Into<String>) -> UnpackError {
     UnpackError::Entry { name: String::from_utf8_lossy(name).into_owned(), why: why.into() }
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
 /// Returns the path of a name: relative, of plain parts; empty for the directory itself.
-pub(super) fn inner(name: &[u8]) -> Result<PathBuf, &'static str> {
+pub(super) fn relative_path(name: &[u8]) -> Result<PathBuf, &'static str> {
     if name.is_empty() {
         return Err("its name is empty");
     }
-    if name.len() > LONGEST {
+    if name.len() > MAX_PATH_BYTES {
         return Err("its name is too long");
     }
     if name.contains(&0) {
@@ -122,8 +122,8 @@ pub(super) fn inner(name: &[u8]) -> Result<PathBuf, &'static str> {
 ///
 /// `..` is only allowed at the beginning, where the count starts from a real directory. A name before `..` may be another
 /// link, whose target is unknown.
-fn stays(path: &Path, target: &[u8]) -> Result<(), &'static str> {
-    if target.is_empty() || target.len() > LONGEST || target.contains(&0) {
+fn check_link_target(path: &Path, target: &[u8]) -> Result<(), &'static str> {
+    if target.is_empty() || target.len() > MAX_PATH_BYTES || target.contains(&0) {
         return Err("it links to nothing that has a name");
     }
     if target.starts_with(b"/") {
@@ -188,10 +188,10 @@ mod tests {
             ("a/..", None),
             ("a\0b", None),
         ] {
-            assert_eq!(inner(name.as_bytes()).ok(), wanted.map(PathBuf::from), "{name:?}");
+            assert_eq!(relative_path(name.as_bytes()).ok(), wanted.map(PathBuf::from), "{name:?}");
         }
-        assert!(inner(&vec![b'x'; 4097]).is_err());
-        assert_eq!(inner(b"\xff").unwrap().as_os_str().as_bytes(), b"\xff");
+        assert!(relative_path(&vec![b'x'; 4097]).is_err());
+        assert_eq!(relative_path(b"\xff").unwrap().as_os_str().as_bytes(), b"\xff");
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
             ("l", "a/../b", false),
             ("l", "a\0b", false),
         ] {
-            assert_eq!(stays(Path::new(path), target.as_bytes()).is_ok(), wanted, "{path} -> {target:?}");
+            assert_eq!(check_link_target(Path::new(path), target.as_bytes()).is_ok(), wanted, "{path} -> {target:?}");
         }
     }
 }

@@ -6,17 +6,17 @@ use std::io::Read;
 
 use tar::{EntryType, Header, PaxExtensions};
 
-use super::name::{Entries, inner, refused};
-use super::{Capped, Item, Owner, UnpackError};
+use super::name::{Entries, refused_entry, relative_path};
+use super::{ArchiveEntry, Capped, Owner, UnpackError};
 
 /// The largest extension header, in bytes: room for names, and for access lists of large directories.
-const EXTENSION: u64 = 1 << 20;
+const MAX_EXTENSION_HEADER: u64 = 1 << 20;
 
 type Entry<'a, R> = tar::Entry<'a, Capped<R>>;
 
 /// The content of extension headers about the next entry.
 #[derive(Default)]
-struct Said {
+struct PaxOverrides {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     size: Option<u64>,
@@ -26,7 +26,7 @@ struct Said {
 
 pub(super) fn walk(tar: Capped<impl Read>, entries: &mut Entries<'_>) -> Result<(), UnpackError> {
     let mut archive = tar::Archive::new(tar);
-    let mut said = Said::default();
+    let mut said = PaxOverrides::default();
     for entry in archive.entries().map_err(|error| entries.broken(&error))?.raw(true) {
         let mut entry = entry.map_err(|error| entries.broken(&error))?;
         entries.count()?;
@@ -34,8 +34,8 @@ pub(super) fn walk(tar: Capped<impl Read>, entries: &mut Entries<'_>) -> Result<
             EntryType::GNULongName => said.path = Some(long_name(&mut entry, entries)?),
             EntryType::GNULongLink => said.link = Some(long_name(&mut entry, entries)?),
             EntryType::XHeader => pax(&mut entry, entries, &mut said)?,
-            EntryType::XGlobalHeader => global(&mut entry, entries)?,
-            _ => take(&mut entry, entries, std::mem::take(&mut said))?,
+            EntryType::XGlobalHeader => check_global_header(&mut entry, entries)?,
+            _ => unpack_entry(&mut entry, entries, std::mem::take(&mut said))?,
         }
     }
     // Reads to the very end: only there the decoder compares the checksum.
@@ -43,23 +43,23 @@ pub(super) fn walk(tar: Capped<impl Read>, entries: &mut Entries<'_>) -> Result<
     Ok(())
 }
 
-fn take(entry: &mut Entry<'_, impl Read>, entries: &mut Entries<'_>, said: Said) -> Result<(), UnpackError> {
+fn unpack_entry(entry: &mut Entry<'_, impl Read>, entries: &mut Entries<'_>, said: PaxOverrides) -> Result<(), UnpackError> {
     let name = said.path.unwrap_or_else(|| entry.path_bytes().into_owned());
-    let path = inner(&name).map_err(|why| refused(&name, why))?;
+    let path = relative_path(&name).map_err(|why| refused_entry(&name, why))?;
     let kind = entry.header().entry_type();
     let size = entry.size();
     if said.size.is_some_and(|said| said != size) {
-        return Err(refused(&name, "its headers name two different sizes"));
+        return Err(refused_entry(&name, "its headers name two different sizes"));
     }
     // Before POSIX, directories were files with a slash at the end.
     let directory = kind.is_dir() || (kind.is_file() && name.ends_with(b"/"));
     if path.as_os_str().is_empty() {
         // The directory itself stays unchanged.
-        return if directory { Ok(()) } else { Err(refused(&name, "it names the directory itself")) };
+        return if directory { Ok(()) } else { Err(refused_entry(&name, "it names the directory itself")) };
     }
     let header = entry.header();
     let mode = header.mode().map_err(|error| entries.broken(&error))?;
-    let item = Item {
+    let item = ArchiveEntry {
         path,
         mode: if directory { mode & 0o1777 } else { mode & 0o777 },
         owner: Some(owner(header, said.owner)),
@@ -71,11 +71,11 @@ fn take(entry: &mut Entry<'_, impl Read>, entries: &mut Entries<'_>, said: Said)
         EntryType::Regular | EntryType::Continuous => entries.file(&item, size, entry),
         EntryType::Symlink => entries.symlink(&item, &link),
         EntryType::Link => entries.hard_link(&item, &link),
-        other => Err(refused(&name, what_it_is(other))),
+        other => Err(refused_entry(&name, unsupported_reason(other))),
     }
 }
 
-fn what_it_is(kind: EntryType) -> String {
+fn unsupported_reason(kind: EntryType) -> String {
     match kind {
         EntryType::Char | EntryType::Block => "it is a device".to_owned(),
         EntryType::Fifo => "it is a pipe".to_owned(),
@@ -97,8 +97,8 @@ fn owner(header: &Header, said: Owner) -> Owner {
 
 /// Returns the content of an extension header.
 fn extension(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<Vec<u8>, UnpackError> {
-    if entry.size() > EXTENSION {
-        return Err(UnpackError::TooLarge { what: "an extension header in it", limit: EXTENSION });
+    if entry.size() > MAX_EXTENSION_HEADER {
+        return Err(UnpackError::TooLarge { what: "an extension header in it", limit: MAX_EXTENSION_HEADER });
     }
     let mut content = Vec::new();
     entry.read_to_end(&mut content).map_err(|error| entries.broken(&error))?;
@@ -118,7 +118,7 @@ fn long_name(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<
     Ok(name)
 }
 
-fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut Said) -> Result<(), UnpackError> {
+fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut PaxOverrides) -> Result<(), UnpackError> {
     let content = extension(entry, entries)?;
     for remark in PaxExtensions::new(&content) {
         let remark = remark.map_err(|error| entries.broken(&error))?;
@@ -128,7 +128,7 @@ fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut Said)
             b"path" => said.path = Some(value.to_vec()),
             b"linkpath" => said.link = Some(value.to_vec()),
             b"size" => {
-                let size = text.parse().map_err(|_| refused(b"(PAX header)", format!("\"{text}\" is not a size")))?;
+                let size = text.parse().map_err(|_| refused_entry(b"(PAX header)", format!("\"{text}\" is not a size")))?;
                 said.size = Some(size);
             }
             // With a fraction, and negative before 1970.
@@ -139,7 +139,7 @@ fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut Said)
             b"gname" => said.owner.group = text,
             key if key.starts_with(b"GNU.sparse.") => {
                 let name = said.path.clone().unwrap_or_default();
-                return Err(refused(&name, what_it_is(EntryType::GNUSparse)));
+                return Err(refused_entry(&name, unsupported_reason(EntryType::GNUSparse)));
             }
             // Access lists, attributes, other times, comments.
             _ => {}
@@ -149,12 +149,12 @@ fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut Said)
 }
 
 /// Checks a header about all entries. Accepts only remarks that change none of them, as the comment of `git archive`.
-fn global(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<(), UnpackError> {
+fn check_global_header(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<(), UnpackError> {
     let content = extension(entry, entries)?;
     for remark in PaxExtensions::new(&content) {
         let remark = remark.map_err(|error| entries.broken(&error))?;
         if matches!(remark.key_bytes(), b"path" | b"linkpath" | b"size") || remark.key_bytes().starts_with(b"GNU.sparse.") {
-            return Err(refused(b"(global PAX header)", "it would rename or resize every entry"));
+            return Err(refused_entry(b"(global PAX header)", "it would rename or resize every entry"));
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::testing::{Raw, Zipped, file, gzip, other, pax_of, tar_of, zip_of};
 use super::*;
 
-const CAPS: Caps = Caps { total: 200 << 20, entries: 100, ratio: 1000 };
+const CAPS: ArchiveLimits = ArchiveLimits { total: 200 << 20, entries: 100, ratio: 1000 };
 
 /// A tar archive of the directory `d` and the file `d/f`, "hello\n", packed by `xz -9`.
 const XZ: &str = "/Td6WFoAAATm1rRGAgAhARwAAAAQz1jM4Cf/AHxdADILvBunjDRE4cIHdekAQB2vet0aoLSXwAL9aZgecwwkgslLlv/yhkkbE5b0+Lm4d1O95srX6TYOTndmWsnCpXGD0ZsLhna7NbsClNvcLJONtGDtCP+zXJ9gNS08ahUrMgc2EnVoPz07hKZ3dnmW2xDPEX8SE6/eLjbTPnUAF7x3Bz49LlUAAZgBgFAAAMjx5Y6xxGf7AgAAAAAEWVo=";
@@ -20,32 +20,32 @@ const ZSTD: &str = "KLUv/WQAJ+0CAIIDDBGguwF0+gQtVQ1oLaxy12ixUgedkkEXjqmsykeUs251
 struct Notes(Vec<String>);
 
 impl Sink for Notes {
-    fn directory(&mut self, item: &Item) -> Result<(), Cause> {
+    fn directory(&mut self, item: &ArchiveEntry) -> Result<(), SinkCause> {
         self.0.push(format!("{}/ {:o}", item.path.display(), item.mode));
         Ok(())
     }
 
-    fn file(&mut self, item: &Item, content: &mut dyn Read) -> Result<(), Cause> {
+    fn file(&mut self, item: &ArchiveEntry, content: &mut dyn Read) -> Result<(), SinkCause> {
         let mut text = String::new();
         content.read_to_string(&mut text)?;
         self.0.push(format!("{} {:o} {}", item.path.display(), item.mode, text.escape_debug()));
         Ok(())
     }
 
-    fn symlink(&mut self, item: &Item, target: &Path) -> Result<(), Cause> {
+    fn symlink(&mut self, item: &ArchiveEntry, target: &Path) -> Result<(), SinkCause> {
         self.0.push(format!("{} -> {}", item.path.display(), target.display()));
         Ok(())
     }
 
-    fn hard_link(&mut self, item: &Item, target: &Path) -> Result<(), Cause> {
+    fn hard_link(&mut self, item: &ArchiveEntry, target: &Path) -> Result<(), SinkCause> {
         self.0.push(format!("{} = {}", item.path.display(), target.display()));
         Ok(())
     }
 }
 
-fn read_within(format: Format, bytes: &[u8], caps: &Caps) -> Result<Vec<String>, String> {
+fn read_within(format: Format, bytes: &[u8], caps: &ArchiveLimits) -> Result<Vec<String>, String> {
     let mut notes = Notes::default();
-    walk(format, Cursor::new(bytes), bytes.len() as u64, caps, &mut notes).map(|()| notes.0).map_err(|error| chain(&error))
+    walk(format, Cursor::new(bytes), bytes.len() as u64, caps, &mut notes).map(|()| notes.0).map_err(|error| error_chain(&error))
 }
 
 fn read(format: Format, bytes: &[u8]) -> Result<Vec<String>, String> {
@@ -82,7 +82,7 @@ fn formats_by_name() {
         ("tar", None),
         ("a.rar", None),
     ] {
-        assert_eq!(Format::of(name), wanted, "{name}");
+        assert_eq!(Format::from_name(name), wanted, "{name}");
     }
 }
 
@@ -107,7 +107,7 @@ fn every_format_gives_the_same() {
 }
 
 #[test]
-fn what_is_cut_or_changed_is_not_taken() {
+fn truncated_and_changed_archives_are_refused() {
     let tar = tar_of(&[other(b'5', "d/", ""), file("d/f", "hello\n")]);
     for (format, bytes) in [
         (Format::TarGz, gzip(&tar)),
@@ -192,8 +192,8 @@ fn memory_is_bounded() {
 #[test]
 fn bombs_are_refused() {
     let zeros = vec![0; (64 << 20) + 1];
-    let small = Caps { total: 1 << 20, entries: 2, ratio: 1000 };
-    let error = read_within(Format::TarGz, &gzip(&zeros), &Caps { ratio: 2, ..CAPS }).unwrap_err();
+    let small = ArchiveLimits { total: 1 << 20, entries: 2, ratio: 1000 };
+    let error = read_within(Format::TarGz, &gzip(&zeros), &ArchiveLimits { ratio: 2, ..CAPS }).unwrap_err();
     assert!(error.contains("its size unpacked, in bytes, is more than 67108864"), "{error}");
     let many = tar_of(&[file("a", ""), file("b", ""), file("c", "")]);
     assert!(read_within(Format::Tar, &many, &small).unwrap_err().contains("the number of its entries is more than 2"));
@@ -205,7 +205,7 @@ fn bombs_are_refused() {
 }
 
 #[test]
-fn what_leads_out_is_refused() {
+fn names_and_links_outside_are_refused() {
     for name in ["../x", "/x", "a/../../x", "a/..", "..", "//x"] {
         for bytes in [tar_of(&[file("good", ""), file(name, "evil")]), tar_of(&[other(b'5', name, "")])] {
             refused(Format::Tar, &bytes, "is refused: its name");
@@ -231,7 +231,7 @@ fn what_leads_out_is_refused() {
 }
 
 #[test]
-fn links_to_what_is_no_file_of_the_archive_are_refused() {
+fn hard_links_need_an_earlier_file_of_the_archive() {
     let good = tar_of(&[file("d/f", "x"), other(b'1', "h", "./d/f"), other(b'1', "i", "h"), other(b'2', "d/l", "../h")]);
     assert_eq!(read(Format::Tar, &good).unwrap(), ["d/f 644 x", "h = d/f", "i = h", "d/l -> ../h"]);
     for entries in [
@@ -246,7 +246,7 @@ fn links_to_what_is_no_file_of_the_archive_are_refused() {
 }
 
 #[test]
-fn everything_else_is_refused() {
+fn other_entries_are_refused() {
     for (kind, why) in [(b'3', "a device"), (b'4', "a device"), (b'6', "a pipe"), (b'S', "sparse"), (b'Z', "of the kind 'Z'")] {
         refused(Format::Tar, &tar_of(&[other(kind, "x", "")]), why);
     }
@@ -293,7 +293,7 @@ impl ReplaceKind for Vec<u8> {
 }
 
 #[test]
-fn attributes_and_long_names_are_taken() {
+fn attributes_and_long_names_are_read() {
     let long = format!("{}/end", "long".repeat(50));
     let name = format!("{long}\0");
     let mut header = other(b'L', "././@LongLink", "");
@@ -319,20 +319,20 @@ fn attributes_and_long_names_are_taken() {
     ];
     assert_eq!(read(Format::Tar, &archive).unwrap(), wanted);
 
-    struct Last(Option<Item>);
+    struct Last(Option<ArchiveEntry>);
     impl Sink for Last {
-        fn directory(&mut self, _: &Item) -> Result<(), Cause> {
+        fn directory(&mut self, _: &ArchiveEntry) -> Result<(), SinkCause> {
             Err("no".into())
         }
-        fn file(&mut self, item: &Item, content: &mut dyn Read) -> Result<(), Cause> {
+        fn file(&mut self, item: &ArchiveEntry, content: &mut dyn Read) -> Result<(), SinkCause> {
             self.0 = Some(item.clone());
             std::io::copy(content, &mut std::io::sink())?;
             Ok(())
         }
-        fn symlink(&mut self, _: &Item, _: &Path) -> Result<(), Cause> {
+        fn symlink(&mut self, _: &ArchiveEntry, _: &Path) -> Result<(), SinkCause> {
             Err("no".into())
         }
-        fn hard_link(&mut self, _: &Item, _: &Path) -> Result<(), Cause> {
+        fn hard_link(&mut self, _: &ArchiveEntry, _: &Path) -> Result<(), SinkCause> {
             Err("no".into())
         }
     }
@@ -347,7 +347,7 @@ fn attributes_and_long_names_are_taken() {
     // An error of the sink is not an error of the archive.
     let archive = tar_of(&[other(b'5', "d", "")]);
     let error = walk(Format::Tar, Cursor::new(&archive), archive.len() as u64, &CAPS, &mut Last(None)).unwrap_err();
-    assert_eq!(chain(&error), "its entry \"d\" could not be unpacked: no");
+    assert_eq!(error_chain(&error), "its entry \"d\" could not be unpacked: no");
     // Modes of zip entries: absent, and of another system.
     let zip = zip_of(&[Zipped("a", 0, "x"), Zipped("d/", 0, ""), Zipped("s", 0o106_755, "y")]);
     assert_eq!(read(Format::Zip, &zip).unwrap(), ["a 644 x", "d/ 755", "s 755 y"]);

@@ -5,28 +5,28 @@ use std::io::{Read, Seek};
 use zip::result::ZipError;
 use zip::{System, ZipArchive};
 
-use super::name::{Entries, inner, refused};
-use super::{Capped, Item, UnpackError};
+use super::name::{Entries, refused_entry, relative_path};
+use super::{ArchiveEntry, Capped, UnpackError};
 
 /// The longest target of a symbolic link in bytes, as in the kernel.
-const LONGEST_LINK: u64 = 4096;
+const MAX_LINK_TARGET: u64 = 4096;
 /// The type bits of a Unix mode.
 const TYPE: u32 = 0o170_000;
 
 pub(super) fn walk(zip: impl Read + Seek, entries: &mut Entries<'_>) -> Result<(), UnpackError> {
-    let mut archive = ZipArchive::new(zip).map_err(|error| said(error, entries))?;
+    let mut archive = ZipArchive::new(zip).map_err(|error| zip_error(error, entries))?;
     // The library keeps one entry of each name; other programs would keep another.
     if archive.has_duplicate_names() {
-        return Err(refused(b"", "two entries have the same name"));
+        return Err(refused_entry(b"", "two entries have the same name"));
     }
     let mut left = entries.limit;
     for index in 0..archive.len() {
         entries.count()?;
-        let mut entry = archive.by_index(index).map_err(|error| said(error, entries))?;
+        let mut entry = archive.by_index(index).map_err(|error| zip_error(error, entries))?;
         let name = entry.name_raw().to_vec();
-        let path = inner(&name).map_err(|why| refused(&name, why))?;
+        let path = relative_path(&name).map_err(|why| refused_entry(&name, why))?;
         if entry.encrypted() {
-            return Err(refused(&name, "it is encrypted"));
+            return Err(refused_entry(&name, "it is encrypted"));
         }
         let (mode, directory, size) = (entry.unix_mode(), entry.is_dir(), entry.size());
         if path.as_os_str().is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn walk(zip: impl Read + Seek, entries: &mut Entries<'_>) -> Result<(
         // Entries of systems without Unix modes get a default of the library, which also has rights of a group.
         let most = if entry.system() == System::Unix { 0o1777 } else { 0o755 };
         let bits = mode.map(|mode| mode & most & if directory { 0o1777 } else { 0o777 }).filter(|bits| *bits != 0);
-        let item = Item {
+        let item = ArchiveEntry {
             path,
             mode: bits.unwrap_or(if directory { 0o755 } else { 0o644 }),
             owner: None,
@@ -48,17 +48,17 @@ pub(super) fn walk(zip: impl Read + Seek, entries: &mut Entries<'_>) -> Result<(
             0 | 0o100_000 => entries.file(&item, size, &mut content)?,
             0o120_000 => {
                 let mut target = Vec::new();
-                content.take(LONGEST_LINK + 1).read_to_end(&mut target).map_err(|error| entries.broken(&error))?;
+                content.take(MAX_LINK_TARGET + 1).read_to_end(&mut target).map_err(|error| entries.broken(&error))?;
                 entries.symlink(&item, &target)?;
             }
-            _ => return Err(refused(&name, "it is a device, pipe or socket")),
+            _ => return Err(refused_entry(&name, "it is a device, pipe or socket")),
         }
         left = left.saturating_sub(size);
     }
     Ok(())
 }
 
-fn said(error: ZipError, entries: &Entries<'_>) -> UnpackError {
+fn zip_error(error: ZipError, entries: &Entries<'_>) -> UnpackError {
     match error {
         ZipError::Io(error) => entries.broken(&error),
         other => entries.broken(&std::io::Error::other(other)),

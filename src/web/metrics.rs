@@ -6,13 +6,13 @@ use crate::diag::clean;
 use crate::wire::AgentStatus;
 
 /// The most values of a metric. Labels have names of channels and alarms, and a scraper keeps a series for each.
-const MOST_FIGURES: usize = 256;
+const MAX_SAMPLES: usize = 256;
 /// The longest value of a label, in characters.
-const LONGEST_LABEL: usize = 128;
+const MAX_LABEL_CHARS: usize = 128;
 
 /// The type of a metric.
 #[derive(Clone, Copy)]
-enum Kind {
+enum MetricKind {
     /// Only grows while the agent runs.
     Counter,
     /// Grows and shrinks.
@@ -20,37 +20,37 @@ enum Kind {
 }
 
 /// The text of the page, built metric by metric.
-struct Page(String);
+struct MetricsText(String);
 
-impl Page {
+impl MetricsText {
     /// Begins a metric with its help text.
-    fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
+    fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) -> MetricFamily<'_> {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         };
         // Writing to a String does not fail.
         let _written = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n").is_ok();
-        Family { page: &mut self.0, name, figures: 0 }
+        MetricFamily { page: &mut self.0, name, samples: 0 }
     }
 
     /// Adds a metric with a single value and no labels.
-    fn one(&mut self, name: &'static str, kind: Kind, help: &str, value: impl Display) {
-        self.family(name, kind, help).figure(&[], value);
+    fn single_value(&mut self, name: &'static str, kind: MetricKind, help: &str, value: impl Display) {
+        self.family(name, kind, help).sample(&[], value);
     }
 }
 
-struct Family<'a> {
+struct MetricFamily<'a> {
     page: &'a mut String,
     name: &'static str,
-    figures: usize,
+    samples: usize,
 }
 
-impl Family<'_> {
+impl MetricFamily<'_> {
     /// Adds a value; values beyond the bound of a metric are left out.
-    fn figure(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.figures += 1;
-        if self.figures > MOST_FIGURES {
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.samples += 1;
+        if self.samples > MAX_SAMPLES {
             return;
         }
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
@@ -61,67 +61,82 @@ impl Family<'_> {
 
 /// Returns the value of a label, cleaned, with escaped backslashes and quotes. Cleaning leaves no line feed.
 fn escaped(value: &str) -> String {
-    clean::cell_of(value, LONGEST_LABEL).replace('\\', r"\\").replace('"', "\\\"")
+    clean::cell_with_limit(value, MAX_LABEL_CHARS).replace('\\', r"\\").replace('"', "\\\"")
 }
 
 /// Returns the whole page.
 pub(super) fn text(status: &AgentStatus) -> String {
-    let mut page = Page(String::with_capacity(8 * 1024));
-    about(status, &mut page);
-    connection(status, &mut page);
-    commands(status, &mut page);
-    last_run(status, &mut page);
+    let mut page = MetricsText(String::with_capacity(8 * 1024));
+    agent_metrics(status, &mut page);
+    connection_metrics(status, &mut page);
+    command_metrics(status, &mut page);
+    last_run_metrics(status, &mut page);
     page.0
 }
 
-fn about(status: &AgentStatus, page: &mut Page) {
+fn agent_metrics(status: &AgentStatus, page: &mut MetricsText) {
     let labels = [("version", status.version.as_str()), ("node", status.node.as_str()), ("fleet", status.fleet.as_str())];
-    page.family("ensign_build_info", Kind::Gauge, "Version, node and fleet of the agent; always 1.").figure(&labels, 1);
-    page.one("ensign_start_time_seconds", Kind::Gauge, "Start time of the agent, as Unix time.", seconds(status.started));
-    page.one(
+    page.family("ensign_build_info", MetricKind::Gauge, "Version, node and fleet of the agent; always 1.").sample(&labels, 1);
+    page.single_value(
+        "ensign_start_time_seconds",
+        MetricKind::Gauge,
+        "Start time of the agent, as Unix time.",
+        seconds(status.started),
+    );
+    page.single_value(
         "ensign_healthy",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "1 while the agent can do its work, as /healthz.",
         u8::from(status.active_alarms().is_empty()),
     );
-    let mut alarms = page.family("ensign_alarm", Kind::Gauge, "1 for each alarm of the agent itself, by topic.");
-    status.alarms.keys().for_each(|topic| alarms.figure(&[("topic", topic)], 1));
-    page.one("ensign_trust_version", Kind::Gauge, "The version of the active trust bundle.", status.trust.version);
+    let mut alarms = page.family("ensign_alarm", MetricKind::Gauge, "1 for each alarm of the agent itself, by topic.");
+    status.alarms.keys().for_each(|topic| alarms.sample(&[("topic", topic)], 1));
+    page.single_value("ensign_trust_version", MetricKind::Gauge, "The version of the active trust bundle.", status.trust.version);
     let help = "Expiry of the trust bundle, as Unix time.";
-    page.one("ensign_trust_expires_time_seconds", Kind::Gauge, help, seconds(status.trust.expires));
-    let mut epochs = page.family("ensign_channel_epoch", Kind::Gauge, "The epoch of a channel.");
-    status.channels.iter().for_each(|(channel, state)| epochs.figure(&[("channel", channel)], state.epoch));
-    let mut serials = page.family("ensign_channel_serial", Kind::Gauge, "The latest serial of a channel.");
-    status.channels.iter().for_each(|(channel, state)| serials.figure(&[("channel", channel)], state.serial));
-    page.one("ensign_config_reloads_total", Kind::Counter, "Reloads of the configuration.", status.counts.reloads);
+    page.single_value("ensign_trust_expires_time_seconds", MetricKind::Gauge, help, seconds(status.trust.expires));
+    let mut epochs = page.family("ensign_channel_epoch", MetricKind::Gauge, "The epoch of a channel.");
+    status.channels.iter().for_each(|(channel, state)| epochs.sample(&[("channel", channel)], state.epoch));
+    let mut serials = page.family("ensign_channel_serial", MetricKind::Gauge, "The latest serial of a channel.");
+    status.channels.iter().for_each(|(channel, state)| serials.sample(&[("channel", channel)], state.serial));
+    page.single_value("ensign_config_reloads_total", MetricKind::Counter, "Reloads of the configuration.", status.counts.reloads);
     let help = "Changed keys of the configuration that need a restart.";
-    page.one("ensign_config_pending", Kind::Gauge, help, status.pending.len());
+    page.single_value("ensign_config_pending", MetricKind::Gauge, help, status.pending.len());
 }
 
-fn connection(status: &AgentStatus, page: &mut Page) {
+fn connection_metrics(status: &AgentStatus, page: &mut MetricsText) {
     let link = &status.connection;
-    page.one("ensign_nats_connected", Kind::Gauge, "1 while there is a connection to a NATS server.", u8::from(link.connected));
-    page.one("ensign_nats_connects_total", Kind::Counter, "Connections that were made.", link.connects);
-    page.one("ensign_nats_disconnects_total", Kind::Counter, "Connections that were lost.", link.disconnects);
+    page.single_value(
+        "ensign_nats_connected",
+        MetricKind::Gauge,
+        "1 while there is a connection to a NATS server.",
+        u8::from(link.connected),
+    );
+    page.single_value("ensign_nats_connects_total", MetricKind::Counter, "Connections that were made.", link.connects);
+    page.single_value("ensign_nats_disconnects_total", MetricKind::Counter, "Connections that were lost.", link.disconnects);
     let help = "Times that messages were lost because they arrived faster than the agent read them.";
-    page.one("ensign_nats_slow_consumers_total", Kind::Counter, help, link.slow_consumers);
-    page.one(
+    page.single_value("ensign_nats_slow_consumers_total", MetricKind::Counter, help, link.slow_consumers);
+    page.single_value(
         "ensign_nats_auth_errors_total",
-        Kind::Counter,
+        MetricKind::Counter,
         "Times that the server did not accept the credentials.",
         link.auth_errors,
     );
-    page.one("ensign_nats_denied_total", Kind::Counter, "Times that the server did not allow a subject.", link.denied);
-    page.one("ensign_outbox_messages", Kind::Gauge, "Messages that wait on disk for the server.", status.outbox);
+    page.single_value(
+        "ensign_nats_denied_total",
+        MetricKind::Counter,
+        "Times that the server did not allow a subject.",
+        link.denied,
+    );
+    page.single_value("ensign_outbox_messages", MetricKind::Gauge, "Messages that wait on disk for the server.", status.outbox);
     let help = "Messages that had to be dropped because the outbox was full, ever.";
-    page.one("ensign_outbox_dropped_total", Kind::Counter, help, status.dropped);
-    let mut published = page.family("ensign_published_total", Kind::Counter, "Messages that the server stored, by kind.");
-    status.counts.published.iter().for_each(|(kind, count)| published.figure(&[("kind", kind)], count));
+    page.single_value("ensign_outbox_dropped_total", MetricKind::Counter, help, status.dropped);
+    let mut published = page.family("ensign_published_total", MetricKind::Counter, "Messages that the server stored, by kind.");
+    status.counts.published.iter().for_each(|(kind, count)| published.sample(&[("kind", kind)], count));
 }
 
-fn commands(status: &AgentStatus, page: &mut Page) {
+fn command_metrics(status: &AgentStatus, page: &mut MetricsText) {
     let counts = &status.counts;
-    let mut taken = page.family("ensign_commands_total", Kind::Counter, "Commands that arrived, by decision.");
+    let mut taken = page.family("ensign_commands_total", MetricKind::Counter, "Commands that arrived, by decision.");
     let refused: u64 = counts.refused.values().sum();
     for (result, count) in [
         ("accepted", counts.accepted),
@@ -129,47 +144,53 @@ fn commands(status: &AgentStatus, page: &mut Page) {
         ("not_selected", counts.not_selected),
         ("refused", refused),
     ] {
-        taken.figure(&[("result", result)], count);
+        taken.sample(&[("result", result)], count);
     }
-    let mut refusals = page.family("ensign_commands_refused_total", Kind::Counter, "Rejected commands, by code.");
-    counts.refused.iter().for_each(|(code, count)| refusals.figure(&[("code", code)], count));
+    let mut refusals = page.family("ensign_commands_refused_total", MetricKind::Counter, "Rejected commands, by code.");
+    counts.refused.iter().for_each(|(code, count)| refusals.sample(&[("code", code)], count));
     let help = "Seconds spent on verifying commands.";
-    page.one("ensign_intake_seconds_total", Kind::Counter, help, counts.intake_seconds);
-    let mut ended = page.family("ensign_commands_ended_total", Kind::Counter, "Accepted commands that ended, by terminal state.");
-    counts.ended.iter().for_each(|(state, count)| ended.figure(&[("state", state)], count));
-    page.one("ensign_run_seconds_total", Kind::Counter, "Seconds spent on running commands.", counts.run_seconds);
-    page.one("ensign_running", Kind::Gauge, "1 while a command runs.", u8::from(status.running.is_some()));
-    page.one("ensign_queue_length", Kind::Gauge, "Commands that wait for the running one.", status.queued);
-    page.one("ensign_queue_max", Kind::Gauge, "The most commands that may wait.", status.queue);
+    page.single_value("ensign_intake_seconds_total", MetricKind::Counter, help, counts.intake_seconds);
+    let mut ended =
+        page.family("ensign_commands_ended_total", MetricKind::Counter, "Accepted commands that ended, by terminal state.");
+    counts.ended.iter().for_each(|(state, count)| ended.sample(&[("state", state)], count));
+    page.single_value("ensign_run_seconds_total", MetricKind::Counter, "Seconds spent on running commands.", counts.run_seconds);
+    page.single_value("ensign_running", MetricKind::Gauge, "1 while a command runs.", u8::from(status.running.is_some()));
+    page.single_value("ensign_queue_length", MetricKind::Gauge, "Commands that wait for the running one.", status.queued);
+    page.single_value("ensign_queue_max", MetricKind::Gauge, "The most commands that may wait.", status.queue);
 }
 
 /// The last run since the agent started; nothing before the first.
-fn last_run(status: &AgentStatus, page: &mut Page) {
+fn last_run_metrics(status: &AgentStatus, page: &mut MetricsText) {
     let Some(run) = &status.last_run else { return };
-    page.one("ensign_last_run_time_seconds", Kind::Gauge, "End of the last run, as Unix time.", seconds(run.timestamp));
+    page.single_value(
+        "ensign_last_run_time_seconds",
+        MetricKind::Gauge,
+        "End of the last run, as Unix time.",
+        seconds(run.timestamp),
+    );
     let took = std::time::Duration::from_nanos(run.summary.total_duration).as_secs_f64();
-    page.one("ensign_last_run_duration_seconds", Kind::Gauge, "Duration of the last run.", took);
+    page.single_value("ensign_last_run_duration_seconds", MetricKind::Gauge, "Duration of the last run.", took);
     let outcome = serde_json::to_value(run.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
     let labels = [("outcome", outcome.as_deref().unwrap_or_default()), ("noop", if run.noop { "true" } else { "false" })];
-    page.family("ensign_last_run_info", Kind::Gauge, "Outcome of the last run; always 1.").figure(&labels, 1);
+    page.family("ensign_last_run_info", MetricKind::Gauge, "Outcome of the last run; always 1.").sample(&labels, 1);
     let summary = &run.summary;
-    let mut resources = page.family("ensign_last_run_resources", Kind::Gauge, "Resources of the last run, by state.");
+    let mut resources = page.family("ensign_last_run_resources", MetricKind::Gauge, "Resources of the last run, by state.");
     for (state, count) in [
         ("stable", summary.stable_resources),
         ("changed", summary.changed_resources),
         ("failed", summary.failed_resources),
         ("skipped", summary.skipped_resources),
     ] {
-        resources.figure(&[("state", state)], count);
+        resources.sample(&[("state", state)], count);
     }
-    let mut health = page.family("ensign_last_run_health_checks", Kind::Gauge, "Health checks of the last run, by status.");
+    let mut health = page.family("ensign_last_run_health_checks", MetricKind::Gauge, "Health checks of the last run, by status.");
     for (status, count) in [
         ("ok", summary.health_check_ok_count),
         ("warning", summary.health_check_warning_count),
         ("critical", summary.health_check_critical_count),
         ("unknown", summary.health_check_unknown_count),
     ] {
-        health.figure(&[("status", status)], count);
+        health.sample(&[("status", status)], count);
     }
 }
 
@@ -219,14 +240,14 @@ mod tests {
         status.alarms = (0..5000).map(|n| (format!("{n:05}{hostile}{}", "y".repeat(5000)), String::new())).collect();
         let text = text(&status);
         let found: Vec<&str> = text.lines().filter(|line| line.starts_with("ensign_alarm{")).collect();
-        assert_eq!(found.len(), MOST_FIGURES);
+        assert_eq!(found.len(), MAX_SAMPLES);
         assert!(found.iter().all(|line| line.len() < 300 && line.ends_with("\"} 1")), "{}", found[0]);
         assert!(found[0].starts_with(r#"ensign_alarm{topic="00000x\"} 1\\nforged{a=\"\\x1b[2J\\u{202e}yyy"#), "{}", found[0]);
         assert!(text.lines().all(|line| !line.starts_with("forged")));
     }
 
     #[test]
-    fn figures_stand_once_below_their_family() {
+    fn samples_follow_their_family() {
         let mut status = status();
         status.counts.refused = BTreeMap::from([("expired".to_owned(), 2), ("not_allowed".to_owned(), 1)]);
         status.alarms.insert("a\"b\\c\nd".to_owned(), "x".to_owned());

@@ -20,40 +20,40 @@ use tokio::time::timeout;
 
 use crate::diag::clean;
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::wire::AgentStatus;
 
-use request::{Asked, Page};
+use request::{Page, PageRequest};
 
 /// The longest request, in bytes. A path and a few headers are shorter.
-const LONGEST: usize = 8 * 1024;
+const MAX_REQUEST_BYTES: usize = 8 * 1024;
 /// The longest time for reading a request. A client that is not slow on purpose sends one packet.
-const REQUEST: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest time for sending a response.
-const ANSWER: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest wait for the peer to close after the response.
-const CLOSE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most open connections. Scrapers are few, and the agent needs its file descriptors.
-const AT_ONCE: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// The pause before the next attempt on a busy port.
-const AGAIN: Duration = Duration::from_secs(5);
+const LISTEN_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The connection of the page to the agent.
 #[derive(Clone)]
-pub struct Source {
+pub struct StatusSource {
     /// Returns the present status of the agent.
     pub status: Arc<dyn Fn() -> AgentStatus + Send + Sync>,
     /// Raises an alarm of the page, or clears it.
-    pub trouble: Arc<dyn Fn(Option<String>) + Send + Sync>,
+    pub set_alarm: Arc<dyn Fn(Option<String>) + Send + Sync>,
 }
 
 /// Serves on the address of the settings for ever, also after a change of the address. A failure to listen raises an alarm
 /// and is retried.
-pub async fn serve(mut settings: watch::Receiver<Arc<Settings>>, source: Source) {
+pub async fn serve(mut settings: watch::Receiver<Arc<AgentSettings>>, source: StatusSource) {
     loop {
         let listen = settings.borrow_and_update().http.listen;
         let Some(address) = listen else {
-            (source.trouble)(None);
+            (source.set_alarm)(None);
             if settings.changed().await.is_err() {
                 return;
             }
@@ -71,20 +71,20 @@ pub async fn serve(mut settings: watch::Receiver<Arc<Settings>>, source: Source)
     }
 }
 
-async fn serve_on(address: SocketAddr, source: &Source) {
+async fn serve_on(address: SocketAddr, source: &StatusSource) {
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => {
-            (source.trouble)(Some(format!(
+            (source.set_alarm)(Some(format!(
                 "could not listen on {address} for monitoring: {error} ([http] listen in agent.toml)"
             )));
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(LISTEN_RETRY_PAUSE).await;
             return;
         }
     };
-    (source.trouble)(None);
+    (source.set_alarm)(None);
     tracing::info!("monitoring on http://{address}/metrics and /healthz");
-    let mut open = Open::default();
+    let mut open = OpenConnections::default();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             // Too many open files: a temporary state.
@@ -93,7 +93,7 @@ async fn serve_on(address: SocketAddr, source: &Source) {
         };
         let source = source.clone();
         let attended = tokio::spawn(async move {
-            if let Err(error) = attend(stream, address, &source).await {
+            if let Err(error) = handle_connection(stream, address, &source).await {
                 tracing::debug!(%error, "could not answer a monitoring request");
             }
         });
@@ -103,13 +103,13 @@ async fn serve_on(address: SocketAddr, source: &Source) {
 
 /// Open connections and their peers, the oldest first.
 #[derive(Default)]
-struct Open(VecDeque<(IpAddr, AbortHandle)>);
+struct OpenConnections(VecDeque<(IpAddr, AbortHandle)>);
 
-impl Open {
+impl OpenConnections {
     /// Adds a connection. At the limit, closes the oldest connection of the peer that has most.
     fn add(&mut self, peer: IpAddr, connection: AbortHandle) {
         self.0.retain(|(_, open)| !open.is_finished());
-        if self.0.len() >= AT_ONCE {
+        if self.0.len() >= MAX_CONNECTIONS {
             let mut counts: HashMap<IpAddr, usize> = HashMap::new();
             self.0.iter().for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);
             let greedy = counts.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer);
@@ -123,42 +123,42 @@ impl Open {
     }
 }
 
-async fn attend(mut stream: TcpStream, address: SocketAddr, source: &Source) -> std::io::Result<()> {
-    let head = timeout(REQUEST, read(&mut stream)).await??;
-    let answer = answer(&request::read(&head, address.ip().is_loopback()), source);
-    timeout(ANSWER, async {
+async fn handle_connection(mut stream: TcpStream, address: SocketAddr, source: &StatusSource) -> std::io::Result<()> {
+    let head = timeout(READ_TIMEOUT, read(&mut stream)).await??;
+    let answer = respond(&request::parse(&head, address.ip().is_loopback()), source);
+    timeout(WRITE_TIMEOUT, async {
         stream.write_all(&answer).await?;
         stream.shutdown().await
     })
     .await??;
     // Waits until the peer has closed. Unread bytes of the peer would make the kernel reset the connection and discard the
     // response.
-    timeout(CLOSE, tokio::io::copy(&mut (&mut stream).take(LONGEST as u64), &mut tokio::io::sink())).await??;
+    timeout(CLOSE_TIMEOUT, tokio::io::copy(&mut (&mut stream).take(MAX_REQUEST_BYTES as u64), &mut tokio::io::sink())).await??;
     Ok(())
 }
 
 /// Reads up to the end of the head, or the size limit.
 async fn read(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(1024);
-    while head.len() < LONGEST && !request::is_whole(&head) {
-        if (&mut *stream).take((LONGEST - head.len()) as u64).read_buf(&mut head).await? == 0 {
+    while head.len() < MAX_REQUEST_BYTES && !request::is_complete(&head) {
+        if (&mut *stream).take((MAX_REQUEST_BYTES - head.len()) as u64).read_buf(&mut head).await? == 0 {
             break;
         }
     }
     Ok(head)
 }
 
-fn answer(asked: &Asked, source: &Source) -> Vec<u8> {
+fn respond(asked: &PageRequest, source: &StatusSource) -> Vec<u8> {
     match asked {
-        Asked::Page(Page::Metrics) => {
+        PageRequest::Page(Page::Metrics) => {
             reply("200 OK", "text/plain; version=0.0.4; charset=utf-8", &metrics::text(&(source.status)()))
         }
-        Asked::Page(Page::Health) => {
+        PageRequest::Page(Page::Health) => {
             let wrong = (source.status)().active_alarms();
             if wrong.is_empty() { reply("200 OK", TEXT, "ok\n") } else { reply("503 Service Unavailable", TEXT, &lines(&wrong)) }
         }
-        Asked::Page(Page::Index) => reply("200 OK", TEXT, "Ensign agent: see /metrics for Prometheus, and /healthz.\n"),
-        Asked::Wrong(status, why) => reply(status, TEXT, &format!("{why}\n")),
+        PageRequest::Page(Page::Index) => reply("200 OK", TEXT, "Ensign agent: see /metrics for Prometheus, and /healthz.\n"),
+        PageRequest::Rejected(status, why) => reply(status, TEXT, &format!("{why}\n")),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 /// The most headers of a request; browsers send two dozen.
-const HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 
 /// The pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,33 +18,35 @@ pub(super) enum Page {
 
 /// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum PageRequest {
     /// A request for a page.
     Page(Page),
     /// A rejected request: the status and the reason.
-    Wrong(&'static str, &'static str),
+    Rejected(&'static str, &'static str),
 }
 
 /// True when the head of a request is complete.
-pub(super) fn is_whole(head: &[u8]) -> bool {
+pub(super) fn is_complete(head: &[u8]) -> bool {
     head.windows(4).any(|window| window == b"\r\n\r\n") || head.windows(2).any(|window| window == b"\n\n")
 }
 
 /// Parses a request. With `only_loopback`, the host must be a name of loopback. So a web page that maps its own name to this
 /// machine ("DNS rebinding") reads nothing.
-pub(super) fn read(head: &[u8], only_loopback: bool) -> Asked {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+pub(super) fn parse(head: &[u8], only_loopback: bool) -> PageRequest {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
         Ok(httparse::Status::Complete(_)) => {}
-        Ok(httparse::Status::Partial) if is_whole(head) || head.is_empty() => {
-            return Asked::Wrong("400 Bad Request", "not an HTTP request");
+        Ok(httparse::Status::Partial) if is_complete(head) || head.is_empty() => {
+            return PageRequest::Rejected("400 Bad Request", "not an HTTP request");
         }
-        Ok(httparse::Status::Partial) => return Asked::Wrong("431 Request Header Fields Too Large", "the request is too long"),
+        Ok(httparse::Status::Partial) => {
+            return PageRequest::Rejected("431 Request Header Fields Too Large", "the request is too long");
+        }
         Err(httparse::Error::TooManyHeaders) => {
-            return Asked::Wrong("431 Request Header Fields Too Large", "the request has too many headers");
+            return PageRequest::Rejected("431 Request Header Fields Too Large", "the request has too many headers");
         }
-        Err(_) => return Asked::Wrong("400 Bad Request", "not an HTTP request"),
+        Err(_) => return PageRequest::Rejected("400 Bad Request", "not an HTTP request"),
     }
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
     let host = match (hosts.next(), hosts.next()) {
@@ -53,23 +55,23 @@ pub(super) fn read(head: &[u8], only_loopback: bool) -> Asked {
         (None, _) if request.version == Some(0) => Some("localhost"),
         _ => None,
     };
-    let Some(host) = host else { return Asked::Wrong("400 Bad Request", "the request needs one Host header") };
-    if only_loopback && !is_loopback(host) {
-        return Asked::Wrong("403 Forbidden", "requests must come from this machine, to localhost");
+    let Some(host) = host else { return PageRequest::Rejected("400 Bad Request", "the request needs one Host header") };
+    if only_loopback && !is_loopback_header(host) {
+        return PageRequest::Rejected("403 Forbidden", "requests must come from this machine, to localhost");
     }
     if request.method != Some("GET") {
-        return Asked::Wrong("405 Method Not Allowed", "only GET is allowed");
+        return PageRequest::Rejected("405 Method Not Allowed", "only GET is allowed");
     }
     match request.path.map(|path| path.split('?').next().unwrap_or_default()) {
-        Some("/") => Asked::Page(Page::Index),
-        Some("/metrics") => Asked::Page(Page::Metrics),
-        Some("/healthz") => Asked::Page(Page::Health),
-        _ => Asked::Wrong("404 Not Found", "no such page: see /metrics and /healthz"),
+        Some("/") => PageRequest::Page(Page::Index),
+        Some("/metrics") => PageRequest::Page(Page::Metrics),
+        Some("/healthz") => PageRequest::Page(Page::Health),
+        _ => PageRequest::Rejected("404 Not Found", "no such page: see /metrics and /healthz"),
     }
 }
 
 /// True when a Host header names this machine by a name that no other host can have.
-fn is_loopback(host: &str) -> bool {
+fn is_loopback_header(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _port)) => address,
         None => host.rsplit_once(':').map_or(host, |(name, _port)| name),
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_there_is_answered() {
+    fn only_known_pages_are_answered() {
         for (head, wanted) in [
             ("GET /metrics HTTP/1.1\r\nHost: localhost:9769\r\n\r\n", "Metrics"),
             ("GET /metrics?x=1 HTTP/1.1\r\nHost: 127.0.0.1:9769\r\n\r\n", "Metrics"),
@@ -100,15 +102,15 @@ mod tests {
             ("\0\u{1}\r\n\r\n", "400"),
             ("", "400"),
         ] {
-            let shown = match read(head.as_bytes(), true) {
-                Asked::Page(page) => format!("{page:?}"),
-                Asked::Wrong(status, _) => status[..3].to_owned(),
+            let shown = match parse(head.as_bytes(), true) {
+                PageRequest::Page(page) => format!("{page:?}"),
+                PageRequest::Rejected(status, _) => status[..3].to_owned(),
             };
             assert_eq!(shown, wanted, "{head:?}");
         }
         let foreign = b"GET /metrics HTTP/1.1\r\nHost: node.example\r\n\r\n";
-        assert_eq!(read(foreign, false), Asked::Page(Page::Metrics), "where it listens for others, it has other names");
+        assert_eq!(parse(foreign, false), PageRequest::Page(Page::Metrics), "where it listens for others, it has other names");
         let many = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "a: b\r\n".repeat(100));
-        assert!(matches!(read(many.as_bytes(), true), Asked::Wrong(status, _) if status.starts_with("431")));
+        assert!(matches!(parse(many.as_bytes(), true), PageRequest::Rejected(status, _) if status.starts_with("431")));
     }
 }

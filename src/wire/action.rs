@@ -31,7 +31,7 @@ pub enum Action {
     /// Run the health checks of the assignments.
     Healthcheck(Healthcheck),
     /// Report the facts of the host.
-    Facts(Facts),
+    Facts(FactsQuery),
     /// Report the state of the node.
     Status(NoParameters),
     /// Begin no further wave of a job.
@@ -182,7 +182,7 @@ pub struct Assign {
     #[serde(default = "no_time", skip_serializing_if = "is_no_time")]
     pub splay: HumanDuration,
     /// False: runs are dry. The node reports drift and does not repair it.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub enforce: bool,
 }
 
@@ -195,10 +195,10 @@ fn no_time() -> HumanDuration {
 }
 
 fn is_no_time(span: &HumanDuration) -> bool {
-    span.get().is_zero()
+    span.as_std().is_zero()
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -231,7 +231,7 @@ pub struct Healthcheck {
 /// The facts to report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Facts {
+pub struct FactsQuery {
     /// The path of a value among them, as `os.name`; all facts when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,

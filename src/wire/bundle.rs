@@ -96,11 +96,11 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noop_only: bool,
     /// The number of distinct keys of this rule that must have signed.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "default_quorum", skip_serializing_if = "is_one")]
     pub quorum: u32,
 }
 
-fn one() -> u32 {
+fn default_quorum() -> u32 {
     1
 }
 

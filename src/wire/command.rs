@@ -14,7 +14,7 @@ use super::action::MalformedAction;
 use super::report::ChannelPosition;
 use super::rollout_plan::{InvalidRolloutPlan, MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT};
 
-pub use super::action::{Action, Apply, Assign, Ensure, Facts, GoAhead, Healthcheck, JobRef, NoParameters};
+pub use super::action::{Action, Apply, Assign, Ensure, FactsQuery, GoAhead, Healthcheck, JobRef, NoParameters};
 pub use super::rollout_plan::RolloutPlan;
 
 /// The longest lifetime of a one-shot command: `expires` − `issued`.
@@ -53,7 +53,7 @@ pub struct Command {
     pub action: Action,
     /// Options of the work.
     #[serde(default)]
-    pub options: Options,
+    pub options: CommandOptions,
     /// The reason, for people. The audit trail keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -64,7 +64,7 @@ pub struct Command {
 pub enum MalformedCommand {
     /// `to` has no selector, an empty one, or several.
     #[error("\"to\" must have exactly one of nodes, groups and all: true, and not an empty one")]
-    Audience,
+    Target,
     /// A name that is not a single subject token.
     #[error("{what} \"{name}\" is not 1 to 63 of a-z, 0-9, _ and -")]
     Token {
@@ -75,13 +75,13 @@ pub enum MalformedCommand {
     },
     /// A node or group is named twice.
     #[error("\"{0}\" is named twice in \"to\"")]
-    Twice(String),
+    DuplicateTarget(String),
     /// The command expires before it was issued.
     #[error("\"expires\" must be after \"issued\"")]
-    Backwards,
+    ExpiresBeforeIssue,
     /// The lifetime is too long.
     #[error("\"expires\" is more than {0} after \"issued\"")]
-    Life(HumanDuration),
+    LifetimeTooLong(HumanDuration),
     /// The command becomes valid only after it expired.
     #[error("\"not_before\" must be before \"expires\"")]
     NeverValid,
@@ -174,11 +174,11 @@ impl Command {
 
     fn check_times(&self) -> Result<(), MalformedCommand> {
         if self.expires <= self.issued {
-            return Err(MalformedCommand::Backwards);
+            return Err(MalformedCommand::ExpiresBeforeIssue);
         }
         let longest = self.max_lifetime();
-        if self.expires.duration_since(self.issued).unsigned_abs() > longest.get() {
-            return Err(MalformedCommand::Life(longest));
+        if self.expires.duration_since(self.issued).unsigned_abs() > longest.as_std() {
+            return Err(MalformedCommand::LifetimeTooLong(longest));
         }
         if self.not_before.is_some_and(|time| time >= self.expires) {
             return Err(MalformedCommand::NeverValid);
@@ -230,7 +230,7 @@ pub struct Target {
     pub all: Option<bool>,
     /// An expression over facts that selects among those nodes.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
-    pub only_where: Option<String>,
+    pub filter: Option<String>,
 }
 
 /// The selector of a [`Target`], after the check that there is exactly one.
@@ -247,17 +247,17 @@ pub enum Selector<'a> {
 impl Target {
     /// These nodes.
     pub fn nodes(nodes: Vec<NodeId>) -> Self {
-        Self { nodes: Some(nodes), groups: None, all: None, only_where: None }
+        Self { nodes: Some(nodes), groups: None, all: None, filter: None }
     }
 
     /// The nodes of these groups.
     pub fn groups(groups: Vec<String>) -> Self {
-        Self { nodes: None, groups: Some(groups), all: None, only_where: None }
+        Self { nodes: None, groups: Some(groups), all: None, filter: None }
     }
 
     /// Every node.
     pub fn all() -> Self {
-        Self { nodes: None, groups: None, all: Some(true), only_where: None }
+        Self { nodes: None, groups: None, all: Some(true), filter: None }
     }
 
     /// Returns the one selector; `None` when there is none, an empty one, or more than one.
@@ -281,7 +281,7 @@ impl Target {
     }
 
     fn check(&self) -> Result<(), MalformedCommand> {
-        let names: Vec<&str> = match self.selector().ok_or(MalformedCommand::Audience)? {
+        let names: Vec<&str> = match self.selector().ok_or(MalformedCommand::Target)? {
             Selector::Nodes(nodes) => nodes.iter().map(NodeId::as_str).collect(),
             Selector::Groups(groups) => groups.iter().map(String::as_str).collect(),
             Selector::All => vec![],
@@ -290,7 +290,7 @@ impl Target {
         for name in names {
             check_token("the group", name)?;
             if !seen.insert(name) {
-                return Err(MalformedCommand::Twice(name.to_owned()));
+                return Err(MalformedCommand::DuplicateTarget(name.to_owned()));
             }
         }
         Ok(())
@@ -300,7 +300,7 @@ impl Target {
 /// Options of the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Options {
+pub struct CommandOptions {
     /// A dry run: report the changes that a run would make, and change nothing.
     pub noop: bool,
     /// The longest duration of the run.
@@ -313,7 +313,7 @@ pub struct Options {
     pub approves: Option<Uuid>,
 }
 
-impl Default for Options {
+impl Default for CommandOptions {
     fn default() -> Self {
         Self { noop: false, timeout: HumanDuration::seconds(300), waves: None, approves: None }
     }
@@ -324,7 +324,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::diag::chain;
+    use crate::diag::error_chain;
     use crate::wire::json;
 
     fn ensure() -> Value {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     fn read(value: &Value) -> Result<Command, String> {
-        let command: Command = json::read(value.to_string().as_bytes()).map_err(|error| chain(&error))?;
+        let command: Command = json::read(value.to_string().as_bytes()).map_err(|error| error_chain(&error))?;
         command.check().map_err(|error| error.to_string())?;
         Ok(command)
     }

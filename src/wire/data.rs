@@ -53,7 +53,7 @@ pub enum MalformedData {
     Base64,
     /// The value expires before it was issued.
     #[error("\"expires\" must be after \"issued\"")]
-    Backwards,
+    ExpiresBeforeIssue,
 }
 
 impl SignedData {
@@ -75,7 +75,7 @@ impl SignedData {
             return Err(MalformedData::Fleet(self.fleet.clone()));
         }
         if self.expires.is_some_and(|time| time <= self.issued) {
-            return Err(MalformedData::Backwards);
+            return Err(MalformedData::ExpiresBeforeIssue);
         }
         match (&self.text, &self.base64) {
             (Some(text), None) => Ok(text.clone().into_bytes()),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_as_signed_is_told_from_plain_values() {
+    fn signed_data_is_told_from_plain_values() {
         for (bytes, wanted) in [
             (&br#"{"payloadType":"application/vnd.ensign.data.v1+json"}"#[..], true),
             (br#" {"payloadType":"application/vnd.ensign.data.v1+json","x":1}"#, true),

@@ -54,7 +54,7 @@ pub struct Envelope {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct WireEnvelope {
     #[serde(rename = "payloadType")]
     payload_type: String,
     payload: String,
@@ -78,7 +78,7 @@ impl Envelope {
         if bytes.len() > MAX_ENVELOPE {
             return Err(EnvelopeError::TooLarge(bytes.len()));
         }
-        let wire: Wire = json::read(bytes)?;
+        let wire: WireEnvelope = json::read(bytes)?;
         if wire.signatures.len() > MAX_SIGNATURES {
             return Err(EnvelopeError::TooManySignatures(wire.signatures.len()));
         }
@@ -96,7 +96,7 @@ impl Envelope {
 
     /// Encodes the envelope for the wire: JSON on one line.
     pub fn encode(&self) -> Vec<u8> {
-        let wire = Wire {
+        let wire = WireEnvelope {
             payload_type: self.payload_type.clone(),
             payload: STANDARD.encode(&self.payload),
             signatures: self
@@ -132,7 +132,7 @@ pub fn pae(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::chain;
+    use crate::diag::error_chain;
 
     fn sample() -> Envelope {
         Envelope {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn envelopes_survive_the_way() {
+    fn envelopes_round_trip() {
         let encoded = sample().encode();
         assert_eq!(
             String::from_utf8(encoded.clone()).unwrap(),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_envelope_is_refused() {
+    fn malformed_envelopes_are_refused() {
         let many = vec![r#"{"sig":""}"#; 17].join(",");
         for (text, wanted) in [
             ("{}", "missing field `payloadType`"),
@@ -178,7 +178,7 @@ mod tests {
             (&format!(r#"{{"payloadType":"t","payload":"","signatures":[{many}]}}"#), "17 signatures, more than 16"),
             (&" ".repeat(MAX_ENVELOPE + 1), "65537 bytes, more than 65536"),
         ] {
-            let error = chain(&Envelope::parse(text.as_bytes()).unwrap_err());
+            let error = error_chain(&Envelope::parse(text.as_bytes()).unwrap_err());
             assert!(error.contains(wanted), "{text}: {error}");
         }
     }

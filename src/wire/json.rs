@@ -46,7 +46,7 @@ pub enum JsonError {
 pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let mut track = Track::new();
-    let value = Strict { depth: 0 }
+    let value = StrictValue { depth: 0 }
         .deserialize(serde_path_to_error::Deserializer::new(&mut reader, &mut track))
         .map_err(|source| JsonError::Text { path: track.path().to_string(), source })?;
     reader.end().map_err(|source| JsonError::Text { path: ".".to_owned(), source })?;
@@ -71,7 +71,7 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
 /// True when [`parse`] accepts the text.
 fn is_strict(bytes: &[u8]) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    Look { depth: 0 }.deserialize(&mut reader).is_ok() && reader.end().is_ok()
+    StrictCheck { depth: 0 }.deserialize(&mut reader).is_ok() && reader.end().is_ok()
 }
 
 /// Decodes a message from a parsed value.
@@ -84,12 +84,12 @@ pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, JsonError> {
 
 /// Builds a [`Value`] and counts its depth.
 #[derive(Clone, Copy)]
-struct Strict {
+struct StrictValue {
     depth: usize,
 }
 
-impl Strict {
-    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+impl StrictValue {
+    fn descend<E: serde::de::Error>(self) -> Result<Self, E> {
         if self.depth >= MAX_DEPTH {
             return Err(E::custom(format_args!("nested deeper than {MAX_DEPTH} levels")));
         }
@@ -97,7 +97,7 @@ impl Strict {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for StrictValue {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -105,7 +105,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictValue {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,7 +141,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let deeper = self.deeper()?;
+        let deeper = self.descend()?;
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(deeper)? {
             list.push(item);
@@ -150,7 +150,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let deeper = self.deeper()?;
+        let deeper = self.descend()?;
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if map.contains_key(&key) {
@@ -165,17 +165,17 @@ impl<'de> Visitor<'de> for Strict {
 
 /// Checks like [`Strict`], and builds no value.
 #[derive(Clone, Copy)]
-struct Look {
+struct StrictCheck {
     depth: usize,
 }
 
-impl Look {
+impl StrictCheck {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
-        Strict { depth: self.depth }.deeper().map(|Strict { depth }| Self { depth })
+        StrictValue { depth: self.depth }.descend().map(|StrictValue { depth }| Self { depth })
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Look {
+impl<'de> DeserializeSeed<'de> for StrictCheck {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -183,7 +183,7 @@ impl<'de> DeserializeSeed<'de> for Look {
     }
 }
 
-impl<'de> Visitor<'de> for Look {
+impl<'de> Visitor<'de> for StrictCheck {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,7 +223,7 @@ impl<'de> Visitor<'de> for Look {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let deeper = self.deeper()?;
         let mut keys = Vec::new();
-        while let Some(key) = entries.next_key_seed(Key)? {
+        while let Some(key) = entries.next_key_seed(ObjectKey)? {
             keys.push(key);
             entries.next_value_seed(deeper)?;
         }
@@ -236,9 +236,9 @@ impl<'de> Visitor<'de> for Look {
 }
 
 /// Reads a key; copies only keys with escapes.
-struct Key;
+struct ObjectKey;
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for ObjectKey {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -246,7 +246,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-impl<'de> Visitor<'de> for Key {
+impl<'de> Visitor<'de> for ObjectKey {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -269,7 +269,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::diag::chain;
+    use crate::diag::error_chain;
 
     #[test]
     fn ordinary_json_is_read() {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_disagree_about_is_refused_with_its_path() {
+    fn ambiguous_json_is_refused_with_its_path() {
         for (text, wanted) in [
             (r#"{"a":1,"a":1}"#, "invalid JSON at .: duplicate key \"a\" at line 1 column 10"),
             (r#"{"a":{"b":[0,{"c":1,"c":2}]}}"#, "invalid JSON at a.b[1]: duplicate key \"c\" at line 1 column 23"),
@@ -290,8 +290,8 @@ mod tests {
             ("{\"a\":1e999}", "invalid JSON at a: number out of range at line 1 column 10"),
             (r#"{"a":"\ud800"}"#, "invalid JSON at a: unexpected end of hex escape at line 1 column 13"),
         ] {
-            assert_eq!(chain(&parse(text.as_bytes()).unwrap_err()), wanted, "{text}");
-            assert_eq!(chain(&read::<Value>(text.as_bytes()).unwrap_err()), wanted, "{text}");
+            assert_eq!(error_chain(&parse(text.as_bytes()).unwrap_err()), wanted, "{text}");
+            assert_eq!(error_chain(&read::<Value>(text.as_bytes()).unwrap_err()), wanted, "{text}");
         }
         assert!(parse(b"{\"a\":\"\xff\"}").is_err());
         assert!(parse(b"\xef\xbb\xbf{}").is_err());
@@ -302,7 +302,7 @@ mod tests {
         let nest = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(parse(nest(MAX_DEPTH).as_bytes()).is_ok());
         let error = parse(nest(MAX_DEPTH + 1).as_bytes()).unwrap_err();
-        assert!(chain(&error).contains("nested deeper than 64 levels"), "{}", chain(&error));
+        assert!(error_chain(&error).contains("nested deeper than 64 levels"), "{}", error_chain(&error));
         assert!(parse("[".repeat(1_000_000).as_bytes()).is_err());
         for depth in [MAX_DEPTH, MAX_DEPTH + 1, 1_000_000] {
             assert_eq!(is_strict(nest(depth).as_bytes()), depth == MAX_DEPTH);
@@ -361,8 +361,8 @@ mod tests {
             _n: u8,
         }
         let error = read::<std::collections::BTreeMap<String, Vec<Inner>>>(br#"{"x":[{"n":1},{"n":"two"}]}"#).unwrap_err();
-        assert_eq!(chain(&error), "unexpected JSON at x[1].n: invalid type: string \"two\", expected u8");
+        assert_eq!(error_chain(&error), "unexpected JSON at x[1].n: invalid type: string \"two\", expected u8");
         let error = read::<Inner>(br#"{"n":1,"m":2}"#).unwrap_err();
-        assert_eq!(chain(&error), "unexpected JSON at m: unknown field `m`, expected `n`");
+        assert_eq!(error_chain(&error), "unexpected JSON at m: unknown field `m`, expected `n`");
     }
 }

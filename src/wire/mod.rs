@@ -27,7 +27,7 @@ pub mod value_decode;
 
 pub use agent_status::AgentStatus;
 pub use bundle::TrustBundle;
-pub use command::{Action, Command, MalformedCommand, Options, Selector, Target};
+pub use command::{Action, Command, CommandOptions, MalformedCommand, Selector, Target};
 pub use confinement::ConfinementState;
 pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE, Signature, digest, pae};
 pub use report::{Ack, AckStatus, CommandOutcome, CommandResult, NodeState, RejectionEvent};

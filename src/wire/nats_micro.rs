@@ -25,7 +25,7 @@ pub fn subjects(id: &str) -> [String; 3] {
 
 /// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum ServiceVerb {
     /// The identity of the service.
     Ping,
     /// The endpoints.
@@ -35,12 +35,12 @@ pub enum Verb {
 }
 
 /// Returns the verb of a subject, and true for a request to one service alone. `None` for an unknown verb.
-pub fn parse_subject(subject: &str) -> Option<(Verb, bool)> {
+pub fn parse_subject(subject: &str) -> Option<(ServiceVerb, bool)> {
     let mut words = subject.strip_prefix("$SRV.")?.split('.');
     let verb = match words.next()? {
-        "PING" => Verb::Ping,
-        "INFO" => Verb::Info,
-        "STATS" => Verb::Stats,
+        "PING" => ServiceVerb::Ping,
+        "INFO" => ServiceVerb::Info,
+        "STATS" => ServiceVerb::Stats,
         _ => return None,
     };
     Some((verb, words.count() == 2))
@@ -178,11 +178,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_told_apart() {
+    fn requests_are_told_apart() {
         for (subject, wanted) in [
-            ("$SRV.PING", Some((Verb::Ping, false))),
-            ("$SRV.INFO.ensign", Some((Verb::Info, false))),
-            ("$SRV.STATS.ensign.prod-web1", Some((Verb::Stats, true))),
+            ("$SRV.PING", Some((ServiceVerb::Ping, false))),
+            ("$SRV.INFO.ensign", Some((ServiceVerb::Info, false))),
+            ("$SRV.STATS.ensign.prod-web1", Some((ServiceVerb::Stats, true))),
             ("$SRV.SCHEMA.ensign", None),
             ("ensign.v1.prod.cmd.apply.all", None),
         ] {

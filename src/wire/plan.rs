@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::diag::count;
+use crate::diag::count_noun;
 
 use super::command::Action;
 use super::report::{PlannedChange, PlannedChanges};
@@ -21,8 +21,8 @@ const MAX_DIFF_BYTES: usize = 4 << 10;
 const MAX_DIFFS_BYTES: usize = 48 << 10;
 
 /// The first string under the digest: the kind of the digest.
-const DOMAIN: &str = "ensign.plan.v1";
-const RESOLVED_DOMAIN: &str = "ensign.plan.resolved.v1";
+const DIGEST_DOMAIN: &str = "ensign.plan.v1";
+const RESOLVED_DIGEST_DOMAIN: &str = "ensign.plan.resolved.v1";
 
 /// Strings under a digest, each as a netstring: its length in bytes, `:`, its bytes, `,`.
 #[derive(Debug, Clone)]
@@ -50,33 +50,40 @@ impl NetstringHasher {
 /// Collects the changes of a dry run, in the order of the run.
 #[derive(Debug, Clone)]
 pub struct PlanBuilder {
-    words: NetstringHasher,
-    resolved: NetstringHasher,
+    change_hasher: NetstringHasher,
+    resolved_hasher: NetstringHasher,
     changes: Vec<PlannedChange>,
     more: u64,
     /// The bytes that are left for diffs.
-    room: usize,
+    diff_bytes_left: usize,
 }
 
 impl PlanBuilder {
     /// Begins a plan of a manifest with this SHA-256 in lower-case hex; empty for a single resource.
     pub fn new(manifest: &str) -> Self {
-        let mut words = NetstringHasher::new(DOMAIN);
-        words.add(manifest);
-        Self { words, resolved: NetstringHasher::new(RESOLVED_DOMAIN), changes: Vec::new(), more: 0, room: MAX_DIFFS_BYTES }
+        let mut change_hasher = NetstringHasher::new(DIGEST_DOMAIN);
+        change_hasher.add(manifest);
+        Self {
+            change_hasher,
+            resolved_hasher: NetstringHasher::new(RESOLVED_DIGEST_DOMAIN),
+            changes: Vec::new(),
+            more: 0,
+            diff_bytes_left: MAX_DIFFS_BYTES,
+        }
     }
 
     /// Adds a resource (`type#name`) with its change in words, and its wanted state in any deterministic form.
     ///
     /// A diff is for people, and in no digest.
     pub fn change(&mut self, resource: &str, what: &str, wanted: &str, diff: Option<&str>) {
-        self.words.add(resource);
-        self.words.add(what);
-        self.resolved.add(resource);
-        self.resolved.add(wanted);
+        self.change_hasher.add(resource);
+        self.change_hasher.add(what);
+        self.resolved_hasher.add(resource);
+        self.resolved_hasher.add(wanted);
         if self.changes.len() < MAX_CHANGES {
-            let diff = diff.filter(|_| self.room > 0).map(|diff| head_lines(diff, MAX_DIFF_BYTES.min(self.room)));
-            self.room = self.room.saturating_sub(diff.as_ref().map_or(0, String::len));
+            let diff =
+                diff.filter(|_| self.diff_bytes_left > 0).map(|diff| head_lines(diff, MAX_DIFF_BYTES.min(self.diff_bytes_left)));
+            self.diff_bytes_left = self.diff_bytes_left.saturating_sub(diff.as_ref().map_or(0, String::len));
             self.changes.push(PlannedChange { resource: truncate(resource), what: truncate(what), diff });
         } else {
             self.more += 1;
@@ -86,8 +93,8 @@ impl PlanBuilder {
     /// Returns the plan of `action`.
     pub fn build(self, action: &Action) -> PlannedChanges {
         PlannedChanges {
-            digest: self.words.digest(),
-            resolved_digest: self.resolved.digest(),
+            digest: self.change_hasher.digest(),
+            resolved_digest: self.resolved_hasher.digest(),
             action: action_digest(action),
             changes: self.changes,
             more: self.more,
@@ -152,7 +159,7 @@ impl PlannedChanges {
     ///
     /// # Errors
     /// The first difference, in words.
-    pub fn still_holds(&self, now: &Self) -> Result<(), String> {
+    pub fn check_unchanged(&self, now: &Self) -> Result<(), String> {
         if now.is_empty() || (self.digest == now.digest && self.resolved_digest == now.resolved_digest) {
             return Ok(());
         }
@@ -181,7 +188,11 @@ impl PlannedChanges {
             return Err(format!("{} (\"{}\") no longer needs its change", gone.resource, gone.what));
         }
         if self.count() != now.count() {
-            return Err(format!("{} would now change, instead of {} in the plan", count(now.count(), "resource"), self.count()));
+            return Err(format!(
+                "{} would now change, instead of {} in the plan",
+                count_noun(now.count(), "resource"),
+                self.count()
+            ));
         }
         let what = if self.digest == now.digest {
             "the same resources need other values: facts, data or templates have changed"
@@ -218,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_are_compared_by_what_they_ask_for() {
+    fn equal_actions_have_equal_digests() {
         let one = action(r#"{"ensure": {"type": "file", "properties": {"name": "/a", "mode": "0644"}}}"#);
         let same = action(r#"{"ensure":{"properties":{"mode":"0644","name":"/a"},"type":"file"}}"#);
         let other = action(r#"{"ensure": {"type": "file", "properties": {"name": "/a", "mode": "0666"}}}"#);
@@ -242,7 +253,7 @@ mod tests {
         assert_eq!((one.changes.len(), one.more, one.count()), (50, 11, 61));
         assert_eq!((one.changes[0].what.chars().count(), one.changes[0].what.ends_with('…')), (200, true));
         assert!(one.changes == other.changes && one.digest != other.digest);
-        assert!(one.still_holds(&other).unwrap_err().contains("beyond what plans show"));
+        assert!(one.check_unchanged(&other).unwrap_err().contains("beyond what plans show"));
         assert_eq!(truncate(&"ä".repeat(200)).chars().count(), 200);
         assert!(!truncate(&"ä".repeat(200)).ends_with('…'));
     }
@@ -256,7 +267,7 @@ mod tests {
         };
         let (one, other) = (plan("-a\n+b\n", 1), plan("-c\n+b\n", 1));
         assert_eq!((one.changes[0].diff.as_deref(), &one.digest), (Some("-a\n+b\n"), &other.digest));
-        assert_eq!(one.still_holds(&other), Ok(()));
+        assert_eq!(one.check_unchanged(&other), Ok(()));
         let long = plan(&"+0123456789\n".repeat(1000), 40);
         let cut = long.changes[0].diff.as_ref().unwrap();
         assert!(cut.len() <= MAX_DIFF_BYTES + 30 && cut.ends_with("\n... 659 more lines\n"), "{cut}");
@@ -283,12 +294,12 @@ mod tests {
             ),
             (plan(&[("file#/a", "content", "2"), ("file#/b", "mode", "1")]), Some("need other values")),
         ] {
-            match (approved.still_holds(&now), said) {
+            match (approved.check_unchanged(&now), said) {
                 (Ok(()), None) => {}
                 (Err(why), Some(said)) if why.starts_with(said) || why.contains(said) => {}
                 (verdict, said) => panic!("{verdict:?}, wanted {said:?}"),
             }
         }
-        assert!(plan(&[]).still_holds(&approved).unwrap_err().contains("file#/a now needs a change that is not in the plan"));
+        assert!(plan(&[]).check_unchanged(&approved).unwrap_err().contains("file#/a now needs a change that is not in the plan"));
     }
 }

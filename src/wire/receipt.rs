@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn receipts_survive_the_way() {
+    fn receipts_round_trip() {
         let receipt = with("command", json!("ef"));
         assert_eq!(Receipt::parse(&receipt.encode()).unwrap(), receipt);
         assert_eq!(receipt.read().unwrap().seq, Some(2));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_receipt_is_refused() {
+    fn malformed_receipts_are_refused() {
         for text in ["", "e30=", "e30=.", "e30.AQID", "e30=.AQI", "e30=.AQID.", "e-_=.AQID"] {
             let read = Receipt::parse(text).and_then(|receipt| receipt.read());
             assert!(read.is_err(), "{text}");

@@ -12,7 +12,7 @@ pub const STREAM: &str = "REGISTRATION";
 
 /// Returns the subject of all registrations.
 pub fn all() -> Subject {
-    Subject::of(format!("{PREFIX}.>"))
+    Subject::from_text(format!("{PREFIX}.>"))
 }
 
 /// Returns the subject of a registration, which depends on cluster, service, protocol, address and port.
@@ -20,7 +20,7 @@ pub fn subject(entry: &Registration) -> Subject {
     let Registration { cluster, protocol, service, address, .. } = entry;
     let port = entry.port.map(|port| port.to_string()).unwrap_or_default();
     let instance = fnv1a(&[cluster, service, protocol, address, &port]);
-    Subject::of(format!("{PREFIX}.{cluster}.{protocol}.{service}.{}.{instance:016x}", token(address)))
+    Subject::from_text(format!("{PREFIX}.{cluster}.{protocol}.{service}.{}.{instance:016x}", token(address)))
 }
 
 /// Returns the subjects that match a filter.
@@ -28,7 +28,7 @@ pub fn matching(filter: &RegistrationFilter) -> Subject {
     let part = |name: &Option<String>| name.clone().unwrap_or_else(|| "*".to_owned());
     let address = filter.address.as_deref().map_or_else(|| "*".to_owned(), token);
     let RegistrationFilter { cluster, protocol, service, .. } = filter;
-    Subject::of(format!("{PREFIX}.{}.{}.{}.{address}.*", part(cluster), part(protocol), part(service)))
+    Subject::from_text(format!("{PREFIX}.{}.{}.{}.{address}.*", part(cluster), part(protocol), part(service)))
 }
 
 /// Parses cluster, protocol, service and address from a subject; none for another form.
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn filters_become_wildcards() {
-        let filter = |a, b, c, d| matching(&RegistrationFilter::of(a, b, c, d).unwrap()).to_string();
+        let filter = |a, b, c, d| matching(&RegistrationFilter::parse(a, b, c, d).unwrap()).to_string();
         assert_eq!(filter("prod", "tcp", "web", "10.0.0.1"), "choria.ccm.registration.v1.prod.tcp.web.10_0_0_1.*");
         assert_eq!(filter("", "*", "", ""), "choria.ccm.registration.v1.*.*.*.*.*");
         assert_eq!(filter("prod", "", "web", ""), "choria.ccm.registration.v1.prod.*.web.*.*");

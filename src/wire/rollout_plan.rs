@@ -101,7 +101,7 @@ impl RolloutPosition {
     pub const LAST: Self = Self(u64::MAX);
 
     /// Returns the position of a node.
-    pub fn of(id: Uuid, node: &NodeId) -> Self {
+    pub fn for_node(id: Uuid, node: &NodeId) -> Self {
         let sum: [u8; 32] = Sha256::digest(format!("{id}/{node}")).into();
         Self(sum.iter().take(8).fold(0, |place, byte| (place << 8) | u64::from(*byte)))
     }
@@ -109,7 +109,7 @@ impl RolloutPosition {
 
 impl RolloutPosition {
     /// Returns the share of `whole` that corresponds to this position, from 0 up to but not including `whole`.
-    pub fn share(self, whole: i64) -> i64 {
+    pub fn fraction_of(self, whole: i64) -> i64 {
         let share = (u128::from(self.0) * u128::from(whole.unsigned_abs())) >> 64;
         i64::try_from(share).unwrap_or(i64::MAX)
     }
@@ -179,14 +179,18 @@ impl RolloutPlan {
             return Err(InvalidRolloutPlan::Budget);
         }
         for number in 1..=self.steps.len() {
-            if !self.has_sound_witnesses(number, id) {
+            if !self.has_valid_witnesses(number, id) {
                 return Err(InvalidRolloutPlan::Witnesses(number));
             }
         }
-        if self.max_wait(self.steps.len(), timeout) > longest.get() { Err(InvalidRolloutPlan::TooLong(longest)) } else { Ok(()) }
+        if self.max_wait(self.steps.len(), timeout) > longest.as_std() {
+            Err(InvalidRolloutPlan::TooLong(longest))
+        } else {
+            Ok(())
+        }
     }
 
-    fn has_sound_witnesses(&self, number: usize, id: Uuid) -> bool {
+    fn has_valid_witnesses(&self, number: usize, id: Uuid) -> bool {
         let Some(step) = number.checked_sub(1).and_then(|index| self.steps.get(index)) else { return false };
         let count = step.witnesses.len();
         if number == self.steps.len() {
@@ -196,7 +200,7 @@ impl RolloutPlan {
         (1..=MAX_WITNESSES).contains(&count)
             && distinct.len() == count
             && (1..=count as u64).contains(&step.min_ok)
-            && distinct.iter().all(|node| self.wave_number(RolloutPosition::of(id, node)) == number)
+            && distinct.iter().all(|node| self.wave_number(RolloutPosition::for_node(id, node)) == number)
     }
 
     /// Returns the number of the wave that has a position, from 1.
@@ -218,24 +222,24 @@ impl RolloutPlan {
     /// Returns the longest time of all waves before `wave`, for runs of at most `timeout`. A witness that is silent for longer
     /// has failed.
     pub fn max_wait(&self, wave: usize, timeout: HumanDuration) -> Duration {
-        let each = timeout.get().saturating_add(self.hold.get()).saturating_add(self.margin.get());
+        let each = timeout.as_std().saturating_add(self.hold.as_std()).saturating_add(self.margin.as_std());
         each.saturating_mul(u32::try_from(wave.saturating_sub(1)).unwrap_or(u32::MAX))
     }
 
     /// Returns the time after which no node begins any more.
     pub fn latest_start(&self, issued: Timestamp, timeout: HumanDuration) -> Timestamp {
         let waves = SignedDuration::try_from(self.max_wait(self.steps.len(), timeout)).unwrap_or(SignedDuration::MAX);
-        later(issued.saturating_add(waves).unwrap_or(Timestamp::MAX), LATE_START_GRACE)
+        add_duration(issued.saturating_add(waves).unwrap_or(Timestamp::MAX), LATE_START_GRACE)
     }
 
     /// Returns the time at which the success of a run that ended at `ended` counts.
     pub fn success_counts_at(&self, ended: Timestamp) -> Timestamp {
-        later(ended, self.hold)
+        add_duration(ended, self.hold)
     }
 }
 
-fn later(time: Timestamp, span: HumanDuration) -> Timestamp {
-    let span = SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX);
+fn add_duration(time: Timestamp, span: HumanDuration) -> Timestamp {
+    let span = SignedDuration::try_from(span.as_std()).unwrap_or(SignedDuration::MAX);
     time.saturating_add(span).unwrap_or(Timestamp::MAX)
 }
 
@@ -253,7 +257,7 @@ mod tests {
     /// Some node in the part of all places that ends there.
     fn witness(from: RolloutPosition, upto: RolloutPosition) -> Witness {
         let mut names = (0..10_000).map(|n| format!("n{n}").parse::<NodeId>().unwrap());
-        let node = names.find(|node| (from..=upto).contains(&RolloutPosition::of(ID, node))).unwrap();
+        let node = names.find(|node| (from..=upto).contains(&RolloutPosition::for_node(ID, node))).unwrap();
         Witness { node, key: "ed25519:".into() }
     }
 
@@ -295,16 +299,19 @@ mod tests {
     fn places_are_spread_and_differ_from_command_to_command() {
         let nodes: Vec<NodeId> = (0..1000).map(|n| format!("n{n}").parse().unwrap()).collect();
         let half = place("7fffffffffffffff");
-        let first = nodes.iter().filter(|node| RolloutPosition::of(Uuid::from_u128(1), node) <= half).count();
+        let first = nodes.iter().filter(|node| RolloutPosition::for_node(Uuid::from_u128(1), node) <= half).count();
         assert!((400..600).contains(&first), "{first}");
-        assert_ne!(RolloutPosition::of(Uuid::from_u128(1), &nodes[0]), RolloutPosition::of(Uuid::from_u128(2), &nodes[0]));
+        assert_ne!(
+            RolloutPosition::for_node(Uuid::from_u128(1), &nodes[0]),
+            RolloutPosition::for_node(Uuid::from_u128(2), &nodes[0])
+        );
         // printf '00000000-0000-0000-0000-000000000001/web1' | sha256sum
-        let place: String = RolloutPosition::of(Uuid::from_u128(1), &"web1".parse().unwrap()).into();
+        let place: String = RolloutPosition::for_node(Uuid::from_u128(1), &"web1".parse().unwrap()).into();
         assert_eq!(place, "69978708b5bf7d96");
     }
 
     #[test]
-    fn what_cannot_be_kept_to_is_refused() {
+    fn impossible_plans_are_refused() {
         let three = || waves(&["0fffffffffffffff", "7fffffffffffffff", "ffffffffffffffff"]);
         three().check(ID, TIMEOUT, MAX_COMMAND_ROLLOUT).unwrap();
         let changed = |change: &dyn Fn(&mut RolloutPlan)| {

@@ -16,7 +16,7 @@ pub const PREFIX: &str = "ensign.v1";
 pub struct Subject(String);
 
 impl Subject {
-    pub(super) fn of(text: String) -> Self {
+    pub(super) fn from_text(text: String) -> Self {
         Self(text)
     }
 
@@ -351,7 +351,7 @@ impl Subjects {
     }
 
     /// Returns the stream, in the form of [`Self::stream`], for messages of nodes on this subject that must be kept.
-    pub fn stream_of(subject: &str) -> &'static str {
+    pub fn stream_for(subject: &str) -> &'static str {
         let rest = subject.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.'));
         match rest.and_then(|rest| rest.split('.').nth(1)) {
             Some("job") => "JOBS",

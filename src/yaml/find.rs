@@ -2,10 +2,10 @@
 
 use saphyr_parser::{Event, Parser, Span, StrInput};
 
-use super::Step;
+use super::KeyOrIndex;
 
 /// A value in the text.
-pub(super) struct Found {
+pub(super) struct FoundNode {
     pub(super) key: Option<Span>,
     pub(super) value: Span,
     pub(super) scalar: Option<String>,
@@ -13,8 +13,8 @@ pub(super) struct Found {
     pub(super) alias: Option<usize>,
 }
 
-pub(super) enum Answer {
-    Found(Found),
+pub(super) enum SearchResult {
+    Found(FoundNode),
     /// An alias: its anchor, and the number of steps of the path that are left.
     Alias(usize, usize),
 }
@@ -31,7 +31,7 @@ impl<'a> Search<'a> {
     }
 
     /// Starts at the node with `anchor`, else at the root.
-    pub(super) fn from(&mut self, anchor: Option<usize>, path: &[Step]) -> Option<Answer> {
+    pub(super) fn search_from(&mut self, anchor: Option<usize>, path: &[KeyOrIndex]) -> Option<SearchResult> {
         loop {
             let (event, span) = self.next()?;
             let found = match (anchor, &event) {
@@ -48,18 +48,18 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span, path: &[Step]) -> Option<Answer> {
+    fn node(&mut self, event: Event<'a>, span: Span, path: &[KeyOrIndex]) -> Option<SearchResult> {
         let Some((step, rest)) = path.split_first() else {
             let (scalar, alias) = match event {
                 Event::Scalar(text, ..) => (Some(text.into_owned()), None),
                 Event::Alias(id) => (None, Some(id)),
                 _ => (None, None),
             };
-            return Some(Answer::Found(Found { key: self.key, value: span, scalar, alias }));
+            return Some(SearchResult::Found(FoundNode { key: self.key, value: span, scalar, alias }));
         };
         match (event, step) {
-            (Event::Alias(id), _) => Some(Answer::Alias(id, path.len())),
-            (Event::SequenceStart(..), Step::Index(index)) => {
+            (Event::Alias(id), _) => Some(SearchResult::Alias(id, path.len())),
+            (Event::SequenceStart(..), KeyOrIndex::Index(index)) => {
                 for _ in 0..*index {
                     let (event, _) = self.next()?;
                     if event == Event::SequenceEnd {
@@ -71,18 +71,19 @@ impl<'a> Search<'a> {
                 let (event, span) = self.next()?;
                 if event == Event::SequenceEnd { None } else { self.node(event, span, rest) }
             }
-            (Event::MappingStart(..), Step::Key(wanted)) => self.mapping(wanted, rest),
+            (Event::MappingStart(..), KeyOrIndex::Key(wanted)) => self.mapping(wanted, rest),
             _ => None,
         }
     }
 
-    fn mapping(&mut self, wanted: &str, rest: &[Step]) -> Option<Answer> {
+    fn mapping(&mut self, wanted: &str, rest: &[KeyOrIndex]) -> Option<SearchResult> {
         let mut merge = None;
         loop {
             let (event, span) = self.next()?;
             if event == Event::MappingEnd {
                 // The key is not written here, so a merge brought the key in.
-                return merge.map(|span| Answer::Found(Found { key: Some(span), value: span, scalar: None, alias: None }));
+                return merge
+                    .map(|span| SearchResult::Found(FoundNode { key: Some(span), value: span, scalar: None, alias: None }));
             }
             let key = if let Event::Scalar(text, ..) = &event { Some(text.clone()) } else { None };
             if key.is_none() {

@@ -9,7 +9,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-use super::scalar::{Form, scalar, unsupported};
+use super::scalar::{NumberSyntax, scalar, unsupported};
 
 /// The deepest nesting of lists and maps.
 pub(super) const MAX_DEPTH: usize = 128;
@@ -21,20 +21,20 @@ const MAX_COPIED: usize = 16 << 20;
 const NODE_WEIGHT: usize = 32;
 
 /// The reason why a text is refused.
-pub(super) struct Refused {
+pub(super) struct YamlError {
     pub(super) message: String,
     pub(super) hint: Option<&'static str>,
     /// The line and the column, both from 1, when they are known.
     pub(super) at: Option<(usize, usize)>,
     /// True for a syntax error; false for valid YAML that can't be data.
-    pub(super) syntax: bool,
+    pub(super) is_syntax_error: bool,
     /// A quote or bracket that is probably not closed, with its line and column from 1.
-    pub(super) opener: Option<(char, (usize, usize))>,
+    pub(super) unclosed: Option<(char, (usize, usize))>,
 }
 
-impl Refused {
+impl YamlError {
     pub(super) fn new(message: impl Into<String>, at: Span) -> Self {
-        Self { message: message.into(), hint: None, at: Some(place(at)), syntax: false, opener: None }
+        Self { message: message.into(), hint: None, at: Some(position(at)), is_syntax_error: false, unclosed: None }
     }
 
     fn hint(mut self, hint: &'static str) -> Self {
@@ -44,19 +44,19 @@ impl Refused {
 }
 
 /// The line and the column of the beginning of a span, both from 1.
-fn place(at: Span) -> (usize, usize) {
+fn position(at: Span) -> (usize, usize) {
     (at.start.line(), at.start.col() + 1)
 }
 
 /// Parses a text. An empty text is null.
-pub(super) fn load(text: &str) -> Result<Value, Refused> {
+pub(super) fn load(text: &str) -> Result<Value, YamlError> {
     // The parser adds a line end to the last line. Other parsers do not, and ignore a last line of blanks.
     let without_blanks = text.trim_end_matches(' ');
     let text = if without_blanks.ends_with('\n') { without_blanks } else { text };
     let cut = if text.ends_with('\n') { None } else { Some(text.chars().count()) };
     let events = Parser::new_from_str(text);
-    let form = Form::of(text);
-    Loader { text, events, anchors: HashMap::new(), copied: 0, cut, form, open: Vec::new() }.document()
+    let form = NumberSyntax::detect(text);
+    Loader { text, events, anchors: HashMap::new(), copied: 0, end_without_newline: cut, form, open: Vec::new() }.document()
 }
 
 /// The complete value of an anchor.
@@ -72,14 +72,14 @@ struct Loader<'a> {
     anchors: HashMap<usize, Anchored>,
     copied: usize,
     /// The end of a text without a final line end, in characters.
-    cut: Option<usize>,
-    form: Form,
+    end_without_newline: Option<usize>,
+    form: NumberSyntax,
     /// The beginnings of the open lists and maps.
     open: Vec<Span>,
 }
 
 impl<'a> Loader<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Span), Refused> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), YamlError> {
         match self.events.next_event() {
             Some(Ok((event, at))) => {
                 match event {
@@ -91,8 +91,8 @@ impl<'a> Loader<'a> {
             }
             Some(Err(error)) => {
                 let at = Span::empty(*error.marker());
-                let opener = self.opener(error.info(), at);
-                Err(Refused { syntax: true, opener, ..Refused::new(error.info(), at) })
+                let opener = self.find_unclosed(error.info(), at);
+                Err(YamlError { is_syntax_error: true, unclosed: opener, ..YamlError::new(error.info(), at) })
             }
             None => Ok((Event::StreamEnd, Span::default())),
         }
@@ -100,61 +100,61 @@ impl<'a> Loader<'a> {
 
     /// The quote or bracket that is probably not closed. A quote is where the parser stopped. A bracket is open since an
     /// earlier line.
-    fn opener(&self, why: &str, stopped: Span) -> Option<(char, (usize, usize))> {
+    fn find_unclosed(&self, why: &str, stopped: Span) -> Option<(char, (usize, usize))> {
         let first = |at: Span| self.text.chars().nth(at.start.index());
         // Other errors in quotes, as an unknown escape, have their own place.
         let endless = ["indentation in quoted scalar", "end of stream", "document indicator"];
         if let Some(quote @ ('"' | '\'')) = first(stopped)
             && endless.iter().any(|part| why.contains(part))
         {
-            return Some((quote, place(stopped)));
+            return Some((quote, position(stopped)));
         }
         let bracket = self.open.last().filter(|span| span.start.line() < stopped.start.line())?;
         let opener = first(*bracket).filter(|first| matches!(first, '[' | '{'))?;
-        Some((opener, place(*bracket)))
+        Some((opener, position(*bracket)))
     }
 
-    fn document(mut self) -> Result<Value, Refused> {
+    fn document(mut self) -> Result<Value, YamlError> {
         let mut root = None;
         loop {
             let (event, at) = self.next()?;
             match event {
                 Event::StreamEnd => return Ok(root.unwrap_or_default()),
                 Event::Nothing | Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd => {}
-                _ if root.is_some() => return Err(Refused::new("more than one document", at)),
+                _ if root.is_some() => return Err(YamlError::new("more than one document", at)),
                 event => root = Some(self.node(event, at, 0)?),
             }
         }
     }
 
-    fn node(&mut self, event: Event<'a>, at: Span, depth: usize) -> Result<Value, Refused> {
+    fn node(&mut self, event: Event<'a>, at: Span, depth: usize) -> Result<Value, YamlError> {
         let (value, anchor) = match event {
             Event::Scalar(mut text, style, anchor, tag) => {
                 let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-                if block && self.cut == Some(at.end.index()) && text.ends_with('\n') {
+                if block && self.end_without_newline == Some(at.end.index()) && text.ends_with('\n') {
                     text.to_mut().pop();
                 }
                 (scalar(text, style, tag.as_deref(), self.form, at)?, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
-                enter(tag.as_deref(), "seq", depth, at)?;
+                check_collection_start(tag.as_deref(), "seq", depth, at)?;
                 (self.sequence(depth)?, anchor)
             }
             Event::MappingStart(anchor, tag) => {
-                enter(tag.as_deref(), "map", depth, at)?;
+                check_collection_start(tag.as_deref(), "map", depth, at)?;
                 (self.mapping(depth, at)?, anchor)
             }
             Event::Alias(anchor) => return self.alias(anchor, at, depth),
-            _ => return Err(Refused::new("the text ends inside of a value", at)),
+            _ => return Err(YamlError::new("the text ends inside of a value", at)),
         };
         // The parser counts anchors from 1.
         if anchor != 0 {
-            self.keep(anchor, &value, at)?;
+            self.store_anchor(anchor, &value, at)?;
         }
         Ok(value)
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<Value, Refused> {
+    fn sequence(&mut self, depth: usize) -> Result<Value, YamlError> {
         let mut list = Vec::new();
         loop {
             let (event, at) = self.next()?;
@@ -165,7 +165,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn mapping(&mut self, depth: usize, start: Span) -> Result<Value, Refused> {
+    fn mapping(&mut self, depth: usize, start: Span) -> Result<Value, YamlError> {
         // Room for one key: most maps of a large manifest are a name with its properties. A map that grows begins with three.
         let mut map = Map::with_capacity(1);
         let mut merged = None;
@@ -175,7 +175,7 @@ impl<'a> Loader<'a> {
                 break;
             }
             let key = self.key(event, at, depth, start)?;
-            let twice = |key: &str| Refused::new(format!("duplicate key: the key \"{key}\" is there twice"), at);
+            let twice = |key: &str| YamlError::new(format!("duplicate key: the key \"{key}\" is there twice"), at);
             if key == "<<" {
                 let (event, value) = self.next()?;
                 let from = self.node(event, value, depth + 1)?;
@@ -199,8 +199,8 @@ impl<'a> Loader<'a> {
     }
 
     /// Reads the key that `event` begins, in the map that begins at `start`.
-    fn key(&mut self, event: Event<'a>, at: Span, depth: usize, start: Span) -> Result<String, Refused> {
-        let no_text = |at| Refused::new("a key must be a text", at).hint("a value that begins with {{ must be in quotes");
+    fn key(&mut self, event: Event<'a>, at: Span, depth: usize, start: Span) -> Result<String, YamlError> {
+        let no_text = |at| YamlError::new("a key must be a text", at).hint("a value that begins with {{ must be in quotes");
         let key = match event {
             Event::Scalar(..) | Event::Alias(_) => self.node(event, at, depth)?,
             // A template without quotes: the outer map is the text of the author.
@@ -214,29 +214,29 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn keep(&mut self, anchor: usize, value: &Value, at: Span) -> Result<(), Refused> {
+    fn store_anchor(&mut self, anchor: usize, value: &Value, at: Span) -> Result<(), YamlError> {
         let (weight, height) = measure(value);
-        self.copy(weight, at)?;
+        self.charge_copy(weight, at)?;
         self.anchors.insert(anchor, Anchored { value: value.clone(), weight, height });
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, at: Span, depth: usize) -> Result<Value, Refused> {
+    fn alias(&mut self, anchor: usize, at: Span, depth: usize) -> Result<Value, YamlError> {
         let Some(known) = self.anchors.get(&anchor) else {
-            return Err(Refused::new("an alias can't be inside of its own anchor", at));
+            return Err(YamlError::new("an alias can't be inside of its own anchor", at));
         };
         if depth + known.height > MAX_DEPTH {
             return Err(too_deep(at));
         }
         let (value, weight) = (known.value.clone(), known.weight);
-        self.copy(weight, at)?;
+        self.charge_copy(weight, at)?;
         Ok(value)
     }
 
-    fn copy(&mut self, weight: usize, at: Span) -> Result<(), Refused> {
+    fn charge_copy(&mut self, weight: usize, at: Span) -> Result<(), YamlError> {
         self.copied += weight;
         if self.copied > MAX_COPIED {
-            Err(Refused::new("the aliases expand to more than a document may hold", at))
+            Err(YamlError::new("the aliases expand to more than a document may hold", at))
         } else {
             Ok(())
         }
@@ -260,11 +260,11 @@ fn measure(value: &Value) -> (usize, usize) {
     }
 }
 
-fn too_deep(at: Span) -> Refused {
-    Refused::new(format!("nested more than {MAX_DEPTH} deep"), at)
+fn too_deep(at: Span) -> YamlError {
+    YamlError::new(format!("nested more than {MAX_DEPTH} deep"), at)
 }
 
-fn enter(tag: Option<&Tag>, own: &str, depth: usize, at: Span) -> Result<(), Refused> {
+fn check_collection_start(tag: Option<&Tag>, own: &str, depth: usize, at: Span) -> Result<(), YamlError> {
     match tag {
         Some(tag) if !(tag.is_yaml_core_schema() && tag.suffix == own) => Err(unsupported(tag, at)),
         _ if depth >= MAX_DEPTH => Err(too_deep(at)),
@@ -273,13 +273,13 @@ fn enter(tag: Option<&Tag>, own: &str, depth: usize, at: Span) -> Result<(), Ref
 }
 
 /// Adds the keys that a map lacks. Of several merged maps, an earlier map wins.
-fn merge(map: &mut Map<String, Value>, from: Value, at: Span) -> Result<(), Refused> {
+fn merge(map: &mut Map<String, Value>, from: Value, at: Span) -> Result<(), YamlError> {
     let list = match from {
         Value::Array(list) => list,
         one => vec![one],
     };
     for from in list {
-        let Value::Object(from) = from else { return Err(Refused::new("<< merges a map, or a list of maps", at)) };
+        let Value::Object(from) = from else { return Err(YamlError::new("<< merges a map, or a list of maps", at)) };
         for (key, value) in from {
             map.entry(key).or_insert(value);
         }
@@ -364,13 +364,13 @@ mod tests {
 
         /// The writer is another crate. Its YAML and JSON must read as the same value.
         #[test]
-        fn what_another_writes_reads_the_same(value in value()) {
+        fn written_values_read_back(value in value()) {
             prop_assert_eq!(read(&super::super::to_string(&value)).unwrap(), value.clone());
             prop_assert_eq!(read(&value.to_string()).unwrap(), value);
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "[-\\[\\]{}:,&*!|>'\"# \n\ta-c0-9<.?@%]{0,60}") {
+        fn no_text_panics(text in "[-\\[\\]{}:,&*!|>'\"# \n\ta-c0-9<.?@%]{0,60}") {
             drop(read(&text));
         }
     }

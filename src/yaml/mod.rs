@@ -1,15 +1,15 @@
 //! YAML input and output, with the places of values.
 //!
 //! The only user of the YAML crates. Reading is one parse into [`serde_json::Value`]. A second walk through the text finds
-//! a place, and only errors need places. `load.rs` reads, and `lenient.rs` is the fallback for refused texts. `find.rs`
-//! finds places, `numbers.rs` numbers as written, and `remarks.rs` comments. `write.rs` writes. Neighbours: `manifest`,
+//! a place, and only errors need places. `load.rs` reads, and `fallback.rs` is the parser for refused texts. `find.rs`
+//! finds places, `numbers.rs` numbers as written, and `comments.rs` comments. `write.rs` writes. Neighbours: `manifest`,
 //! `data` and `facts` read YAML, and `cli` prints YAML.
 
+mod comments;
+mod fallback;
 mod find;
-mod lenient;
 mod load;
 mod numbers;
-mod remarks;
 mod scalar;
 mod write;
 
@@ -20,39 +20,39 @@ use std::sync::OnceLock;
 use saphyr_parser::{Parser, Span};
 use serde_json::Value;
 
-use crate::diag::{Diagnostic, Place};
+use crate::diag::{Diagnostic, SourceLocation};
 
-use find::{Answer, Found, Search};
-use load::Refused;
+use find::{FoundNode, Search, SearchResult};
+use load::YamlError;
 use numbers::Numbers;
-use scalar::Form;
+use scalar::NumberSyntax;
 pub use write::to_string;
 
 /// The largest text, in bytes: room for a manifest of 100 000 resources.
 pub const MAX_BYTES: usize = 32 << 20;
 
 /// The most unclosed brackets of a text for the lenient parser: its time grows with the square of the nesting.
-const SUSPICIOUS_BRACKETS: usize = 512;
+const MAX_OPEN_BRACKETS: usize = 512;
 
 /// The longest chain of aliases that lead to aliases: ample for a written document.
 const MAX_ALIASES: usize = 16;
 
 /// A step of a path into a document.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum KeyOrIndex {
     /// The value of this key.
     Key(String),
     /// The element at this index, from 0.
     Index(usize),
 }
 
-impl From<&str> for Step {
+impl From<&str> for KeyOrIndex {
     fn from(key: &str) -> Self {
         Self::Key(key.to_owned())
     }
 }
 
-impl From<usize> for Step {
+impl From<usize> for KeyOrIndex {
     fn from(index: usize) -> Self {
         Self::Index(index)
     }
@@ -60,19 +60,19 @@ impl From<usize> for Step {
 
 /// A comment in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
+pub struct YamlComment {
     /// The text without the `#`, trimmed.
     pub text: String,
     /// The place of the `#`.
-    pub place: Place,
+    pub place: SourceLocation,
     /// The key below the comment, or before the comment on its line: its path from the section, and its place. None for a
     /// comment without a key, and inside of lists.
-    pub key: Option<(Vec<String>, Place)>,
+    pub key: Option<(Vec<String>, SourceLocation)>,
 }
 
 /// A YAML (or JSON) document: the text and its value.
 #[derive(Debug, Clone)]
-pub struct Document {
+pub struct YamlDocument {
     file: String,
     text: String,
     value: Value,
@@ -80,7 +80,7 @@ pub struct Document {
     numbers: OnceLock<Numbers>,
 }
 
-impl Document {
+impl YamlDocument {
     /// Parses one document. `file` is only the name in errors. An empty document is null.
     ///
     /// `yes`, `no` and `0644` are texts. A number or `true` as a key becomes a text. `<<` merges maps. A text that begins
@@ -96,44 +96,44 @@ impl Document {
         }
         let mut document = Self {
             file: file.to_owned(),
-            text: paired(text.strip_prefix('\u{feff}').unwrap_or(text)).into_owned(),
+            text: join_surrogates(text.strip_prefix('\u{feff}').unwrap_or(text)).into_owned(),
             value: Value::Null,
             numbers: OnceLock::new(),
         };
         document.value = match load::load(&document.text) {
             // Many documents break the rule for indentation inside of quotes and brackets.
-            Err(strict) if strict.syntax && !is_suspicious(&document.text) => {
-                lenient::load(&document.text).map_err(|refused| Refused { opener: strict.opener, ..refused })
+            Err(strict) if strict.is_syntax_error && !has_deep_brackets(&document.text) => {
+                fallback::load(&document.text).map_err(|refused| YamlError { unclosed: strict.unclosed, ..refused })
             }
             result => result,
         }
-        .map_err(|refused| document.refused(refused))?;
+        .map_err(|refused| document.to_diagnostic(refused))?;
         Ok(document)
     }
 
     /// A document for a value from another source, without places.
-    pub fn of(value: Value) -> Self {
+    pub fn from_value(value: Value) -> Self {
         Self { file: String::new(), text: String::new(), value, numbers: OnceLock::new() }
     }
 
     /// The first place of `needle` in the text, from this line on.
-    pub fn find_below(&self, line: usize, needle: &str) -> Option<Place> {
+    pub fn find_from_line(&self, line: usize, needle: &str) -> Option<SourceLocation> {
         let needle = needle.lines().next().filter(|needle| !needle.trim().is_empty())?;
         self.text.lines().zip(1..).skip(line.saturating_sub(1)).find_map(|(text, number)| {
             let column = text.get(..text.find(needle)?)?.chars().count() + 1;
-            Some(Place { file: self.file.clone(), line: number, column, text: text.to_owned() })
+            Some(SourceLocation { file: self.file.clone(), line: number, column, text: text.to_owned() })
         })
     }
 
     /// The place that is `within` bytes into the first occurrence of `text`, from this line on. The document may write the
     /// text with the escapes of either kind of quotes.
-    pub fn find_text(&self, line: usize, text: &str, within: usize) -> Option<Place> {
+    pub fn find_text(&self, line: usize, text: &str, within: usize) -> Option<SourceLocation> {
         let double = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
         let single = |text: &str| text.replace('\'', "\'\'");
         let lead = text.get(..within).filter(|lead| !lead.contains('\n')).unwrap_or_default();
         let forms = [(text.to_owned(), lead.to_owned()), (double(text), double(lead)), (single(text), single(lead))];
         forms.into_iter().find_map(|(text, lead)| {
-            let mut place = self.find_below(line, &text)?;
+            let mut place = self.find_from_line(line, &text)?;
             place.column += lead.chars().count();
             Some(place)
         })
@@ -145,10 +145,10 @@ impl Document {
     }
 
     /// Takes the value at `path`, and leaves null there. The text stays, and so do all places.
-    pub fn take(&mut self, path: &[Step]) -> Option<Value> {
+    pub fn take_value(&mut self, path: &[KeyOrIndex]) -> Option<Value> {
         let found = path.iter().try_fold(&mut self.value, |value, step| match step {
-            Step::Key(key) => value.get_mut(key),
-            Step::Index(index) => value.get_mut(index),
+            KeyOrIndex::Key(key) => value.get_mut(key),
+            KeyOrIndex::Index(index) => value.get_mut(index),
         });
         found.map(Value::take)
     }
@@ -169,17 +169,17 @@ impl Document {
     }
 
     /// The place of the value at `path`; for a merged value, the place of its `<<`.
-    pub fn place(&self, path: &[Step]) -> Option<Place> {
+    pub fn place(&self, path: &[KeyOrIndex]) -> Option<SourceLocation> {
         self.find(path).map(|found| self.place_at(found.value))
     }
 
     /// The place of the key of the value at `path`. An element of a list has its own place.
-    pub fn key_place(&self, path: &[Step]) -> Option<Place> {
+    pub fn key_place(&self, path: &[KeyOrIndex]) -> Option<SourceLocation> {
         self.find(path).map(|found| self.place_at(found.key.unwrap_or(found.value)))
     }
 
     /// The number at `path` as written, without quotes: `1.10`, which as a number is 1.1.
-    pub fn number_text(&self, path: &[Step]) -> Option<String> {
+    pub fn number_text(&self, path: &[KeyOrIndex]) -> Option<String> {
         let numbers = self.numbers.get_or_init(|| Numbers::read(&self.text));
         if let Some(text) = numbers.written.get(path) {
             return Some(text.clone());
@@ -193,10 +193,10 @@ impl Document {
     ///
     /// # Errors
     /// Fails when only the lenient parser reads the text: that parser gives no places.
-    pub fn remarks(&self, section: &str) -> Result<Vec<Remark>, Diagnostic> {
-        let found = remarks::read(&self.text, section).map_err(|refused| self.refused(refused))?;
+    pub fn comments(&self, section: &str) -> Result<Vec<YamlComment>, Diagnostic> {
+        let found = comments::read(&self.text, section).map_err(|refused| self.to_diagnostic(refused))?;
         let place = |(line, column): (usize, usize)| self.place_of(line, column);
-        let remark = |found: remarks::Found| Remark {
+        let remark = |found: comments::LocatedComment| YamlComment {
             text: found.text,
             place: place(found.at),
             key: found.key.map(|key| (key.path, place(key.at))),
@@ -206,13 +206,13 @@ impl Document {
 
     /// True when a line has a `#` with this text behind the `#` and blanks. Quick, without a parser: the `#` may be inside of
     /// a value.
-    pub fn may_remark(&self, start: &str) -> bool {
+    pub fn may_have_comment(&self, start: &str) -> bool {
         self.text.contains(start)
             && self.text.lines().any(|line| line.split('#').skip(1).any(|rest| rest.trim_start().starts_with(start)))
     }
 
     /// The scalar at `path`, with aliases resolved.
-    fn scalar_text(&self, path: &[Step]) -> Option<String> {
+    fn scalar_text(&self, path: &[KeyOrIndex]) -> Option<String> {
         let mut found = self.find(path)?;
         for _ in 0..MAX_ALIASES {
             let Some(anchor) = found.alias else { break };
@@ -221,18 +221,18 @@ impl Document {
         found.scalar
     }
 
-    fn place_at(&self, span: Span) -> Place {
+    fn place_at(&self, span: Span) -> SourceLocation {
         self.place_of(span.start.line(), span.start.col() + 1)
     }
 
     /// A place by line and column, both from 1.
-    fn place_of(&self, line: usize, column: usize) -> Place {
+    fn place_of(&self, line: usize, column: usize) -> SourceLocation {
         let text = self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-        Place { file: self.file.clone(), line, column: column.max(1), text: text.to_owned() }
+        SourceLocation { file: self.file.clone(), line, column: column.max(1), text: text.to_owned() }
     }
 
-    fn refused(&self, refused: Refused) -> Diagnostic {
-        if let (Some((opener, (line, column))), true) = (refused.opener, refused.syntax) {
+    fn to_diagnostic(&self, refused: YamlError) -> Diagnostic {
+        if let (Some((opener, (line, column))), true) = (refused.unclosed, refused.is_syntax_error) {
             let (reached, _) = refused.at.unwrap_or((line, column));
             let message = format!("{} in line {reached}: the {opener} here is most likely not closed", refused.message);
             let hint = match opener {
@@ -252,17 +252,17 @@ impl Document {
         }
     }
 
-    fn find(&self, path: &[Step]) -> Option<Found> {
+    fn find(&self, path: &[KeyOrIndex]) -> Option<FoundNode> {
         self.find_from(None, path)
     }
 
     /// The node at `path` from the node with `anchor`, else from the root.
-    fn find_from(&self, mut anchor: Option<usize>, mut path: &[Step]) -> Option<Found> {
+    fn find_from(&self, mut anchor: Option<usize>, mut path: &[KeyOrIndex]) -> Option<FoundNode> {
         for _ in 0..MAX_ALIASES {
             let mut search = Search { events: Parser::new_from_str(&self.text), key: None };
-            match search.from(anchor, path)? {
-                Answer::Found(found) => return Some(found),
-                Answer::Alias(id, rest) => {
+            match search.search_from(anchor, path)? {
+                SearchResult::Found(found) => return Some(found),
+                SearchResult::Alias(id, rest) => {
                     anchor = Some(id);
                     path = path.get(path.len().checked_sub(rest)?..)?;
                 }
@@ -273,8 +273,8 @@ impl Document {
 }
 
 /// Joins the surrogate pairs of a JSON text, as `\ud83d\ude00`, into escapes that YAML knows.
-fn paired(text: &str) -> Cow<'_, str> {
-    if Form::of(text) == Form::Yaml || !["\\ud", "\\uD"].iter().any(|half| text.contains(half)) {
+fn join_surrogates(text: &str) -> Cow<'_, str> {
+    if NumberSyntax::detect(text) == NumberSyntax::Yaml || !["\\ud", "\\uD"].iter().any(|half| text.contains(half)) {
         return Cow::Borrowed(text);
     }
     let half = |rest: &str| u32::from_str_radix(rest.strip_prefix("\\u")?.get(..4)?, 16).ok();
@@ -304,7 +304,7 @@ fn paired(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn is_suspicious(text: &str) -> bool {
+fn has_deep_brackets(text: &str) -> bool {
     let mut open = 0_usize;
     text.bytes().any(|byte| {
         match byte {
@@ -312,7 +312,7 @@ fn is_suspicious(text: &str) -> bool {
             b']' | b'}' => open = open.saturating_sub(1),
             _ => {}
         }
-        open > SUSPICIOUS_BRACKETS
+        open > MAX_OPEN_BRACKETS
     })
 }
 

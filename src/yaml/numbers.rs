@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-use super::Step;
+use super::KeyOrIndex;
 
 /// The numbers of a text as written, and the paths of aliases. A single walk through the text finds all numbers: a walk
 /// for each number would take quadratic time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Numbers {
-    pub(super) written: HashMap<Vec<Step>, String>,
-    pub(super) aliases: HashSet<Vec<Step>>,
+    pub(super) written: HashMap<Vec<KeyOrIndex>, String>,
+    pub(super) aliases: HashSet<Vec<KeyOrIndex>>,
 }
 
 impl Numbers {
@@ -22,13 +22,13 @@ impl Numbers {
         while let Some(Ok((event, _))) = events.next_event() {
             // A scalar in the place of a key is no value.
             match (open.last_mut(), &event) {
-                (Some(due @ Open::Key), Event::Scalar(..) | Event::Alias(_)) => {
+                (Some(due @ NextPart::Key), Event::Scalar(..) | Event::Alias(_)) => {
                     let key = if let Event::Scalar(key, ..) = &event { key.clone().into_owned() } else { String::new() };
-                    path.push(Step::Key(key));
-                    *due = Open::Value;
+                    path.push(KeyOrIndex::Key(key));
+                    *due = NextPart::Value;
                     continue;
                 }
-                (Some(Open::Index(index)), _) => path.push(Step::Index(*index)),
+                (Some(NextPart::Index(index)), _) => path.push(KeyOrIndex::Index(*index)),
                 _ => {}
             }
             match event {
@@ -41,11 +41,11 @@ impl Numbers {
                     numbers.aliases.insert(path.clone());
                 }
                 Event::SequenceStart(..) => {
-                    open.push(Open::Index(0));
+                    open.push(NextPart::Index(0));
                     continue;
                 }
                 Event::MappingStart(..) => {
-                    open.push(Open::Key);
+                    open.push(NextPart::Key);
                     continue;
                 }
                 Event::SequenceEnd => {
@@ -61,9 +61,9 @@ impl Numbers {
             }
             // A value has ended: drop its step, and expect the next value.
             match open.last_mut() {
-                Some(Open::Index(index)) => *index += 1,
-                Some(due @ Open::Value) => *due = Open::Key,
-                Some(Open::Key) | None => {}
+                Some(NextPart::Index(index)) => *index += 1,
+                Some(due @ NextPart::Value) => *due = NextPart::Key,
+                Some(NextPart::Key) | None => {}
             }
             path.pop();
         }
@@ -72,7 +72,7 @@ impl Numbers {
 }
 
 /// The next expected part of an open list or map.
-enum Open {
+enum NextPart {
     Index(usize),
     Key,
     Value,

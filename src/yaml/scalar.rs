@@ -5,39 +5,45 @@ use std::borrow::Cow;
 use saphyr_parser::{ScalarStyle, Span, Tag};
 use serde_json::{Number, Value};
 
-use super::load::Refused;
+use super::load::YamlError;
 
 /// The notation of numbers in a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum NumberSyntax {
     /// `1e6` is a text, and so is a number that does not fit into 64 bits.
     Yaml,
     /// `1e6` is a float, and so is a number that does not fit into 64 bits.
     Json,
 }
 
-impl Form {
+impl NumberSyntax {
     /// The notation of a text: JSON begins with a bracket.
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn detect(text: &str) -> Self {
         if text.trim_start().starts_with(['{', '[']) { Self::Json } else { Self::Yaml }
     }
 }
 
 /// The value of a scalar.
-pub(super) fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>, form: Form, at: Span) -> Result<Value, Refused> {
+pub(super) fn scalar(
+    text: Cow<'_, str>,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    form: NumberSyntax,
+    at: Span,
+) -> Result<Value, YamlError> {
     match tag {
-        None if style == ScalarStyle::Plain => Ok(plain(text, form)),
+        None if style == ScalarStyle::Plain => Ok(plain_scalar(text, form)),
         None => Ok(Value::String(text.into_owned())),
         Some(tag) if tag.is_yaml_core_schema() => tagged(text, tag, form, at),
         Some(tag) => Err(unsupported(tag, at)),
     }
 }
 
-fn tagged(text: Cow<'_, str>, tag: &Tag, form: Form, at: Span) -> Result<Value, Refused> {
+fn tagged(text: Cow<'_, str>, tag: &Tag, form: NumberSyntax, at: Span) -> Result<Value, YamlError> {
     if tag.suffix == "str" {
         return Ok(Value::String(text.into_owned()));
     }
-    let value = plain(Cow::Borrowed(&text), form);
+    let value = plain_scalar(Cow::Borrowed(&text), form);
     let fits = match tag.suffix.as_str() {
         "null" => value.is_null(),
         "bool" => value.is_boolean(),
@@ -46,7 +52,7 @@ fn tagged(text: Cow<'_, str>, tag: &Tag, form: Form, at: Span) -> Result<Value, 
         _ => return Err(unsupported(tag, at)),
     };
     match value {
-        _ if !fits => Err(Refused::new(format!("\"{text}\" is no {}", tag.suffix), at)),
+        _ if !fits => Err(YamlError::new(format!("\"{text}\" is no {}", tag.suffix), at)),
         value if tag.suffix == "float" => Ok(value.as_f64().into()),
         value => Ok(value),
     }
@@ -54,7 +60,7 @@ fn tagged(text: Cow<'_, str>, tag: &Tag, form: Form, at: Span) -> Result<Value, 
 
 /// The value of a scalar without quotes: YAML 1.2, with `_` between digits. The YAML library of other tools for these
 /// documents reads scalars so. `yes`, `no` and `0644` are texts.
-pub(super) fn plain(text: Cow<'_, str>, form: Form) -> Value {
+pub(super) fn plain_scalar(text: Cow<'_, str>, form: NumberSyntax) -> Value {
     match &*text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "true" | "True" | "TRUE" => Value::Bool(true),
@@ -75,7 +81,7 @@ pub(super) fn plain(text: Cow<'_, str>, form: Form) -> Value {
 }
 
 /// The number in a text; none for any other text.
-fn number(text: &str, form: Form) -> Option<Number> {
+fn number(text: &str, form: NumberSyntax) -> Option<Number> {
     let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (text.starts_with('-'), rest),
         None => (false, text),
@@ -94,11 +100,11 @@ fn number(text: &str, form: Form) -> Option<Number> {
         }
         let whole = i128::from_str_radix(digits, radix).map(|whole| if negative { -whole } else { whole });
         return match whole.ok().and_then(Number::from_i128) {
-            None if form == Form::Json => float(digits, negative),
+            None if form == NumberSyntax::Json => float(digits, negative),
             whole => whole,
         };
     }
-    let is_float = unsigned.contains('.') || form == Form::Json;
+    let is_float = unsigned.contains('.') || form == NumberSyntax::Json;
     let plain = unsigned.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
     if is_float && plain { float(&unsigned, negative) } else { None }
 }
@@ -108,9 +114,9 @@ fn float(unsigned: &str, negative: bool) -> Option<Number> {
     Number::from_f64(if negative { -value } else { value })
 }
 
-pub(super) fn unsupported(tag: &Tag, at: Span) -> Refused {
+pub(super) fn unsupported(tag: &Tag, at: Span) -> YamlError {
     let tag = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { tag.to_string() };
-    Refused::new(format!("the tag {tag} is not supported"), at)
+    YamlError::new(format!("the tag {tag} is not supported"), at)
 }
 
 #[cfg(test)]

@@ -6,16 +6,16 @@ use serde_json::json;
 
 use super::*;
 
-fn parse(text: &str) -> Document {
-    Document::parse(text, "m.yaml").unwrap()
+fn parse(text: &str) -> YamlDocument {
+    YamlDocument::parse(text, "m.yaml").unwrap()
 }
 
 fn refused(text: &str) -> Diagnostic {
-    Document::parse(text, "m.yaml").unwrap_err()
+    YamlDocument::parse(text, "m.yaml").unwrap_err()
 }
 
-fn steps(path: &str) -> Vec<Step> {
-    let step = |part: &str| part.parse().map_or_else(|_| Step::from(part), Step::Index);
+fn steps(path: &str) -> Vec<KeyOrIndex> {
+    let step = |part: &str| part.parse().map_or_else(|_| KeyOrIndex::from(part), KeyOrIndex::Index);
     path.split('.').filter(|part| !part.is_empty()).map(step).collect()
 }
 
@@ -43,7 +43,7 @@ fn texts_stay_texts() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_have_their_place() {
     let cases = [
         ("a: 1\nb: [1\n", "did not find expected ',' or ']'", Some(2)),
         ("a: 1\nb: 2\na: 3\n", "duplicate", Some(3)),
@@ -64,7 +64,7 @@ fn what_is_wrong_is_said_with_its_place() {
 }
 
 #[test]
-fn what_is_not_closed_is_shown_where_it_begins() {
+fn unclosed_quotes_and_brackets_have_their_place() {
     for (text, line, column, opener) in [
         ("data:\n  port: \"8080\nccm:\n  a: {m: \"0644\", c: x}\n", 2, 9, "the \" here is"),
         ("data:\n  port: '8080\nccm:\n  a: 'b'\n", 2, 9, "the ' here is"),
@@ -83,7 +83,7 @@ fn what_is_not_closed_is_shown_where_it_begins() {
 }
 
 #[test]
-fn what_everybody_else_reads_is_read() {
+fn common_documents_are_read() {
     for (text, expected) in [
         ("a: \"one\ntwo\"\n", json!({"a": "one two"})),
         ("x:\n  a: 'one\n  two'\n", json!({"x": {"a": "one two"}})),
@@ -97,7 +97,7 @@ fn what_everybody_else_reads_is_read() {
 }
 
 #[test]
-fn bombs_end_at_once() {
+fn alias_bombs_fail_fast() {
     let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {
         let items = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -142,7 +142,7 @@ fn places_are_found_in_block_and_flow() {
         ("änd", (10, 6), (10, 1)),
     ];
     for (path, value, key) in cases {
-        let at = |place: Option<Place>| place.map(|place| (place.line, place.column)).unwrap();
+        let at = |place: Option<SourceLocation>| place.map(|place| (place.line, place.column)).unwrap();
         assert_eq!(at(document.place(&steps(path))), value, "{path}");
         assert_eq!(at(document.key_place(&steps(path))), key, "{path}");
     }
@@ -176,7 +176,7 @@ fn a_number_is_given_back_as_written() {
 }
 
 #[test]
-fn what_is_written_reads_the_same() {
+fn written_values_read_back() {
     let value = json!({"a": ["yes", "0644", "1.10", "", "a\nb\n", null, true, 1, 2.5], "b": {"c": {}}, "~": "- x"});
     assert_eq!(parse(&to_string(&value)).value(), &value);
 }
@@ -260,8 +260,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_both_parsers_read_they_read_alike(text in texts()) {
-        if let (Ok(strict), Ok(lenient)) = (load::load(&text), lenient::load(&text)) {
+    fn both_parsers_agree(text in texts()) {
+        if let (Ok(strict), Ok(lenient)) = (load::load(&text), fallback::load(&text)) {
             prop_assert_eq!(strict, lenient);
         }
     }

@@ -18,8 +18,8 @@ use ensign::model::NodeId;
 use ensign::store::Ledger;
 use ensign::store::ledger::Acceptance;
 use ensign::trust::{
-    KnownTrust, NodeLimits, OpenedMessage, Pin, Rejection, ReplayStore, SigningKey, TrustedBundle, Verifier, open_bundle,
-    sign_envelope,
+    BundleAuthority, KnownTrust, NodeLimits, OpenedMessage, Rejection, ReplayStore, SigningKey, TrustedBundle, Verifier,
+    open_bundle, sign_envelope,
 };
 use ensign::wire::report::ChannelPosition;
 use ensign::wire::{COMMAND_TYPE, Envelope, Subjects, TRUST_TYPE, pae};
@@ -34,9 +34,9 @@ const KEYS: u8 = 8;
 /// Commands in the ledger.
 const KNOWN: u8 = 200;
 
-struct Known(Ledger);
+struct BenchReplayStore(Ledger);
 
-impl ReplayStore for Known {
+impl ReplayStore for BenchReplayStore {
     fn accepted_digest(&self, id: Uuid) -> Option<String> {
         self.0.accepted_digest(id).map(str::to_owned)
     }
@@ -70,7 +70,7 @@ fn trust() -> TrustedBundle {
         "keys": keys, "rules": rules,
     });
     let envelope = sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(99))]);
-    open_bundle(&envelope.encode(), Pin::Kept).unwrap()
+    open_bundle(&envelope.encode(), BundleAuthority::Stored).unwrap()
 }
 
 fn command() -> Value {
@@ -94,21 +94,30 @@ fn ledger(dir: &std::path::Path) -> Ledger {
             channel: None,
             signers: &[],
         };
-        ledger.accept(&command).unwrap();
+        ledger.record_acceptance(&command).unwrap();
     }
     ledger
 }
 
 fn main() {
     let dir = tempfile::tempdir().unwrap();
-    let (trust, seen) = (trust(), Known(ledger(dir.path())));
+    let (trust, seen) = (trust(), BenchReplayStore(ledger(dir.path())));
     let (node, groups): (NodeId, _) = ("web1".parse().unwrap(), ["web".to_owned()]);
     let (limits, subjects) = (NodeLimits::default(), Subjects::new("prod"));
     let now = "2026-11-20T10:01:00Z".parse().unwrap();
     let (node, groups, condition) = (&node, &groups, &|_: &str| Ok(true));
     let effects = &ensign::engine::effects::of_signed;
-    let verifier =
-        Verifier { trust: &trust, node, groups, limits: &limits, subjects: &subjects, now, seen: &seen, condition, effects };
+    let verifier = Verifier {
+        trust: &trust,
+        node,
+        groups,
+        limits: &limits,
+        subjects: &subjects,
+        now,
+        replay_store: &seen,
+        evaluate_filter: condition,
+        effects,
+    };
     let open = |bytes: &[u8]| -> Result<OpenedMessage, Rejection> {
         verifier.open(black_box(bytes), Some("ensign.v1.prod.cmd.ensure.node.web1"))
     };

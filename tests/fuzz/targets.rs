@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use ensign::engine::{RunInputs, plan_manifest};
 use ensign::host::Host;
-use ensign::manifest::Source;
-use ensign::template::{Engine, Options, Scope, render_tree};
-use ensign::unpack::{Caps, Format, Item, Sink, walk};
+use ensign::manifest::ManifestText;
+use ensign::template::{Engine, Scope, TreeOptions, render_tree};
+use ensign::unpack::{ArchiveEntry, ArchiveLimits, Format, Sink, walk};
 use ensign::wire::{Command, Envelope};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::json;
@@ -21,12 +21,12 @@ use serde_json::json;
 pub fn manifest(text: &str) {
     let facts = || json!({"host": {"info": {"hostname": "web1", "platformFamily": "debian"}}, "role": "web"});
     let inputs = RunInputs::new(facts, BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]), None);
-    let source = Source { text: text.to_owned(), name: "fuzz.yaml".to_owned(), directory: None, digest: None };
+    let source = ManifestText { text: text.to_owned(), name: "fuzz.yaml".to_owned(), directory: None, digest: None };
     let _planned = plan_manifest(&source, &inputs, &Host::system(None));
 }
 
 /// The longest time for one input, in each language of template files.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Takes any text as a template: in the texts of manifests, and as a file in each of the three languages.
 pub fn template(text: &str) {
@@ -35,12 +35,12 @@ pub fn template(text: &str) {
         "users": [{"name": "x", "uid": 1}, {"name": "y", "uid": 2}], "m": {"k": "v", "n": {"x": 1}},
     });
     let scope = Scope::new(Arc::new(|| json!({"role": "web"})), data, BTreeMap::from([("ZONE".to_owned(), "dmz".to_owned())]));
-    let _text = scope.text(text);
-    let _value = scope.value(text);
-    let _condition = scope.condition(text);
+    let _text = scope.resolve_text(text);
+    let _value = scope.resolve_value(text);
+    let _condition = scope.evaluate_condition(text);
     for engine in [Engine::Jinja, Engine::Jet, Engine::Go] {
-        let until = Instant::now() + PATIENCE;
-        let options = Options {
+        let until = Instant::now() + TIMEOUT;
+        let options = TreeOptions {
             engine,
             left: String::new(),
             right: String::new(),
@@ -53,20 +53,20 @@ pub fn template(text: &str) {
 }
 
 /// Limits of an archive.
-const CAPS: Caps = Caps { total: 1 << 22, entries: 1000, ratio: 1000 };
+const LIMITS: ArchiveLimits = ArchiveLimits { total: 1 << 22, entries: 1000, ratio: 1000 };
 
 type Taken = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// A sink that checks every entry.
-struct Strict {
+struct CheckingSink {
     entries: u64,
     bytes: u64,
 }
 
-impl Strict {
-    fn item(&mut self, item: &Item) {
+impl CheckingSink {
+    fn item(&mut self, item: &ArchiveEntry) {
         self.entries += 1;
-        assert!(self.entries <= CAPS.entries, "more entries than the cap");
+        assert!(self.entries <= LIMITS.entries, "more entries than the cap");
         plain(&item.path);
         assert_eq!(item.mode & !0o1777, 0, "setuid or setgid");
     }
@@ -77,20 +77,20 @@ fn plain(path: &Path) {
     assert!(path.components().all(|part| matches!(part, Component::Normal(_))), "{path:?}");
 }
 
-impl Sink for Strict {
-    fn directory(&mut self, item: &Item) -> Taken {
+impl Sink for CheckingSink {
+    fn directory(&mut self, item: &ArchiveEntry) -> Taken {
         self.item(item);
         Ok(())
     }
 
-    fn file(&mut self, item: &Item, content: &mut dyn Read) -> Taken {
+    fn file(&mut self, item: &ArchiveEntry, content: &mut dyn Read) -> Taken {
         self.item(item);
         self.bytes += std::io::copy(content, &mut std::io::sink())?;
-        assert!(self.bytes <= CAPS.total, "more bytes than the cap");
+        assert!(self.bytes <= LIMITS.total, "more bytes than the cap");
         Ok(())
     }
 
-    fn symlink(&mut self, item: &Item, target: &Path) -> Taken {
+    fn symlink(&mut self, item: &ArchiveEntry, target: &Path) -> Taken {
         self.item(item);
         // From the directory of the link, the target has at most as many steps up as there are directories above.
         let up = target.components().take_while(|part| matches!(part, Component::ParentDir)).count();
@@ -98,7 +98,7 @@ impl Sink for Strict {
         Ok(())
     }
 
-    fn hard_link(&mut self, item: &Item, target: &Path) -> Taken {
+    fn hard_link(&mut self, item: &ArchiveEntry, target: &Path) -> Taken {
         self.item(item);
         plain(target);
         Ok(())
@@ -110,8 +110,8 @@ pub fn archive(bytes: &[u8]) {
     let Some((kind, archive)) = bytes.split_first() else { return };
     const FORMATS: [Format; 6] = [Format::Tar, Format::TarGz, Format::TarXz, Format::TarZst, Format::TarBz2, Format::Zip];
     let format = FORMATS[usize::from(*kind) % FORMATS.len()];
-    let mut strict = Strict { entries: 0, bytes: 0 };
-    let _walked = walk(format, Cursor::new(archive), archive.len() as u64, &CAPS, &mut strict);
+    let mut strict = CheckingSink { entries: 0, bytes: 0 };
+    let _walked = walk(format, Cursor::new(archive), archive.len() as u64, &LIMITS, &mut strict);
 }
 
 /// Takes any bytes as an envelope with a command. A second read of the written envelope gives the same value.

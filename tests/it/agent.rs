@@ -11,8 +11,8 @@ use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandOutcome, CommandResult, 
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::support::place::stored;
-use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE, apply, node, on_every_server};
+use crate::support::node_dir::stored;
+use crate::support::single_node::{Agent, FLEET, PATIENCE, SingleNodeFleet, apply, node, on_every_server};
 
 async fn passed(time: Timestamp) {
     while Timestamp::now() <= time {
@@ -21,7 +21,7 @@ async fn passed(time: Timestamp) {
 }
 
 /// Sends the same bytes until they have a result: an agent that is still connecting misses them.
-async fn insist(fleet: &Fleet, command: &Command) -> CommandResult {
+async fn send_until_result(fleet: &SingleNodeFleet, command: &Command) -> CommandResult {
     let (envelope, start) = (fleet.sign(command), Instant::now());
     let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
     loop {
@@ -38,11 +38,11 @@ async fn insist(fleet: &Fleet, command: &Command) -> CommandResult {
 #[test]
 fn a_signed_ensure_runs_once_however_often_it_is_sent() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let command = fleet.file("motd", "hello\n");
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let command = fleet.file_command("motd", "hello\n");
         let envelope = fleet.sign(&command);
-        let answers = fleet.ask(&command, envelope.clone(), 2).await;
+        let answers = fleet.answers(&command, envelope.clone(), 2).await;
         let ack: Ack = serde_json::from_value(answers[0].clone()).unwrap();
         assert_eq!((ack.status, ack.id), (AckStatus::Accepted, command.id));
         let done: CommandResult = serde_json::from_value(answers[1].clone()).unwrap();
@@ -52,7 +52,7 @@ fn a_signed_ensure_runs_once_however_often_it_is_sent() {
         assert_eq!(fleet.only_result(command.id).await, done);
         // Again: the same answer, and no second run.
         std::fs::remove_file(fleet.path("motd")).unwrap();
-        let again = fleet.ask(&command, envelope, 1).await;
+        let again = fleet.answers(&command, envelope, 1).await;
         assert_eq!(serde_json::from_value::<CommandResult>(again[0].clone()).unwrap(), done);
         assert!(!fleet.path("motd").exists());
         assert_eq!(fleet.results(command.id).await.len(), 1);
@@ -61,9 +61,9 @@ fn a_signed_ensure_runs_once_however_often_it_is_sent() {
             fleet.send(&command).await;
             fleet.only_result(command.id).await.outcome
         };
-        assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, CommandOutcome::Changed);
-        assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, CommandOutcome::Stable);
-        fleet.settled();
+        assert_eq!(outcomes(fleet.file_command("motd", "hello\n")).await, CommandOutcome::Changed);
+        assert_eq!(outcomes(fleet.file_command("motd", "hello\n")).await, CommandOutcome::Stable);
+        fleet.wait_until_published();
         let events = stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), fleet.subjects.events(None).as_str()).await;
         assert_eq!(events.iter().filter(|event| event.subject.ends_with(".transaction")).count(), 2);
     });
@@ -72,9 +72,9 @@ fn a_signed_ensure_runs_once_however_often_it_is_sent() {
 #[test]
 fn invalid_commands_are_refused_answered_and_published() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "paths = [\"/nonesuch\"]\n").await;
-        let _agent = fleet.agent().await;
-        let good = fleet.slow("unused", 0);
+        let fleet = SingleNodeFleet::new(binary, "paths = [\"/nonesuch\"]\n").await;
+        let _agent = fleet.start_agent().await;
+        let good = fleet.slow_command("unused", 0);
         let with = |change: &dyn Fn(&mut Command)| {
             let mut command = Command { id: Uuid::now_v7(), ..good.clone() };
             change(&mut command);
@@ -97,7 +97,7 @@ fn invalid_commands_are_refused_answered_and_published() {
                 }),
                 "expired",
             ),
-            (with(&|command| command.action = fleet.file("motd", "x").action), "local_limit"),
+            (with(&|command| command.action = fleet.file_command("motd", "x").action), "local_limit"),
         ] {
             cases.push((command.clone(), fleet.sign(&command), code));
         }
@@ -124,20 +124,20 @@ fn invalid_commands_are_refused_answered_and_published() {
 #[test]
 fn a_full_queue_is_busy_and_intake_answers_during_a_run() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let long = fleet.gated("long");
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let long = fleet.gated_command("long");
         fleet.send(&long).await;
         fleet.until("the run", || !fleet.lines("long").is_empty()).await;
-        let waiting: Vec<Command> = (0..2).map(|number| fleet.slow(&format!("w{number}"), 0)).collect();
+        let waiting: Vec<Command> = (0..2).map(|number| fleet.slow_command(&format!("w{number}"), 0)).collect();
         for command in &waiting {
-            let ack: Ack = serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
+            let ack: Ack = serde_json::from_value(fleet.answers(command, fleet.sign(command), 1).await[0].clone()).unwrap();
             assert_eq!(ack.status, AckStatus::Accepted);
         }
-        let over = fleet.slow("over", 0);
-        let done: CommandResult = serde_json::from_value(fleet.ask(&over, fleet.sign(&over), 1).await[0].clone()).unwrap();
+        let over = fleet.slow_command("over", 0);
+        let done: CommandResult = serde_json::from_value(fleet.answers(&over, fleet.sign(&over), 1).await[0].clone()).unwrap();
         assert_eq!((done.outcome, fleet.lines("long").len()), (CommandOutcome::Busy, 1));
-        fleet.open("long");
+        fleet.open_gate("long");
         for command in &waiting {
             assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         }
@@ -148,18 +148,18 @@ fn a_full_queue_is_busy_and_intake_answers_during_a_run() {
 #[test]
 fn a_command_that_waited_too_long_does_not_run() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let held = fleet.gated("held");
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let held = fleet.gated_command("held");
         fleet.send(&held).await;
         fleet.until("the command runs", || !fleet.lines("held").is_empty()).await;
         // The node accepts a late command for half a minute, as clocks differ, and starts none after its time.
-        let mut late = fleet.slow("late", 0);
+        let mut late = fleet.slow_command("late", 0);
         late.expires = late.issued + SignedDuration::from_secs(1);
-        let ack = fleet.ask(&late, fleet.sign(&late), 1).await;
+        let ack = fleet.answers(&late, fleet.sign(&late), 1).await;
         assert_eq!(ack[0]["status"], "accepted", "{ack:?}");
         fleet.until("its time is over", || Timestamp::now() > late.expires).await;
-        fleet.open("held");
+        fleet.open_gate("held");
         let done = fleet.only_result(late.id).await;
         assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Expired, Some("expired")), "{done:?}");
         assert!(fleet.lines("late").is_empty());
@@ -169,20 +169,20 @@ fn a_command_that_waited_too_long_does_not_run() {
 #[test]
 fn a_killed_agent_ends_every_command_once() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let agent = fleet.agent().await;
-        let (running, waiting) = (fleet.gated("running"), fleet.slow("waiting", 0));
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let agent = fleet.start_agent().await;
+        let (running, waiting) = (fleet.gated_command("running"), fleet.slow_command("waiting", 0));
         fleet.send(&running).await;
         fleet.until("the run", || !fleet.lines("running").is_empty()).await;
-        let mut expired = fleet.slow("expired", 0);
+        let mut expired = fleet.slow_command("expired", 0);
         expired.expires = expired.issued + SignedDuration::from_secs(8);
         for command in [&expired, &waiting] {
-            let answer = fleet.ask(command, fleet.sign(command), 1).await;
+            let answer = fleet.answers(command, fleet.sign(command), 1).await;
             assert_eq!(answer[0]["status"], "accepted", "{answer:?}");
         }
         agent.kill();
         passed(expired.expires).await;
-        let agent = fleet.agent().await;
+        let agent = fleet.start_agent().await;
         assert_eq!(fleet.only_result(running.id).await.outcome, CommandOutcome::Interrupted);
         assert_eq!(fleet.only_result(waiting.id).await.outcome, CommandOutcome::Changed);
         assert_eq!(fleet.only_result(expired.id).await.outcome, CommandOutcome::Expired);
@@ -190,10 +190,10 @@ fn a_killed_agent_ends_every_command_once() {
         assert!(fleet.lines("expired").is_empty());
         // Sent again, the ledger answers them, and another kill changes nothing.
         agent.kill();
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         for (command, outcome) in [(&running, CommandOutcome::Interrupted), (&waiting, CommandOutcome::Changed)] {
             let done: CommandResult =
-                serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
+                serde_json::from_value(fleet.answers(command, fleet.sign(command), 1).await[0].clone()).unwrap();
             assert_eq!(done.outcome, outcome);
             fleet.only_result(command.id).await;
         }
@@ -205,30 +205,30 @@ fn a_killed_agent_ends_every_command_once() {
 #[test]
 fn a_result_survives_the_server() {
     on_every_server(async |binary| {
-        let mut fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let command = fleet.gated("slow");
+        let mut fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let command = fleet.gated_command("slow");
         fleet.send(&command).await;
         fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
         fleet.server.kill();
-        fleet.open("slow");
+        fleet.open_gate("slow");
         fleet.until("the end of the run", || fleet.lines("slow").len() == 2).await;
         // The attempt fails.
         tokio::time::sleep(Duration::from_millis(500)).await;
-        fleet.server.up();
+        fleet.server.start_again();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         // The agent takes commands again.
-        assert_eq!(insist(&fleet, &fleet.file("motd", "back\n")).await.outcome, CommandOutcome::Changed);
+        assert_eq!(send_until_result(&fleet, &fleet.file_command("motd", "back\n")).await.outcome, CommandOutcome::Changed);
     });
 }
 
 #[test]
 fn a_stopping_agent_reports_it_and_gives_a_run_time_to_end() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let agent = fleet.agent().await;
-        let (short, long) = (fleet.slow("short", 1), fleet.slow("long", 50));
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let agent = fleet.start_agent().await;
+        let (short, long) = (fleet.slow_command("short", 1), fleet.slow_command("long", 50));
         fleet.send(&short).await;
         fleet.until("the run", || !fleet.lines("short").is_empty()).await;
         assert_eq!(agent.stop(), Some(0));
@@ -237,7 +237,7 @@ fn a_stopping_agent_reports_it_and_gives_a_run_time_to_end() {
         let last = fleet.bus.last_per_subject(&states, fleet.subjects.states().as_str()).await.unwrap();
         let state: NodeState = serde_json::from_slice(&last[0].payload).unwrap();
         assert!(!state.alive && state.alarms.is_empty(), "{state:?}");
-        let agent = fleet.agent().await;
+        let agent = fleet.start_agent().await;
         // The next agent publishes the result for which there was no time left.
         assert_eq!(fleet.only_result(short.id).await.outcome, CommandOutcome::Changed);
         fleet.send(&long).await;
@@ -245,7 +245,7 @@ fn a_stopping_agent_reports_it_and_gives_a_run_time_to_end() {
         let start = Instant::now();
         assert_eq!(agent.stop(), Some(0));
         assert!(start.elapsed() < Duration::from_secs(40), "the agent waited for the end of the run");
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         let done = fleet.only_result(long.id).await;
         assert_eq!((done.outcome, fleet.lines("long")), (CommandOutcome::Interrupted, vec!["begun".to_owned()]));
     });
@@ -254,8 +254,8 @@ fn a_stopping_agent_reports_it_and_gives_a_run_time_to_end() {
 #[test]
 fn bundles_are_applied_by_digest() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
         let source = fleet.path("source");
         std::fs::create_dir_all(source.join("files")).unwrap();
         std::fs::write(source.join("files/motd"), "from the bundle\n").unwrap();
@@ -319,14 +319,14 @@ fn bundles_are_applied_by_digest() {
 #[test]
 fn an_agent_without_a_server_waits_for_one() {
     on_every_server(async |binary| {
-        let mut fleet = Fleet::new(binary, "").await;
+        let mut fleet = SingleNodeFleet::new(binary, "").await;
         fleet.server.kill();
         let mut agent = Agent::start(&mut fleet.process());
         tokio::time::sleep(Duration::from_millis(1500)).await;
         assert_eq!(agent.0.try_wait().unwrap(), None);
-        fleet.server.up();
+        fleet.server.start_again();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
-        assert_eq!(insist(&fleet, &fleet.file("motd", "here\n")).await.outcome, CommandOutcome::Changed);
+        assert_eq!(send_until_result(&fleet, &fleet.file_command("motd", "here\n")).await.outcome, CommandOutcome::Changed);
         assert_eq!(agent.stop(), Some(0));
     });
 }
@@ -334,8 +334,8 @@ fn an_agent_without_a_server_waits_for_one() {
 #[test]
 fn two_agents_of_one_id_are_noticed() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
         let subject = fleet.subjects.state(&node());
         let mut states = fleet.bus.subscribe(subject.as_str()).await.unwrap();
         let mut next = async || {
@@ -359,8 +359,8 @@ fn two_agents_of_one_id_are_noticed() {
 #[test]
 fn one_state_directory_is_for_one_agent() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
         let mut second = Agent::start(&mut fleet.process());
         assert_eq!(second.0.wait().unwrap().code(), Some(1));
     });
@@ -369,14 +369,14 @@ fn one_state_directory_is_for_one_agent() {
 #[test]
 fn where_selects_nodes_by_facts() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
         for (expression, status) in
             [("Facts.host.info.os == 'linux'", AckStatus::Accepted), ("Facts.host.info.os == 'plan9'", AckStatus::NotSelected)]
         {
-            let mut command = fleet.file("motd", "x");
-            command.to.only_where = Some(expression.into());
-            let ack: Ack = serde_json::from_value(fleet.ask(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
+            let mut command = fleet.file_command("motd", "x");
+            command.to.filter = Some(expression.into());
+            let ack: Ack = serde_json::from_value(fleet.answers(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
             assert_eq!(ack.status, status, "{expression}");
         }
     });
@@ -385,7 +385,7 @@ fn where_selects_nodes_by_facts() {
 #[test]
 fn the_check_prints_the_identity_of_the_node() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let check = |config: &Path| {
             let output =
                 Process::new(env!("CARGO_BIN_EXE_ensign")).args(["agent", "check", "--config"]).arg(config).output().unwrap();

@@ -12,7 +12,7 @@ use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::json;
 
 use crate::support::certificates::Certificates;
-use crate::support::solo::{Fleet, PATIENCE, ensure, on_every_server};
+use crate::support::single_node::{PATIENCE, SingleNodeFleet, ensure_action, on_every_server};
 use crate::support::web::{Asked, Cut, Reply, Web};
 
 struct Desk(tempfile::TempDir);
@@ -146,7 +146,7 @@ fn a_killed_extraction_is_done_again() {
 }
 
 #[test]
-fn over_tls_the_server_must_be_who_it_says() {
+fn over_tls_the_certificate_of_the_server_is_verified() {
     let (desk, certificates, others) = (Desk::new(), Certificates::new(), Certificates::new());
     std::fs::create_dir(desk.path("served")).unwrap();
     std::fs::File::create(desk.path("served/app.tar.gz")).unwrap().write_all(&packed(1, b"over TLS\n")).unwrap();
@@ -191,15 +191,15 @@ fn an_agent_keeps_its_limits_while_it_fetches_and_unpacks() {
         });
         let dir = tempfile::tempdir().unwrap();
         let limits = format!("fetch_hosts = [\"127.0.0.1\"]\npaths = [{:?}]\narchive_entries = 1\n", dir.path());
-        let fleet = Fleet::new(binary, &limits).await;
-        let _agent = fleet.agent().await;
+        let fleet = SingleNodeFleet::new(binary, &limits).await;
+        let _agent = fleet.start_agent().await;
         let done = async |name: &str, out: &Path| -> CommandResult {
             let (owner, group) = (nix::unistd::geteuid().to_string(), nix::unistd::getegid().to_string());
             let properties = json!({
                 "name": dir.path().join(format!("{name}.tar.gz")), "ensure": "present", "url": web.url(&format!("/{name}.tar.gz")),
                 "owner": owner, "group": group, "extract_parent": out,
             });
-            let command = fleet.command(ensure("archive", &properties));
+            let command = fleet.command(ensure_action("archive", &properties));
             fleet.send(&command).await;
             fleet.only_result(command.id).await
         };

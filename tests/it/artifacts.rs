@@ -11,8 +11,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
-use crate::support::place::{Place, Wishes};
-use crate::support::solo::{Fleet, PATIENCE, on_every_server};
+use crate::support::node_dir::{NodeDir, NodeSettings};
+use crate::support::single_node::{PATIENCE, SingleNodeFleet, on_every_server};
 use crate::support::web::{Cut, Reply, Web};
 
 /// A bundle whose manifest writes a file, with further entries.
@@ -59,7 +59,7 @@ fn signed(web: &Web, path: &str, bytes: &[u8]) -> Apply {
     }
 }
 
-async fn done(fleet: &Fleet, place: &Place, apply: Apply, timeout: u64) -> CommandResult {
+async fn apply_result(fleet: &SingleNodeFleet, place: &NodeDir, apply: Apply, timeout: u64) -> CommandResult {
     let mut command = place.command(fleet, Action::Apply(apply));
     command.options.timeout = HumanDuration::seconds(timeout);
     fleet.send(&command).await;
@@ -107,17 +107,17 @@ fn hostile_artifacts_are_refused_each_with_its_own_message() {
                 served.iter().find(|(at, _)| at == path).map_or(Reply::status("404 Not Found"), |(_, bytes)| Reply::ok(bytes))
             }
         });
-        let fleet = Fleet::new(binary, "").await;
-        let wishes = Wishes {
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let wishes = NodeSettings {
             head: "max_bundle = \"1MiB\"".to_owned(),
             limits: "fetch_hosts = [\"127.0.0.1\"]".to_owned(),
-            ..Wishes::default()
+            ..NodeSettings::default()
         };
-        let place = Place::new(&fleet, "web1", &fleet.server.url(), &wishes);
+        let place = NodeDir::new(&fleet, "web1", &fleet.server.url(), &wishes);
         let _agent = place.start(&fleet.bus, &mut place.process()).await;
         let refused = async |apply: Apply, code: &str, words: &str| {
             let url = apply.url.clone();
-            let done = done(&fleet, &place, apply, 30).await;
+            let done = apply_result(&fleet, &place, apply, 30).await;
             let said = done.message.clone().unwrap_or_default();
             assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some(code)), "{url}: {done:?}");
             assert!(said.contains(words), "{url}: {said}");
@@ -134,11 +134,11 @@ fn hostile_artifacts_are_refused_each_with_its_own_message() {
         // A server that sends little or nothing costs no more than the time limit of the command.
         let start = Instant::now();
         let slow = Apply { size: 5000, ..signed(&web, "/slow", &good) };
-        let slow = done(&fleet, &place, slow, 2).await;
+        let slow = apply_result(&fleet, &place, slow, 2).await;
         assert_eq!(slow.outcome, CommandOutcome::Failed, "{slow:?}");
         assert!(slow.message.unwrap().contains("/slow within ") && start.elapsed() < PATIENCE);
         for path in ["/scheme", "/loop", "/short", "/none"] {
-            let done = done(&fleet, &place, Apply { size: 5000, ..signed(&web, path, &good) }, 30).await;
+            let done = apply_result(&fleet, &place, Apply { size: 5000, ..signed(&web, path, &good) }, 30).await;
             assert!(matches!(done.outcome, CommandOutcome::Failed | CommandOutcome::Refused), "{path}: {done:?}");
             assert!(done.message.unwrap().contains(path), "{path}");
         }
@@ -148,13 +148,13 @@ fn hostile_artifacts_are_refused_each_with_its_own_message() {
         fleet.bus.object_put(&bucket, "swapped", &swapped).await.unwrap();
         let stored = |key: &str| Apply { url: format!("obj://{bucket}/{key}"), ..signed(&web, "", &good) };
         refused(stored("swapped"), "bad_artifact", "SHA-256").await;
-        let none = done(&fleet, &place, stored("none"), 30).await;
+        let none = apply_result(&fleet, &place, stored("none"), 30).await;
         assert!(none.outcome == CommandOutcome::Failed && none.message.as_ref().unwrap().contains("does not exist"), "{none:?}");
 
         assert!(!Path::new("/tmp/ensign-hostile").exists());
         assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
         // The node works as before.
-        let command = place.append(&fleet, "effect");
+        let command = place.append_command(&fleet, "effect");
         fleet.send(&command).await;
         assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, CommandOutcome::Changed);
     });

@@ -19,8 +19,8 @@ use tokio::sync::Barrier;
 use uuid::Uuid;
 
 use crate::support::fleet::ensign;
-use crate::support::place::{Place, Wishes, as_operator};
-use crate::support::solo::{Fleet, apply, assign, on_every_server};
+use crate::support::node_dir::{NodeDir, NodeSettings, as_operator};
+use crate::support::single_node::{SingleNodeFleet, apply, assign_action, on_every_server};
 use crate::support::web::{Reply, Web};
 
 const ROUNDS: usize = 100;
@@ -35,8 +35,8 @@ fn second() -> SigningKey {
 }
 
 /// A fleet with two operators who may do everything.
-async fn fleet(binary: &Path) -> Fleet {
-    let fleet = Fleet::new(binary, "").await;
+async fn fleet(binary: &Path) -> SingleNodeFleet {
+    let fleet = SingleNodeFleet::new(binary, "").await;
     let trust = fleet.trust_with(1, |bundle| {
         let key = second().public().to_string();
         bundle.keys.push(OperatorKey { id: "other".into(), key, not_before: None, not_after: None });
@@ -46,7 +46,7 @@ async fn fleet(binary: &Path) -> Fleet {
     fleet
 }
 
-fn manifest(fleet: &Fleet, content: &str) -> std::path::PathBuf {
+fn manifest(fleet: &SingleNodeFleet, content: &str) -> std::path::PathBuf {
     let path = fleet.path(&format!("{content}.yaml"));
     let text = format!(
         "ccm:\n  resources:\n    - file:\n        - {}:\n            ensure: present\n            content: {content}\n            owner: root\n            group: root\n            mode: \"0644\"\n",
@@ -56,35 +56,35 @@ fn manifest(fleet: &Fleet, content: &str) -> std::path::PathBuf {
     path
 }
 
-async fn connect(fleet: &Fleet) -> Bus {
+async fn connect(fleet: &SingleNodeFleet) -> Bus {
     Bus::connect(&BusSettings { servers: vec![fleet.server.url()], ..BusSettings::default() }).await.unwrap()
 }
 
 /// An assignment as the tool makes it: the next serial after the stored assignment.
-async fn next(fleet: &Fleet, bus: &Bus, id: &str, key: &SigningKey, content: &str) -> SealedCommand {
-    let latest = view::latest(bus, &fleet.subjects, "base").await.unwrap();
+async fn next(fleet: &SingleNodeFleet, bus: &Bus, id: &str, key: &SigningKey, content: &str) -> SealedCommand {
+    let latest = view::read_channel(bus, &fleet.subjects, "base").await.unwrap();
     let place = latest.desired.map(|desired| desired.place);
     let place = next_in_channel("base", &BTreeMap::new(), place.as_ref());
-    let command = fleet.command(assign(apply(&manifest(fleet, content))));
+    let command = fleet.command(assign_action(apply(&manifest(fleet, content))));
     let command = Command { id: Uuid::now_v7(), channel: Some(place), to: Target::all(), ..command };
-    SealedCommand { after: latest.sequence, ..sign(command, &[(id, key)]).unwrap() }
+    SealedCommand { last_sequence: latest.sequence, ..sign(command, &[(id, key)]).unwrap() }
 }
 
 /// True when the record has a message of a job.
-async fn is_on_record(fleet: &Fleet, id: Uuid) -> bool {
+async fn is_on_record(fleet: &SingleNodeFleet, id: Uuid) -> bool {
     let subject = fleet.subjects.job_command(id);
     fleet.bus.last(&fleet.subjects.stream("JOBS"), subject.as_str()).await.unwrap().is_some()
 }
 
-async fn latest(fleet: &Fleet) -> view::Desired {
-    view::latest(&fleet.bus, &fleet.subjects, "base").await.unwrap().desired.unwrap()
+async fn latest(fleet: &SingleNodeFleet) -> view::ChannelCommand {
+    view::read_channel(&fleet.bus, &fleet.subjects, "base").await.unwrap().desired.unwrap()
 }
 
 #[test]
 fn of_two_simultaneous_assignments_one_is_stored_and_the_other_operator_learns_it() {
     on_every_server(async |binary| {
         let fleet = fleet(binary).await;
-        let _old = fleet.agent().await;
+        let _old = fleet.start_agent().await;
         let buses = [connect(&fleet).await, connect(&fleet).await];
         let keys = [("ops", first()), ("other", second())];
         let mut won = [0, 0];
@@ -110,14 +110,14 @@ fn of_two_simultaneous_assignments_one_is_stored_and_the_other_operator_learns_i
             assert_eq!(latest(&fleet).await.digest, winner.0.digest);
             let Err(DispatchError::Conflict(conflict)) = &loser.1 else { panic!("{:?}", loser.1) };
             let named = conflict.winner.as_ref().unwrap();
-            assert_eq!((&named.digest, named.command.id, conflict.unsure), (&winner.0.digest, winner.0.command.id, false));
+            assert_eq!((&named.digest, named.command.id, conflict.maybe_stored), (&winner.0.digest, winner.0.command.id, false));
             assert!(conflict.to_string().contains(&winner.0.digest), "{conflict}");
             // The record has nothing of the loser.
             assert!(is_on_record(&fleet, winner.0.command.id).await && !is_on_record(&fleet, loser.0.command.id).await);
         }
         println!("{}: {won:?} of {ROUNDS} rounds were won by each", binary.display());
         // An old node and a later node apply the same assignment.
-        let late = Place::new(&fleet, "late", &fleet.server.url(), &Wishes::default());
+        let late = NodeDir::new(&fleet, "late", &fleet.server.url(), &NodeSettings::default());
         let _late = late.start(&fleet.bus, &mut late.process()).await;
         let last = latest(&fleet).await;
         let sha256 = last.command.channel_state().unwrap().1.digest;
@@ -137,7 +137,7 @@ fn of_two_simultaneous_assignments_one_is_stored_and_the_other_operator_learns_i
                 assert!(all.iter().all(|state| !state.alarms.iter().any(|text| text.contains(ALARM))), "{all:?}");
                 break;
             }
-            assert!(start.elapsed() < crate::support::solo::PATIENCE, "{all:?}");
+            assert!(start.elapsed() < crate::support::single_node::PATIENCE, "{all:?}");
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
         let rows = as_operator(&fleet, &["channels", "--output", "json"]).json();
@@ -159,9 +159,9 @@ fn a_lost_acknowledgement_is_no_conflict() {
             let headers = [("Nats-Msg-Id", id.as_str())];
             let headers = if with_id { &headers[..] } else { &[] };
             bus.publish_stored(subject.as_str(), headers, signed.envelope.clone()).await.unwrap();
-            let before = view::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
+            let before = view::read_channel(&bus, &fleet.subjects, "base").await.unwrap().sequence;
             dispatch::dispatch(&bus, &fleet.subjects, &signed).await.unwrap();
-            let after = view::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
+            let after = view::read_channel(&bus, &fleet.subjects, "base").await.unwrap().sequence;
             assert_eq!(before, after, "stored once");
             assert!(is_on_record(&fleet, signed.command.id).await);
         }
@@ -243,7 +243,7 @@ fn the_second_of_two_operators_learns_of_the_first_and_gets_a_hint() {
 fn an_assignment_that_the_stream_does_not_have_raises_an_alarm() {
     on_every_server(async |binary| {
         let fleet = fleet(binary).await;
-        let agent = fleet.agent().await;
+        let agent = fleet.start_agent().await;
         let bus = connect(&fleet).await;
         let (one, two) = (next(&fleet, &bus, "ops", &first(), "one").await, next(&fleet, &bus, "other", &second(), "two").await);
         dispatch::dispatch(&bus, &fleet.subjects, &one).await.unwrap();
@@ -271,7 +271,7 @@ fn an_assignment_that_the_stream_does_not_have_raises_an_alarm() {
         // The stream is lost: the agent notices at the next check.
         agent.stop();
         bus.purge(&fleet.subjects.stream("DESIRED"), fleet.subjects.desired("base").as_str()).await.unwrap();
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         fleet.state("an alarm", |state| alarmed(state, "the stream has no message of the channel")).await;
         let shown = as_operator(&fleet, &["channels"]);
         assert!(shown.stdout.contains("base  not in the stream"), "{}", shown.stdout);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ensign::fleet::setup::init::{Retention, init};
+use ensign::fleet::setup::init::{Retention, create_streams};
 use ensign::store::{Acceptance, Ledger, LedgerOrigin, LostState};
 use ensign::transport::{Bus, BusSettings, StartAt, StreamReader};
 use ensign::wire::report::{ChannelPosition, RejectionEvent};
@@ -18,8 +18,8 @@ use uuid::Uuid;
 
 use crate::support::clock::{Clock, library};
 use crate::support::nats::{NatsServer, Options, binaries};
-use crate::support::place::read;
-use crate::support::solo::{Agent, PATIENCE};
+use crate::support::node_dir::read;
+use crate::support::single_node::{Agent, PATIENCE};
 
 /// The number of rejections that an agent publishes at once. A pause follows before each further one.
 const ALLOWANCE: usize = 45;
@@ -57,7 +57,7 @@ struct Attack {
 
 impl Attack {
     /// The required state of the node. Attacks with the same state go to the same agent.
-    fn needs(&self) -> String {
+    fn required_state(&self) -> String {
         json!([self.trust, self.limits, self.seen, self.channels, self.born, self.obeyed]).to_string()
     }
 
@@ -98,7 +98,7 @@ fn corpus() -> (Setup, BTreeMap<String, Vec<(String, Attack)>>) {
             continue;
         }
         let attack: Attack = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        groups.entry(attack.needs()).or_default().push((name, attack));
+        groups.entry(attack.required_state()).or_default().push((name, attack));
     }
     (setup, groups)
 }
@@ -132,17 +132,17 @@ impl Victim {
         std::fs::write(dir.path().join("agent.toml"), config).unwrap();
         let clock = Clock::new(&dir.path().join("clock"));
         let mut victim = Self { dir, clock, accepted: 0 };
-        victim.remember(setup, needs);
+        victim.write_ledger(setup, needs);
         victim
     }
 
     /// Writes a ledger with the earlier state of the node: creation time, trust version, acceptances.
-    fn remember(&mut self, setup: &Setup, needs: &Attack) {
+    fn write_ledger(&mut self, setup: &Setup, needs: &Attack) {
         let mut ledger = Ledger::open(&self.dir.path().join("state")).unwrap();
         let before = needs.at - SignedDuration::from_secs(1);
         let born = needs.born.unwrap_or(needs.at - SignedDuration::from_hours(24));
         ledger.record_origin(LedgerOrigin { at: born, lost: LostState::default() }).unwrap();
-        ledger.note_trust(needs.obeyed.unwrap_or_default()).unwrap();
+        ledger.record_trust_version(needs.obeyed.unwrap_or_default()).unwrap();
         let seen = needs.seen.iter().map(|(id, digest)| (*id, digest.as_str(), None));
         let moved = needs.channels.iter().map(|(name, state)| (Uuid::now_v7(), "0", Some((name.as_str(), state.clone()))));
         for (id, digest, channel) in seen.chain(moved) {
@@ -156,12 +156,12 @@ impl Victim {
                 channel,
                 signers: &[],
             };
-            ledger.accept(&acceptance).unwrap();
+            ledger.record_acceptance(&acceptance).unwrap();
             let done: CommandResult = serde_json::from_value(json!({
                 "protocol": ensign::wire::report::RESULT, "id": id, "digest": digest, "node": setup.node, "at": before, "outcome": "stable",
             }))
             .unwrap();
-            ledger.done(id, &done).unwrap();
+            ledger.record_result(id, &done).unwrap();
             self.accepted += 1;
         }
     }
@@ -171,7 +171,7 @@ impl Victim {
         bus.flush_roundtrip().await.unwrap();
         let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_ensign"));
         process.args(["agent", "run", "--config"]).arg(self.dir.path().join("agent.toml"));
-        self.clock.give(library, &mut process);
+        self.clock.set_environment(library, &mut process);
         let log = std::fs::File::create(self.dir.path().join("agent.log")).unwrap();
         let agent = Agent::start(process.stderr(log).stdin(std::process::Stdio::null()));
         let alive = async { while read::<NodeState>(&states.next().await.unwrap()).is_none_or(|state| !state.alive) {} };
@@ -183,7 +183,7 @@ impl Victim {
         std::fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
     }
 
-    fn took_nothing(&self) {
+    fn assert_nothing_accepted(&self) {
         let ledger = std::fs::read_to_string(self.dir.path().join("state/ledger.jsonl")).unwrap();
         let accepted = ledger.lines().filter(|line| line.starts_with("{\"accepted\"")).count();
         assert_eq!(accepted, self.accepted, "{}", self.log());
@@ -207,7 +207,7 @@ async fn a_running_agent_refuses_the_attack_corpus_with_reasons() {
     let bus = Bus::connect(&BusSettings { servers: vec![server.url()], ..BusSettings::default() }).await.unwrap();
     let subjects = Subjects::new(&setup.fleet);
     let retention = Retention { jobs_size: 16 << 20, events_size: 16 << 20, ..Retention::default() };
-    init(&bus, &subjects, retention, &mut |_, _| ()).await.unwrap();
+    create_streams(&bus, &subjects, retention, &mut |_, _| ()).await.unwrap();
     let stream = subjects.stream("EVENTS");
     let (mut refused, mut unheard, mut wrong) = (0, 0, Vec::new());
     for attacks in groups.values() {
@@ -243,7 +243,7 @@ async fn a_running_agent_refuses_the_attack_corpus_with_reasons() {
             refused += 1;
         }
         agent.kill();
-        victim.took_nothing();
+        victim.assert_nothing_accepted();
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(refused >= 80 && unheard <= 5, "{refused} refused, {unheard} without any answer");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::fleet::{Fleet, Ran};
 use crate::support::nats::binaries;
-use crate::support::solo::PATIENCE;
+use crate::support::single_node::PATIENCE;
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 
@@ -53,7 +53,7 @@ fn outcome(ran: &Ran, node: &str) -> String {
 }
 
 fn state(fleet: &Fleet, node: &str) -> Value {
-    fleet.row(node).unwrap()
+    fleet.node_row(node).unwrap()
 }
 
 fn base(fleet: &Fleet) -> Value {
@@ -93,7 +93,7 @@ fn an_offline_node_catches_up_and_a_node_without_a_broker_continues() {
         std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
         fleet.spawn("web1");
         fleet.wait_for("repaired without a broker", || content(&fleet, "web1") == "two");
-        fleet.server.up();
+        fleet.server.start_again();
         fleet.wait_for("web1 is back", || state(&fleet, "web1")["boot"] != before);
         assert_eq!(state(&fleet, "web1")["channels"]["base"]["serial"], 2);
     }
@@ -202,7 +202,7 @@ async fn no_older_forged_or_foreign_assignment_replaces_the_active_one() {
 }
 
 #[test]
-fn data_of_the_host_is_laid_over_and_remembered() {
+fn data_of_the_host_overrides_the_manifest_and_is_remembered() {
     let mut fleet = fleet(&binaries()[0]);
     let (config, data) = (fleet.path("web1/agent.toml"), fleet.path("web1/data.yaml"));
     std::fs::write(&data, "data:\n  greeting: from the host\n").unwrap();
@@ -239,7 +239,7 @@ fn data_of_the_host_is_laid_over_and_remembered() {
 
 /// Drift differs from an intended change, and failures have a start. Both survive a restart.
 #[test]
-fn changes_tell_drift_from_intention_and_failures_have_a_start() {
+fn runs_report_drift_intended_changes_and_the_start_of_failures() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
         assert_eq!(assign(&fleet, "one", &["--all"]).code, 0);

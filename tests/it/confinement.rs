@@ -9,24 +9,24 @@ use serde_json::json;
 use super::support::fleet::ensign;
 use super::support::nats::binaries;
 use super::support::node::{ENSIGN, Node};
-use super::support::solo::{Agent, Fleet, ensure};
+use super::support::single_node::{Agent, SingleNodeFleet, ensure_action};
 use ensign::wire::CommandOutcome;
 
 /// A node that manages files below `own`, and may run commands there.
-async fn fleet(limits: &str) -> (Fleet, Agent) {
+async fn fleet(limits: &str) -> (SingleNodeFleet, Agent) {
     let binary = binaries().into_iter().next().unwrap();
-    let fleet = Fleet::new(&binary, "").await;
+    let fleet = SingleNodeFleet::new(&binary, "").await;
     std::fs::create_dir(fleet.path("own")).unwrap();
     std::fs::write(fleet.path("beside"), "as it was").unwrap();
     // All users may write this file, except a confined run: the mode is not the reason for a failure.
     std::fs::set_permissions(fleet.path("beside"), std::fs::Permissions::from_mode(0o666)).unwrap();
     fleet.write_config(&limits.replace("OWN", fleet.path("own").to_str().unwrap()));
-    let agent = fleet.agent().await;
+    let agent = fleet.start_agent().await;
     (fleet, agent)
 }
 
-async fn outcome(fleet: &Fleet, script: &str) -> (CommandOutcome, String) {
-    let command = fleet.command(ensure("exec", &json!({"name": "try", "command": script, "provider": "shell"})));
+async fn outcome(fleet: &SingleNodeFleet, script: &str) -> (CommandOutcome, String) {
+    let command = fleet.command(ensure_action("exec", &json!({"name": "try", "command": script, "provider": "shell"})));
     fleet.send(&command).await;
     let done = fleet.only_result(command.id).await;
     let errors = done.event.map(|event| event.errors.join("; ")).unwrap_or_default();
@@ -104,7 +104,7 @@ async fn a_link_that_a_check_overlooks_leads_nowhere() {
         })
     };
     for round in 0..20 {
-        let command = fleet.file(&format!("own/swapped/{round}"), "x");
+        let command = fleet.file_command(&format!("own/swapped/{round}"), "x");
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
     }
@@ -118,7 +118,7 @@ async fn types_that_change_the_whole_system_run_outside_the_confinement() {
     let (fleet, _agent) = fleet("paths = [\"OWN\", \"/proc/sys/vm\", \"/etc/sysctl.d\"]\ntypes = [\"sysctl\", \"file\"]").await;
     let before = std::fs::read_to_string("/proc/sys/vm/swappiness").unwrap();
     let key = json!({"name": "vm.swappiness", "value": before.trim(), "persist": false});
-    let command = fleet.command(ensure("sysctl", &key));
+    let command = fleet.command(ensure_action("sysctl", &key));
     fleet.send(&command).await;
     let done = fleet.only_result(command.id).await;
     assert_eq!(done.outcome, CommandOutcome::Stable, "{done:?}");
@@ -126,7 +126,7 @@ async fn types_that_change_the_whole_system_run_outside_the_confinement() {
     std::fs::remove_dir(fleet.path("own")).unwrap();
     for (name, kind) in [("own", "directory"), ("own/file", "present")] {
         let file = json!({"name": fleet.path(name), "ensure": kind, "owner": "root", "group": "root", "mode": "0755"});
-        let command = fleet.command(ensure("file", &file));
+        let command = fleet.command(ensure_action("file", &file));
         fleet.send(&command).await;
         let done = fleet.only_result(command.id).await;
         assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");

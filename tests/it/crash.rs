@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ensign::host::Checkpoint;
-use ensign::store::outbox::{Message as Waiting, Outbox, Priority};
+use ensign::store::outbox::{Outbox, OutboxMessage as Waiting, Priority};
 use ensign::wire::command::{Action, Apply, Command};
 use ensign::wire::{CommandOutcome, NodeState};
 use futures_util::future::join_all;
@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::support::nats::binaries;
-use crate::support::place::{Place, Wishes, ended, read, stop, unsigned};
+use crate::support::node_dir::{NodeDir, NodeSettings, no_receipt, read, stop, wait_for_exit};
+use crate::support::single_node::{Agent, PATIENCE, SingleNodeFleet};
 use crate::support::skip::{Reason, skip};
-use crate::support::solo::{Agent, Fleet, PATIENCE};
 use crate::support::web::{Reply, Web};
 
 /// The number of nodes that die at once.
@@ -146,7 +146,7 @@ fn age(at: Checkpoint) -> Duration {
 }
 
 struct Stage {
-    fleet: Fleet,
+    fleet: SingleNodeFleet,
     bundle: Bundle,
     /// A ledger that is compacted at the end of the next command.
     ledger: String,
@@ -154,7 +154,7 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let fleet = Fleet::new(binaries().last().unwrap(), "").await;
+        let fleet = SingleNodeFleet::new(binaries().last().unwrap(), "").await;
         let mut stage = Self { fleet, bundle: Bundle::new(), ledger: String::new() };
         stage.ledger = stage.full_ledger().await;
         stage
@@ -164,7 +164,7 @@ impl Stage {
     async fn full_ledger(&self) -> String {
         let place = self.place("template");
         let mut agent = place.start(&self.fleet.bus, &mut place.process()).await;
-        let command = place.append(&self.fleet, "effect");
+        let command = place.append_command(&self.fleet, "effect");
         self.fleet.send(&command).await;
         place.only_result(&self.fleet.bus, command.id).await;
         stop(&mut agent).await;
@@ -177,13 +177,13 @@ impl Stage {
         std::iter::once(head.to_owned()).chain(again).collect()
     }
 
-    fn place(&self, node: &str) -> Place {
-        let wishes = Wishes { limits: "fetch_hosts = [\"127.0.0.1\"]".to_owned(), ..Wishes::default() };
-        Place::new(&self.fleet, node, &self.fleet.server.url(), &wishes)
+    fn place(&self, node: &str) -> NodeDir {
+        let wishes = NodeSettings { limits: "fetch_hosts = [\"127.0.0.1\"]".to_owned(), ..NodeSettings::default() };
+        NodeDir::new(&self.fleet, node, &self.fleet.server.url(), &wishes)
     }
 
     /// A node with old content, a ledger that is about to be compacted, and an outbox with many messages.
-    fn used_place(&self, node: &str) -> Place {
+    fn used_place(&self, node: &str) -> NodeDir {
         let place = self.place(node);
         std::fs::write(place.site().join("conf"), OLD).unwrap();
         std::fs::create_dir(place.state_dir()).unwrap();
@@ -193,37 +193,37 @@ impl Stage {
             let id = Uuid::now_v7().to_string();
             let payload = json!({"event_id": id, "padding": "x".repeat(100_000)}).to_string().into_bytes();
             let subject = format!("ensign.v1.test.event.{node}.transaction");
-            let waiting = Waiting { subject, msg_id: id, payload, class: Priority::Event, command: None };
+            let waiting = Waiting { subject, msg_id: id, payload, priority: Priority::Event, command: None };
             // From before nodes signed their messages.
-            outbox.push(&waiting, jiff::Timestamp::now(), &unsigned).unwrap();
+            outbox.push(&waiting, jiff::Timestamp::now(), &no_receipt).unwrap();
         }
         place
     }
 
-    fn command(&self, place: &Place, run: &str) -> Command {
+    fn command(&self, place: &NodeDir, run: &str) -> Command {
         place.command(&self.fleet, Action::Apply(self.bundle.apply(&place.site(), run)))
     }
 
     /// Lets an agent die at a checkpoint, starts it again, and checks. False when the agent did not reach the checkpoint.
-    async fn round(&self, at: Checkpoint, count: u32) -> bool {
+    async fn crash_at(&self, at: Checkpoint, count: u32) -> bool {
         let bus = &self.fleet.bus;
         let place = self.used_place(&format!("{}-{count}", at.name().replace('.', "-")));
         let first = self.command(&place, "first");
         let envelope = self.fleet.sign(&first);
         let mut process = place.process();
         process.env("ENSIGN_CHECKPOINT", format!("{}:{count}", at.name()));
-        let died = self.live(&place, &mut process, &first, &envelope).await;
+        let died = self.run_until_death(&place, &mut process, &first, &envelope).await;
         is_whole(&place.site());
         tokio::time::sleep(age(at)).await;
         let mut agent = place.start(bus, &mut place.process()).await;
         // An operator without an answer sends the same bytes again.
-        place.ask(&self.fleet, &first, &envelope, PATIENCE).await.expect("an answer");
+        place.first_answer(&self.fleet, &first, &envelope, PATIENCE).await.expect("an answer");
         let done = place.only_result(bus, first.id).await;
         let second = self.command(&place, "second");
         self.fleet.send(&second).await;
         let again = place.only_result(bus, second.id).await;
         assert_eq!(again.outcome, CommandOutcome::Changed, "{again:?}");
-        place.settled();
+        place.wait_until_published();
         assert_eq!(stop(&mut agent).await.code(), Some(0));
 
         let site = place.site();
@@ -235,14 +235,14 @@ impl Stage {
             _ => panic!("{done:?}"),
         }
         assert_eq!(place.results(bus, first.id).await.len(), 1);
-        self.look_at_events(&place, (&first, done.outcome), &second).await;
+        self.check_events(&place, (&first, done.outcome), &second).await;
         assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
         assert!(Outbox::open(&place.state_dir().join("outbox"), 64 << 20).unwrap().is_empty());
         died
     }
 
     /// Starts an agent that must die, and sends the command when it is online. True when it died.
-    async fn live(&self, place: &Place, process: &mut Process, command: &Command, envelope: &[u8]) -> bool {
+    async fn run_until_death(&self, place: &NodeDir, process: &mut Process, command: &Command, envelope: &[u8]) -> bool {
         let bus = &self.fleet.bus;
         let mut states = place.states(bus).await;
         let mut results = bus.subscribe(&format!("ensign.v1.test.job.{}.{}.done", command.id, place.node)).await.unwrap();
@@ -254,7 +254,7 @@ impl Stage {
             results.next().await.unwrap();
         };
         tokio::select! {
-            status = ended(&mut agent) => {
+            status = wait_for_exit(&mut agent) => {
                 assert_eq!(status.signal(), Some(9), "{status:?}\n{}", place.log());
                 return true;
             }
@@ -266,7 +266,7 @@ impl Stage {
     }
 
     /// Checks that no event is double, and that none is missing of a run that ended.
-    async fn look_at_events(&self, place: &Place, (first, outcome): (&Command, CommandOutcome), second: &Command) {
+    async fn check_events(&self, place: &NodeDir, (first, outcome): (&Command, CommandOutcome), second: &Command) {
         let events: Vec<(String, Value)> =
             place.events(&self.fleet.bus).await.iter().map(|event| (event.subject.clone(), read(event).unwrap())).collect();
         let mut ids: Vec<&str> = events.iter().map(|(_, event)| event["event_id"].as_str().unwrap()).collect();
@@ -304,7 +304,7 @@ async fn a_command_ends_once_wherever_the_agent_dies() {
                 continue;
             }
             for count in 1..=TIMES {
-                let died = stage.round(*at, count).await;
+                let died = stage.crash_at(*at, count).await;
                 assert!(died || count > 1, "the agent does not come to {}", at.name());
                 if !died {
                     break;
@@ -324,7 +324,7 @@ fn a_local_apply_leaves_old_or_new_wherever_it_dies() {
     let directory = tempfile::tempdir().unwrap();
     let unpacked = directory.path().join("bundle");
     std::fs::create_dir(&unpacked).unwrap();
-    let caps = ensign::manifest::bundle::Caps::default();
+    let caps = ensign::manifest::bundle::BundleLimits::default();
     let manifest =
         ensign::manifest::bundle::unpack(bundle.packed.as_slice(), bundle.packed.len() as u64, &unpacked, &caps).unwrap();
     let mut deaths = 0;

@@ -6,25 +6,25 @@ use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::json;
 
 use crate::support::nats::binaries;
-use crate::support::place::{Place, Wishes, ended, read};
-use crate::support::solo::{Agent, Fleet, PATIENCE, ensure};
+use crate::support::node_dir::{NodeDir, NodeSettings, read, wait_for_exit};
+use crate::support::single_node::{Agent, PATIENCE, SingleNodeFleet, ensure_action};
 use crate::support::tmpfs::Tmpfs;
 
 /// Sends a command, and returns its first direct result, accepted or not.
-async fn answer(fleet: &Fleet, place: &Place, command: &Command) -> CommandResult {
-    let message = place.ask(fleet, command, &fleet.sign(command), PATIENCE).await.expect("an answer");
+async fn answer(fleet: &SingleNodeFleet, place: &NodeDir, command: &Command) -> CommandResult {
+    let message = place.first_answer(fleet, command, &fleet.sign(command), PATIENCE).await.expect("an answer");
     read(&message).unwrap_or_else(|| panic!("the command was accepted: {}", String::from_utf8_lossy(&message.payload)))
 }
 
-fn with_state_on(fleet: &Fleet, disk: &Tmpfs) -> Place {
-    let wishes = Wishes { state: disk.path("state").display().to_string(), ..Wishes::default() };
-    Place::new(fleet, "web1", &fleet.server.url(), &wishes)
+fn with_state_on(fleet: &SingleNodeFleet, disk: &Tmpfs) -> NodeDir {
+    let wishes = NodeSettings { state: disk.path("state").display().to_string(), ..NodeSettings::default() };
+    NodeDir::new(fleet, "web1", &fleet.server.url(), &wishes)
 }
 
 #[tokio::test]
 async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     let Some(disk) = Tmpfs::new(512) else { return };
-    let fleet = Fleet::new(&binaries()[0], "").await;
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     let place = with_state_on(&fleet, &disk);
     let bus = &fleet.bus;
     let _agent = place.start(bus, &mut place.process()).await;
@@ -34,7 +34,7 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
         "touch {0}.begun; while [ ! -e {0}.go ]; do sleep 0.05; done; echo line >> {0}",
         place.site().join("slow").display()
     );
-    let slow = place.command(&fleet, ensure("exec", &json!({"name": "slow", "command": script, "provider": "shell"})));
+    let slow = place.command(&fleet, ensure_action("exec", &json!({"name": "slow", "command": script, "provider": "shell"})));
     fleet.send(&slow).await;
     fleet.until("the run", || place.site().join("slow.begun").exists()).await;
     disk.fill();
@@ -45,8 +45,8 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     // ledger may have space for a few.
     let (mut taken, mut refused) = (Vec::new(), None);
     for number in 0..12 {
-        let command = place.append(&fleet, &format!("effect{number}"));
-        let answer = place.ask(&fleet, &command, &fleet.sign(&command), PATIENCE).await.expect("an answer");
+        let command = place.append_command(&fleet, &format!("effect{number}"));
+        let answer = place.first_answer(&fleet, &command, &fleet.sign(&command), PATIENCE).await.expect("an answer");
         match read::<CommandResult>(&answer) {
             None => taken.push((number, command)),
             Some(done) => {
@@ -68,7 +68,7 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     place.until(bus, "no alarm", |state| state.alarms.is_empty()).await;
     assert_eq!(place.only_result(bus, slow.id).await.outcome, CommandOutcome::Changed);
     // The operator sends the refused command again.
-    assert!(place.ask(&fleet, &refused, &fleet.sign(&refused), PATIENCE).await.is_some());
+    assert!(place.first_answer(&fleet, &refused, &fleet.sign(&refused), PATIENCE).await.is_some());
     fleet.until("the command is done", || place.lines(&effect) == 1).await;
     for (number, command) in taken {
         assert_eq!(place.only_result(bus, command.id).await.outcome, CommandOutcome::Changed);
@@ -83,18 +83,18 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
 #[tokio::test]
 async fn a_read_only_state_directory_raises_an_alarm_and_the_agent_continues() {
     let Some(disk) = Tmpfs::new(512) else { return };
-    let fleet = Fleet::new(&binaries()[0], "").await;
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     let place = with_state_on(&fleet, &disk);
     let agent = place.start(&fleet.bus, &mut place.process()).await;
     agent.kill();
-    disk.read_only(true);
+    disk.set_read_only(true);
     let mut agent = Agent::start(&mut place.process());
-    let status = ended(&mut agent).await;
+    let status = wait_for_exit(&mut agent).await;
     let log = place.log();
     assert!(status.code() == Some(1) && log.contains("Read-only file system") && log.contains("state"), "{status:?}: {log}");
-    disk.read_only(false);
+    disk.set_read_only(false);
     let _agent = place.start(&fleet.bus, &mut place.process()).await;
-    let command = place.append(&fleet, "effect");
+    let command = place.append_command(&fleet, "effect");
     fleet.send(&command).await;
     assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, CommandOutcome::Changed);
 }
@@ -102,15 +102,15 @@ async fn a_read_only_state_directory_raises_an_alarm_and_the_agent_continues() {
 #[tokio::test]
 async fn a_target_without_space_keeps_its_content() {
     let Some(disk) = Tmpfs::new(256) else { return };
-    let fleet = Fleet::new(&binaries()[0], "").await;
-    let place = Place::new(&fleet, "web1", &fleet.server.url(), &Wishes::default());
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
+    let place = NodeDir::new(&fleet, "web1", &fleet.server.url(), &NodeSettings::default());
     let _agent = place.start(&fleet.bus, &mut place.process()).await;
     let target = disk.path("conf");
     std::fs::write(&target, "old\n").unwrap();
     let file = |content: &str| {
         let properties =
             json!({"name": target, "ensure": "present", "content": content, "owner": "0", "group": "0", "mode": "0644"});
-        place.command(&fleet, ensure("file", &properties))
+        place.command(&fleet, ensure_action("file", &properties))
     };
     let run = async |command: Command| {
         fleet.send(&command).await;
@@ -126,16 +126,16 @@ async fn a_target_without_space_keeps_its_content() {
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "old\n");
         let names: Vec<_> = std::fs::read_dir(disk.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "{names:?}");
-        disk.read_only(true);
+        disk.set_read_only(true);
     }
-    disk.read_only(false);
+    disk.set_read_only(false);
     disk.make_room();
     assert_eq!(run(file(&large)).await.outcome, CommandOutcome::Changed);
     assert_eq!(std::fs::read_to_string(&target).unwrap(), large);
 }
 
 /// Takes away the state directory in one of several ways.
-fn take_away(place: &Place, how: &str) {
+fn take_away(place: &NodeDir, how: &str) {
     let (state, away) = (place.state_dir(), place.path("away"));
     match how {
         "removed" => std::fs::remove_dir_all(state).unwrap(),
@@ -150,12 +150,12 @@ fn take_away(place: &Place, how: &str) {
 
 #[tokio::test]
 async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
-    let fleet = Fleet::new(&binaries()[0], "").await;
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     let bus = &fleet.bus;
     for how in ["removed", "moved", "replaced", "unlinked"] {
-        let place = Place::new(&fleet, how, &fleet.server.url(), &Wishes::default());
+        let place = NodeDir::new(&fleet, how, &fleet.server.url(), &NodeSettings::default());
         let agent = place.start(bus, &mut place.process()).await;
-        let before = place.append(&fleet, "before");
+        let before = place.append_command(&fleet, "before");
         fleet.send(&before).await;
         assert_eq!(place.only_result(bus, before.id).await.outcome, CommandOutcome::Changed);
         std::fs::create_dir(place.path("backup")).unwrap();
@@ -164,11 +164,11 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
         }
         // One command runs, and one waits behind it.
         let script = format!("touch {0}.begun; while [ ! -e {0}.go ]; do sleep 0.05; done", place.site().join("long").display());
-        let long = place.command(&fleet, ensure("exec", &json!({"name": "long", "command": script, "provider": "shell"})));
-        let waiting = place.append(&fleet, "waiting");
+        let long = place.command(&fleet, ensure_action("exec", &json!({"name": "long", "command": script, "provider": "shell"})));
+        let waiting = place.append_command(&fleet, "waiting");
         fleet.send(&long).await;
         fleet.until("the run", || place.site().join("long.begun").exists()).await;
-        assert!(place.ask(&fleet, &waiting, &fleet.sign(&waiting), PATIENCE).await.is_some());
+        assert!(place.first_answer(&fleet, &waiting, &fleet.sign(&waiting), PATIENCE).await.is_some());
 
         take_away(&place, how);
         // Without a request.
@@ -176,7 +176,7 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
             |text: &String| text.contains("was removed or replaced while the agent ran") && text.contains("until a restart");
         place.until(bus, "an alarm", |state| state.alarms.iter().any(is_told)).await;
         for _ in 0..2 {
-            let after = place.append(&fleet, "after");
+            let after = place.append_command(&fleet, "after");
             let done = answer(&fleet, &place, &after).await;
             assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{how}: {done:?}");
             assert!(is_told(&done.message.unwrap()));
@@ -191,7 +191,7 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
 
         agent.kill();
         let _agent = place.start(bus, &mut place.process()).await;
-        let again = place.append(&fleet, "again");
+        let again = place.append_command(&fleet, "again");
         fleet.send(&again).await;
         assert_eq!(place.only_result(bus, again.id).await.outcome, CommandOutcome::Changed, "{how}");
         // Commands that were done or refused before do not run now.

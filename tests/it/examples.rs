@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::support::fleet::{FLEET, Fleet};
 use crate::support::nats::binaries;
+use crate::support::single_node::PATIENCE;
 use crate::support::skip::{Reason, skip};
-use crate::support::solo::PATIENCE;
 
 const SIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/sign.py");
 

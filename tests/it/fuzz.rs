@@ -46,22 +46,22 @@ fn text(target: fn(&str)) -> impl Fn(&[u8]) {
 }
 
 #[test]
-fn manifests() {
+fn corpus_manifests_are_planned_or_refused() {
     replay(corpus("manifest"), text(targets::manifest));
 }
 
 #[test]
-fn templates() {
+fn corpus_templates_end_in_time() {
     replay(corpus("template"), text(targets::template));
 }
 
 #[test]
-fn archives() {
+fn corpus_archives_stay_within_their_directory() {
     replay(corpus("archive"), targets::archive);
 }
 
 #[test]
-fn messages() {
+fn corpus_messages_survive_a_round_trip() {
     let vectors = files("vectors/attacks").into_iter().chain(files("vectors/v1")).map(|path| {
         let vector: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         (path, vector["message"].as_str().map_or_else(|| vector.to_string(), str::to_owned).into_bytes())

@@ -35,12 +35,12 @@ fn schemas_are_current() {
 
 #[test]
 fn resource_pages_are_current() {
-    let wanted = TYPES.iter().map(|kind| (format!("{}.md", kind.name()), doc::page(*kind)));
+    let wanted = TYPES.iter().map(|kind| (format!("{}.md", kind.name()), doc::type_page(*kind)));
     compare("docs/resources", &wanted.collect());
 }
 
 #[test]
-fn every_refusal_code_is_documented() {
+fn every_rejection_code_is_documented() {
     let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
     let missing: Vec<&str> = ensign::trust::RejectionCode::ALL
         .iter()

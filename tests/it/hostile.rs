@@ -21,7 +21,7 @@ fn key() -> SigningKey {
 }
 
 /// Publishes a message of a node, with its receipt.
-async fn say(bus: &Bus, subject: &str, value: &Value, command: Option<&str>) {
+async fn publish_signed(bus: &Bus, subject: &str, value: &Value, command: Option<&str>) {
     let payload = value.to_string().into_bytes();
     let statement = ReceiptBody {
         node: "web1".parse().unwrap(),
@@ -68,13 +68,13 @@ fn is_clean(what: &str, ran: &Ran) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_text_is_more_than_a_text() {
+async fn hostile_texts_are_shown_escaped() {
     for binary in binaries() {
         let fleet = Fleet::new(&binary, &[("web1", "web")]);
         let web1 = fleet.connect("web1", Some("_INBOX_web1")).await;
         let operator = fleet.connect("operator", None).await;
         let long = "y".repeat(500_000);
-        say(&web1, "ensign.v1.test.state.web1", &state(&long), None).await;
+        publish_signed(&web1, "ensign.v1.test.state.web1", &state(&long), None).await;
         let id = Uuid::now_v7();
         let payload = serde_json::to_vec(&command(id, &long)).unwrap();
         let envelope = sign_envelope(COMMAND_TYPE, payload, &[(HOSTILE, &fleet.key("ops-alice"))]);
@@ -84,14 +84,14 @@ async fn no_text_is_more_than_a_text() {
             "at": jiff::Timestamp::now(), "outcome": "refused", "code": HOSTILE, "message": format!("{HOSTILE}{long}"),
             "failures": {(HOSTILE): HOSTILE}, "answer": {(HOSTILE): [HOSTILE, long]}, "signers": [HOSTILE],
         });
-        say(&web1, &format!("ensign.v1.test.job.{id}.web1.done"), &done, Some(&envelope.digest())).await;
+        publish_signed(&web1, &format!("ensign.v1.test.job.{id}.web1.done"), &done, Some(&envelope.digest())).await;
         let life = json!({
             "protocol": "io.ensign.v1.event.lifecycle", "event_id": Uuid::now_v7(), "node": "web1",
             "timestamp": jiff::Timestamp::now(), "what": HOSTILE, "message": HOSTILE, "version": HOSTILE, "boot": Uuid::nil(),
         });
-        say(&web1, "ensign.v1.test.event.web1.lifecycle", &life, None).await;
-        say(&web1, "ensign.v1.test.event.web1.refused", &done, None).await;
-        say(&web1, "ensign.v1.test.event.web1.transaction", &json!({"errors": HOSTILE}), None).await;
+        publish_signed(&web1, "ensign.v1.test.event.web1.lifecycle", &life, None).await;
+        publish_signed(&web1, "ensign.v1.test.event.web1.refused", &done, None).await;
+        publish_signed(&web1, "ensign.v1.test.event.web1.transaction", &json!({"errors": HOSTILE}), None).await;
         let id = id.to_string();
         let trust = fleet.path("trust.dsse.json");
         let trust = trust.to_str().unwrap();
@@ -133,7 +133,7 @@ async fn no_text_is_more_than_a_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_was_signed_is_approved() {
+async fn an_approval_covers_only_the_signed_command() {
     for binary in binaries() {
         let fleet = Fleet::new(&binary, &[("web1", "web")]);
         let operator = fleet.connect("operator", None).await;
@@ -181,7 +181,7 @@ async fn only_what_was_signed_is_approved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invented_nodes_are_not_known() {
+async fn invented_nodes_are_not_pinned() {
     for binary in binaries().into_iter().take(1) {
         // A server without users: every client may publish everything, as its owner may.
         let server = NatsServer::start_binary(&binary, &Options { jetstream: true, config: String::new() });

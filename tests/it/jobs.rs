@@ -54,7 +54,7 @@ fn outcomes(ran: &Ran) -> Vec<String> {
 }
 
 #[test]
-fn an_operator_that_dies_loses_nothing() {
+fn a_killed_operator_loses_no_result() {
     for binary in binaries() {
         let fleet = fleet(&binary, &NODES);
         let config = fleet.path("operator.toml");
@@ -107,7 +107,7 @@ fn an_offline_node_gets_a_resent_command_and_no_node_runs_it_twice() {
     for binary in binaries() {
         let mut fleet = fleet(&binary, &NODES);
         fleet.kill("db1");
-        fleet.until_away("db1");
+        fleet.wait_until_offline("db1");
         for target in [&["--all"] as &[&str], &["--group", "web,db"], &["--node", "web1,web2,db1"]] {
             let sent = run(&fleet, 0, &[target, &["--output", "json"]].concat());
             assert_eq!((sent.code, outcomes(&sent)[0].as_str()), (4, "db1 offline"), "{}", sent.stdout);
@@ -146,7 +146,7 @@ fn every_outcome_of_a_node_has_a_name() {
         let late = detached(&fleet, "true", &["--timeout", "6s"]);
         let sent = std::time::Instant::now();
         let waiting = detached(&fleet, "true", &[]);
-        fleet.wait_for("both wait", || fleet.row("web1").is_some_and(|row| row["queued"] == 2));
+        fleet.wait_for("both wait", || fleet.node_row("web1").is_some_and(|row| row["queued"] == 2));
         let unfinished = fleet.run(&["job", "watch", &running, "--timeout", "1s", "--output", "json"]);
         assert_eq!((unfinished.code, outcomes(&unfinished).join(" ")), (4, "web1 unfinished".to_owned()));
         let busy = run(&fleet, 0, &["--node", "web1", "--output", "json"]);
@@ -200,7 +200,7 @@ fn every_outcome_of_a_node_has_a_name() {
             outcomes(&silent).join(" ") == "web1 no_answer"
         };
         assert!((0..5).any(|_| {
-            fleet.wait_for("web1 is online", || fleet.row("web1").is_some_and(|row| row["presence"] == "alive"));
+            fleet.wait_for("web1 is online", || fleet.node_row("web1").is_some_and(|row| row["presence"] == "alive"));
             silent()
         }));
 
@@ -211,7 +211,7 @@ fn every_outcome_of_a_node_has_a_name() {
         fleet.start_with("web1", "web", LIMITS, "exec = true");
         fleet.wait_for("its end", || end(&fleet, &killed) == "web1 interrupted");
         fleet.kill("web1");
-        fleet.until_away("web1");
+        fleet.wait_until_offline("web1");
         let away = run(&fleet, 0, &["--node", "web1", "--output", "json"]);
         assert_eq!(outcomes(&away).join(" "), "web1 offline");
     }

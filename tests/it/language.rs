@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use proc_macro2::{Group, TokenStream, TokenTree};
 use syn::Lit;
 
-use crate::support::known;
+use crate::support::known_violations;
 use crate::support::source::{Source, each_token, sources};
 
 /// Most words of a sentence in a doc comment.
@@ -300,7 +300,7 @@ fn names_are_plain() {
             banned_names(source).into_iter().map(|(name, line)| (name, format!("line {line}"))).collect::<Vec<_>>()
         })
         .collect();
-    if let Err(why) = known::compare("names", &found) {
+    if let Err(why) = known_violations::compare("names", &found) {
         panic!("{why}");
     }
 }
@@ -326,7 +326,7 @@ fn docs_and_messages_are_plain() {
     if wanted.as_deref() == Some("count") {
         counts.iter().for_each(|(folder, count)| println!("{count:6} src/{folder}"));
     }
-    if let Err(why) = known::compare("language", &files) {
+    if let Err(why) = known_violations::compare("language", &files) {
         panic!("{why}");
     }
     assert!(wrong.is_empty(), "{} findings:\n{}", wrong.len(), wrong.join("\n"));

@@ -12,8 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::support::single_node::PATIENCE;
 use crate::support::skip::{Reason, is_root, skip};
-use crate::support::solo::PATIENCE;
 
 const ENSIGN: &str = env!("CARGO_BIN_EXE_ensign");
 const REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
@@ -205,7 +205,7 @@ fn noop_and_plan_change_nothing() {
 }
 
 #[test]
-fn json_for_programs() {
+fn json_output_has_every_event() {
     let desk = mixed();
     let ran = desk.run(&["apply", "m.yaml", "--noop", "--output", "json"]);
     let document = ran.ends(0).json();
@@ -226,7 +226,7 @@ fn json_for_programs() {
 }
 
 #[test]
-fn exit_codes() {
+fn exit_codes_name_the_kind_of_failure() {
     let desk = mixed();
     desk.write("fail.yaml", FAILING);
     desk.write("bad.yaml", "ccm: {resources: [{file: {}}]}\n");
@@ -261,7 +261,7 @@ fn exit_codes() {
 }
 
 #[test]
-fn render_shows_what_was_resolved_and_runs_nothing() {
+fn render_prints_the_resolved_manifest_and_runs_nothing() {
     let desk = Desk::new();
     desk.write("m.yaml", "data: {n: 5, name: \"{{ Facts.site }}\"}\nccm:\n  resources:\n  - exec: {name: \"touch {{ Data.name }}{{ Data.n }}\", cwd: \"@D@\"}\n");
     let ran = desk.run(&["apply", "m.yaml", "--render", "--fact", "site=x"]);
@@ -349,7 +349,7 @@ fn control_characters_of_a_manifest_are_not_shown() {
 }
 
 #[test]
-fn errors_in_manifests_say_where_and_what_to_do() {
+fn errors_in_manifests_have_a_place_and_a_hint() {
     let desk = Desk::new();
     for (text, expected) in WRONG {
         desk.write("m.yaml", text);
@@ -406,7 +406,7 @@ fn ten_thousand_resources_are_planned() {
 }
 
 #[test]
-fn one_resource_from_flags() {
+fn ensure_applies_one_resource_from_flags() {
     let desk = Desk::new();
     let file = desk.path("f");
     let file = file.to_str().unwrap();
@@ -466,7 +466,7 @@ fn a_session_links_commands_of_a_script() {
 }
 
 #[test]
-fn runs_are_remembered() {
+fn runs_are_recorded_as_sessions() {
     let desk = mixed();
     desk.run(&["session", "list"]).ends(0).says(&["no runs are recorded"]);
     desk.run(&["apply", "--noop", "m.yaml"]);
@@ -492,7 +492,7 @@ fn runs_are_remembered() {
 }
 
 #[test]
-fn requests_and_responses_on_a_pipe() {
+fn the_ensure_api_answers_requests_on_a_pipe() {
     let desk = Desk::new();
     let request = |properties: Value| json!({"protocol": REQUEST, "type": "exec", "properties": properties}).to_string();
     let ran = desk.pipe(&["ensure", "api", "pipe"], request(json!({"name": "true"})).as_bytes());
@@ -532,7 +532,7 @@ fn requests_and_responses_on_a_pipe() {
 }
 
 #[test]
-fn status_facts_and_data() {
+fn status_facts_and_data_are_printed() {
     let desk = Desk::new();
     desk.write("f", "hello");
     desk.run(&["status", "file", "@D@/f"]).ends(0).prints(&["ensure: present", "size: 5", "checksum: 2cf24dba"]);
@@ -574,7 +574,7 @@ pub fn start(command: &mut Command, path: &Path) -> Child {
 }
 
 #[test]
-fn an_interrupted_run_ends_its_commands_and_says_what_was_not_reached() {
+fn an_interrupted_run_ends_its_commands_and_reports_skipped_resources() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let desk = Desk::new();
         desk.write(
@@ -622,7 +622,7 @@ fn on_a_terminal(desk: &Desk, variables: &[(&str, &str)]) -> Option<String> {
 }
 
 #[test]
-fn colour_is_for_terminals_and_can_be_refused() {
+fn colour_is_only_for_terminals_and_can_be_disabled() {
     let desk = mixed();
     assert!(!desk.run(&["apply", "m.yaml", "--noop"]).out.contains('\x1b'));
     let Some(shown) = on_a_terminal(&desk, &[("TERM", "xterm")]) else {
@@ -637,7 +637,7 @@ fn colour_is_for_terminals_and_can_be_refused() {
 }
 
 #[test]
-fn another_user_than_root() {
+fn a_user_without_root_manages_own_files_only() {
     if !is_root("only root can become another user") {
         return;
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::node::Node;
 
 #[test]
-fn a_node_has_a_system_of_its_own_and_goes_away_with_its_value() {
+fn a_test_node_runs_systemd_and_ends_with_its_value() {
     let Some(node) = Node::start() else { return };
     let name = node.sh("hostname").trim().to_owned();
     assert!(name.starts_with("ensign-node-"), "{name}");

@@ -19,7 +19,7 @@ use crate::support::web::{Cut, Reply, Web};
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("web2", "web")];
 
 /// Node, outcome, and whether the node itself reported the outcome.
-fn said(document: &Value) -> Vec<String> {
+fn node_outcomes(document: &Value) -> Vec<String> {
     let row = |node: &Value| {
         format!(
             "{} {} {}",
@@ -58,12 +58,12 @@ fn a_node_that_joins_later_is_known_by_its_state() {
         fleet.start_with("web2", "web", "", "exec = true");
         fleet.wait_for("web2 has the command", || {
             let job = fleet.run(&["job", "show", &id, "--output", "json"]).json();
-            said(&job).contains(&"web2 unfinished true".to_owned())
+            node_outcomes(&job).contains(&"web2 unfinished true".to_owned())
         });
         std::fs::write(fleet.path("go"), "").unwrap();
         let output = operator.wait_with_output().unwrap();
         let (document, stderr) = (serde_json::from_slice::<Value>(&output.stdout).unwrap(), rest.join().unwrap());
-        assert_eq!(said(&document), ["web1 changed true", "web2 changed true"], "{stderr}");
+        assert_eq!(node_outcomes(&document), ["web1 changed true", "web2 changed true"], "{stderr}");
         assert_eq!(output.status.code(), Some(0), "{stderr}");
         assert!(!stderr.contains("not pinned"), "{stderr}");
     }
@@ -79,7 +79,7 @@ fn a_command_does_not_wait_for_a_node_that_just_fell_silent() {
         let began = Instant::now();
         let exec = ["ensure", "exec", "nothing", "--provider", "shell", "--command", "true", "--all"];
         let ran = fleet.run(&[&exec as &[&str], &["--timeout", "10m", "--output", "json"]].concat());
-        assert_eq!(said(&ran.json()), ["web1 offline false", "web2 changed true"], "{}", ran.stderr);
+        assert_eq!(node_outcomes(&ran.json()), ["web1 offline false", "web2 changed true"], "{}", ran.stderr);
         assert_eq!(ran.code, 4);
         assert!(ran.json()["nodes"][0]["since"].is_string(), "{}", ran.stdout);
         assert!(began.elapsed() < Duration::from_secs(300), "{:?}", began.elapsed());
@@ -114,11 +114,11 @@ fn the_content_behind_a_url_is_shown_and_signed() {
         });
         let apply = |path: &str| fleet.run(&["apply", &web.url(path), "--node", "web1", "--output", "json"]);
         let seen = apply("/m.yaml");
-        assert_eq!(said(&seen.json()), ["web1 changed true"], "{}", seen.stderr);
+        assert_eq!(node_outcomes(&seen.json()), ["web1 changed true"], "{}", seen.stderr);
         let digest = ensign::wire::digest(good.as_bytes());
         assert!(seen.stderr.contains(&format!("/m.yaml: sha256 {digest}, {} bytes", good.len())), "{}", seen.stderr);
         let assigned = fleet.run(&["assign", "base", &web.url("/m.yaml"), "--node", "web1", "--output", "json"]);
-        assert_eq!(said(&assigned.json()), ["web1 stable true"], "{}", assigned.stderr);
+        assert_eq!(node_outcomes(&assigned.json()), ["web1 stable true"], "{}", assigned.stderr);
         let planned = fleet.run(&["plan", "apply", &web.url("/m.yaml"), "--node", "web1"]);
         assert!(planned.code == 0 && planned.stdout.contains("no change"), "{}{}", planned.stdout, planned.stderr);
 
@@ -155,7 +155,7 @@ fn a_server_without_space_for_the_streams_reports_its_limits() {
         let mut server = NatsServer::start_binary(&binary, &options);
         server.kill();
         server.reconfigure("jetstream { store_dir: \"STORE\", max_file_store: 300MB }");
-        server.up();
+        server.start_again();
         let url = server.url();
         let init = |more: &[&str]| {
             ensign(&[&["fleet", "--fleet", "test", "--nats", &url, "--known-nodes", "/nonexistent/k", "init"], more].concat())
@@ -189,7 +189,7 @@ fn a_server_without_space_for_the_streams_reports_its_limits() {
         server.reconfigure(
             "jetstream { store_dir: \"STORE\" }\naccounts { A { jetstream: { max_file: 100MB }, users: [{user: a, password: a}] } }\nno_auth_user: a",
         );
-        server.up();
+        server.start_again();
         let full = init(&["--jobs-size", "64MiB", "--events-size", "64MiB"]);
         assert!(full.code == 4 && full.stdout.contains("created    ENSIGN_test_JOBS"), "{}{}", full.stdout, full.stderr);
         assert!(full.stderr.contains("the account may have 100 MiB, of which 64 MiB are set aside"), "{}", full.stderr);

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::local::{Desk, start};
 use crate::support::node::Node;
 use crate::support::processes::{is_alive, kill, with_text};
-use crate::support::solo::{Fleet, PATIENCE, ensure, on_every_server};
+use crate::support::single_node::{PATIENCE, SingleNodeFleet, ensure_action, on_every_server};
 
 /// A script whose processes name this directory. They are a loop, its grandchild, a process in its own session, and one without
 /// a parent. A daemon leaves all of them and the output.
@@ -34,21 +34,21 @@ fn daemon(place: &Path) -> i32 {
 }
 
 #[test]
-fn a_restarted_agent_ends_what_the_killed_one_left_before_it_says_so() {
+fn a_restarted_agent_ends_leftover_processes_before_it_reports_them() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let place = fleet.path("site");
         std::fs::create_dir(&place).unwrap();
-        let agent = fleet.agent().await;
+        let agent = fleet.start_agent().await;
         let properties = json!({"name": "left", "command": script(&place), "provider": "shell"});
-        let command = fleet.command(ensure("exec", &properties));
+        let command = fleet.command(ensure_action("exec", &properties));
         fleet.send(&command).await;
         fleet.until("the run", || place.join("begun").exists()).await;
         agent.kill();
         let left = with_text(&place);
         assert!(left.len() >= 5, "{left:?}");
 
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         let done = fleet.only_result(command.id).await;
         let now = with_text(&place);
         assert_eq!(done.outcome, CommandOutcome::Interrupted, "{done:?}");
@@ -62,12 +62,13 @@ fn a_restarted_agent_ends_what_the_killed_one_left_before_it_says_so() {
         let background =
             format!("sh -c 'echo $$ > {0}/daemon; while [ ! -e {0}/go ]; do sleep 0.05; done; :' &", place.display());
         std::fs::remove_file(place.join("daemon")).unwrap();
-        let command = fleet.command(ensure("exec", &json!({"name": "service", "command": background, "provider": "shell"})));
+        let command =
+            fleet.command(ensure_action("exec", &json!({"name": "service", "command": background, "provider": "shell"})));
         fleet.send(&command).await;
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         fleet.until("the service", || std::fs::read_to_string(place.join("daemon")).is_ok_and(|pid| pid.ends_with('\n'))).await;
         _agent.kill();
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         let service = self::daemon(&place);
         assert!(is_alive(service));
         kill(&[service]);
@@ -75,7 +76,7 @@ fn a_restarted_agent_ends_what_the_killed_one_left_before_it_says_so() {
 }
 
 #[test]
-fn the_next_local_run_ends_what_a_killed_one_left() {
+fn the_next_local_run_ends_the_processes_of_a_killed_run() {
     let desk = Desk::new();
     let place = desk.path("site");
     std::fs::create_dir(&place).unwrap();
@@ -104,7 +105,7 @@ fn the_next_local_run_ends_what_a_killed_one_left() {
 }
 
 #[test]
-fn the_control_group_of_the_unit_reaches_a_daemon_too() {
+fn the_unit_ends_a_daemon_that_left_the_agent() {
     let Some(node) = Node::start() else { return };
     let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/systemd/ensign-agent.service")).unwrap();
     let mode = unit.lines().find(|line| line.starts_with("KillMode=")).unwrap();

@@ -43,27 +43,27 @@ impl Host {
         match provider {
             "apt" => {
                 host.node.write("/etc/apt/sources.list", "deb [trusted=yes] copy:/srv/series ./\n");
-                host.series("new");
+                host.publish_series("new");
                 host.node.sh("apt-get update -qq");
             }
             _ => {
                 host.node.write("/etc/rpm/macros", "%_dbpath /var/lib/rpm\n");
                 host.node.write("/etc/dnf/dnf.conf", "[main]\nbest=True\nmetadata_expire=1h\n");
                 host.node.write("/etc/yum.repos.d/try.repo", "[try]\nname=try\nbaseurl=file:///srv/series\ngpgcheck=0\n");
-                host.series("new");
+                host.publish_series("new");
             }
         }
         Some(host)
     }
 
     /// Publishes the old or the new packages. The host does not notice this by itself.
-    fn series(&self, name: &str) {
+    fn publish_series(&self, name: &str) {
         let kind = self.provider;
         self.node.sh(&format!("ln -sfn /srv/repo/{kind}/{name} /srv/series"));
     }
 
     /// Installs packages beforehand, without the program.
-    fn before(&self, packages: &str) {
+    fn install_before(&self, packages: &str) {
         match self.provider {
             "apt" => self.node.sh(&format!("apt-get install -y -qq --allow-downgrades {packages} 2>&1")),
             _ => self.node.sh(&format!("dnf install -y -q {packages} 2>&1")),
@@ -72,11 +72,11 @@ impl Host {
 
     /// Applies a list of `name: {properties}`, and returns the outcome of each.
     fn apply(&self, resources: &[&str], args: &[&str]) -> Vec<Outcome> {
-        let (outcomes, _) = self.apply_and_hear(resources, args);
+        let (outcomes, _) = self.apply_with_stderr(resources, args);
         outcomes
     }
 
-    fn apply_and_hear(&self, resources: &[&str], args: &[&str]) -> (Vec<Outcome>, String) {
+    fn apply_with_stderr(&self, resources: &[&str], args: &[&str]) -> (Vec<Outcome>, String) {
         let mut manifest = format!("ccm:\n  resources:\n    - package:\n        - defaults: {{provider: {}}}\n", self.provider);
         for resource in resources {
             manifest = format!("{manifest}        - {resource}\n");
@@ -145,7 +145,7 @@ fn is(word: &str, text: &str) -> Outcome {
 
 /// From every state to every other: a dry run predicts the change and touches nothing. Then the run makes the change, and a
 /// second run none.
-fn every_way(provider: &'static str) {
+fn every_state_change(provider: &'static str) {
     let Some(host) = Host::start(provider) else { return };
     for before in ["-", "1.0-1", "2.0-1"] {
         for (ensure, after) in
@@ -155,7 +155,7 @@ fn every_way(provider: &'static str) {
             let _gone = host.apply(&["try-plain: {ensure: absent}"], &[]);
             if before != "-" {
                 let spec = if provider == "apt" { format!("try-plain={before}") } else { format!("try-plain-{before}") };
-                host.before(&spec);
+                host.install_before(&spec);
             }
             let after = if ensure == "present" && before != "-" { before } else { after };
             let resource = format!("try-plain: {{ensure: {ensure}}}");
@@ -185,17 +185,17 @@ fn every_way(provider: &'static str) {
 }
 
 #[test]
-fn every_way_with_apt() {
-    every_way("apt");
+fn every_state_change_with_apt() {
+    every_state_change("apt");
 }
 
 #[test]
-fn every_way_with_dnf() {
-    every_way("dnf");
+fn every_state_change_with_dnf() {
+    every_state_change("dnf");
 }
 
 /// Twenty packages, and two that do not exist.
-fn many(provider: &'static str, refuses: &str) {
+fn many_packages(provider: &'static str, refuses: &str) {
     let Some(host) = Host::start(provider) else { return };
     let numbered: Vec<String> = (1..=20).map(|n| format!("try-{n:02}: {{ensure: present}}")).collect();
     let mut all: Vec<&str> = numbered.iter().map(String::as_str).collect();
@@ -223,17 +223,17 @@ fn many(provider: &'static str, refuses: &str) {
 }
 
 #[test]
-fn many_with_apt() {
-    many("apt", "try-post refuses");
+fn many_packages_with_apt() {
+    many_packages("apt", "try-post refuses");
 }
 
 #[test]
-fn many_with_dnf() {
-    many("dnf", "try-post refuses");
+fn many_packages_with_dnf() {
+    many_packages("dnf", "try-post refuses");
 }
 
 /// Dependencies, upgrades, and packages that can't be removed.
-fn together(provider: &'static str) {
+fn dependencies_and_upgrades(provider: &'static str) {
     let Some(host) = Host::start(provider) else { return };
     let outcomes =
         host.apply(&["try-needs: {ensure: present}", "try-plain: {ensure: present}", "try-stay: {ensure: latest}"], &[]);
@@ -244,33 +244,33 @@ fn together(provider: &'static str) {
     assert_eq!((host.version("try-needs"), host.version("try-stay")), ("-".to_owned(), "1.0-1".to_owned()));
 
     let older = if provider == "apt" { "try-tilde=2.0~rc1-1 try-epoch=2.0-1" } else { "try-tilde-2.0~rc1-1 try-epoch-0:2.0-1" };
-    host.before(older);
+    host.install_before(older);
     let all = ["try-tilde: {ensure: latest}", "try-epoch: {ensure: latest}"];
     assert_eq!(host.apply(&all, &[]), [is("changed", "2.0~rc1-1 → 2.0-1"), is("changed", "2.0-1 → 1:1.0-1")]);
     assert_eq!(host.apply(&all, &[]), [is("stable", ""), is("stable", "")]);
 }
 
 #[test]
-fn together_with_apt() {
-    together("apt");
+fn dependencies_and_upgrades_with_apt() {
+    dependencies_and_upgrades("apt");
 }
 
 #[test]
-fn together_with_dnf() {
-    together("dnf");
+fn dependencies_and_upgrades_with_dnf() {
+    dependencies_and_upgrades("dnf");
 }
 
 /// An index without the new packages.
-fn stale(provider: &'static str) {
+fn a_stale_index(provider: &'static str) {
     let Some(host) = Host::start(provider) else { return };
-    host.series("old");
+    host.publish_series("old");
     match provider {
         "apt" => host.node.sh("apt-get update -qq"),
         _ => host.node.sh("dnf -q clean all; dnf -q makecache"),
     };
     let outcomes = host.apply(&["try-plain: {ensure: latest}"], &[]);
     assert_eq!(outcomes, [is("changed", "absent → 1.0-1")]);
-    host.series("new");
+    host.publish_series("new");
     for ensure in ["latest", "latest, cache_valid: 2h", "present, cache_valid: 0s"] {
         assert_eq!(host.apply(&[&format!("try-plain: {{ensure: {ensure}}}")], &[]), [is("stable", "")], "{ensure}");
     }
@@ -283,19 +283,19 @@ fn stale(provider: &'static str) {
 }
 
 #[test]
-fn stale_with_apt() {
-    stale("apt");
+fn a_stale_index_with_apt() {
+    a_stale_index("apt");
 }
 
 #[test]
-fn stale_with_dnf() {
-    stale("dnf");
+fn a_stale_index_with_dnf() {
+    a_stale_index("dnf");
 }
 
 /// Another program holds the lock.
-fn busy(provider: &'static str, lock: &str) {
+fn a_held_lock(provider: &'static str, lock: &str) {
     let Some(host) = Host::start(provider) else { return };
-    host.before("try-01");
+    host.install_before("try-01");
     let hold = |seconds: &str| {
         let script = format!(
             "import fcntl,time\nf=open('{lock}','r+')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep({seconds})"
@@ -306,33 +306,33 @@ fn busy(provider: &'static str, lock: &str) {
         );
     };
     hold("3");
-    let (outcomes, said) = host.apply_and_hear(&["try-plain: {ensure: present}", "try-02: {ensure: present}"], &[]);
+    let (outcomes, said) = host.apply_with_stderr(&["try-plain: {ensure: present}", "try-02: {ensure: present}"], &[]);
     assert!(outcomes.iter().all(|one| one.word == "changed"), "{outcomes:?}");
     assert_eq!(said.matches("waiting up to 2m for python3 (process ").count(), 1, "{said}");
     assert!(said.contains(lock), "{said}");
 
     hold("600");
     let all = ["try-03: {ensure: present, lock_timeout: 300ms}", "try-04: {ensure: present, lock_timeout: 300ms}"];
-    let (outcomes, _) = host.apply_and_hear(&all, &[]);
+    let (outcomes, _) = host.apply_with_stderr(&all, &[]);
     assert!(outcomes.iter().all(|one| one.text.contains(&format!("still holds {lock}"))), "{outcomes:?}");
     // A resource without a change needs no lock.
     assert_eq!(host.apply(&["try-plain: {ensure: present}"], &[]), [is("stable", "")]);
 }
 
 #[test]
-fn busy_with_apt() {
-    busy("apt", "/var/lib/dpkg/lock-frontend");
+fn a_held_lock_with_apt() {
+    a_held_lock("apt", "/var/lib/dpkg/lock-frontend");
 }
 
 #[test]
-fn busy_with_dnf() {
-    busy("dnf", "/var/lib/rpm/.rpm.lock");
+fn a_held_lock_with_dnf() {
+    a_held_lock("dnf", "/var/lib/rpm/.rpm.lock");
 }
 
 #[test]
 fn configuration_files_of_removed_packages_count_as_absent() {
     let Some(host) = Host::start("apt") else { return };
-    host.before("try-conf=1.0-1");
+    host.install_before("try-conf=1.0-1");
     host.node.write("/etc/try.conf", "edited\n");
     assert_eq!(host.apply(&["try-conf: {ensure: latest}"], &[]), [is("changed", "1.0-1 → 2.0-1")]);
     assert_eq!(host.node.sh("cat /etc/try.conf /etc/try.conf.dpkg-dist"), "edited\nas of 2.0-1\n");
@@ -346,7 +346,7 @@ fn configuration_files_of_removed_packages_count_as_absent() {
 #[test]
 fn an_interrupted_dpkg_is_completed() {
     let Some(host) = Host::start("apt") else { return };
-    host.before("try-01 try-02 try-03");
+    host.install_before("try-01 try-02 try-03");
     let put = |name: &str, status: &str| {
         host.node.sh(&format!("sed -i '/^Package: {name}$/,/^$/s/^Status: .*/Status: {status}/' /var/lib/dpkg/status"));
     };
@@ -364,7 +364,7 @@ fn an_interrupted_dpkg_is_completed() {
     let entry =
         "Package: try-03\nStatus: install ok half-configured\nMaintainer: x\nArchitecture: all\nVersion: 1.0-1\nDescription: x\n";
     host.node.write("/var/lib/dpkg/updates/0000", entry);
-    let (outcomes, said) = host.apply_and_hear(&["try-05: {ensure: present}", "try-03: {ensure: present}"], &[]);
+    let (outcomes, said) = host.apply_with_stderr(&["try-05: {ensure: present}", "try-03: {ensure: present}"], &[]);
     assert_eq!(outcomes, [is("changed", "absent → 1.0-1"), is("changed", "half-configured → installed")]);
     assert!(said.contains("dpkg was interrupted"), "{said}");
 }
@@ -383,7 +383,7 @@ fn a_package_whose_script_fails_does_not_fail_the_others() {
 #[test]
 fn a_held_package_stays() {
     let Some(host) = Host::start("apt") else { return };
-    host.before("try-plain=1.0-1");
+    host.install_before("try-plain=1.0-1");
     host.node.sh("apt-mark hold try-plain");
     for (ensure, word) in
         [("present", "stable"), ("1.0-1", "stable"), ("latest", "failed"), ("2.0-1", "failed"), ("absent", "failed")]
@@ -400,7 +400,7 @@ fn a_held_package_stays() {
 fn two_architectures_are_one_package() {
     let Some(host) = Host::start("apt") else { return };
     host.node.sh("dpkg --add-architecture i386; apt-get update -qq");
-    host.before("try-multi=1.0-1 try-multi:i386=1.0-1");
+    host.install_before("try-multi=1.0-1 try-multi:i386=1.0-1");
     let both = |host: &Host| host.node.sh("dpkg-query -W -f '${binary:Package} ${Version};' 'try-multi*' 2>/dev/null || true");
     for (resource, wanted, left) in [
         ("try-multi: {ensure: present}", is("stable", ""), "try-multi:amd64 1.0-1;try-multi:i386 1.0-1;"),
@@ -419,9 +419,9 @@ fn two_architectures_are_one_package() {
 }
 
 /// Names that apt and dnf would read as something other than a name.
-fn only_names(provider: &'static str) {
+fn options_as_package_names(provider: &'static str) {
     let Some(host) = Host::start(provider) else { return };
-    host.before("try-plain");
+    host.install_before("try-plain");
     let untouched = host.fingerprint();
     for name in ["try.01", "try-01+", "try-plain+", "try-plain~x", "try-01-1.0", "try-01-1.0-1.noarch", "nothing", "try_01"] {
         let outcomes = host.apply(&[&format!("{name}: {{ensure: present}}")], &[]);
@@ -432,13 +432,13 @@ fn only_names(provider: &'static str) {
 }
 
 #[test]
-fn only_names_with_apt() {
-    only_names("apt");
+fn options_as_package_names_with_apt() {
+    options_as_package_names("apt");
 }
 
 #[test]
-fn only_names_with_dnf() {
-    only_names("dnf");
+fn options_as_package_names_with_dnf() {
+    options_as_package_names("dnf");
 }
 
 /// The type notices a change between two resources of a run.

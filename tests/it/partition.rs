@@ -8,30 +8,31 @@ use uuid::Uuid;
 
 use crate::support::nats::binaries;
 use crate::support::netns::Netns;
-use crate::support::place::{Place, Wishes, as_operator};
+use crate::support::node_dir::{NodeDir, NodeSettings, as_operator};
 use crate::support::proxy::Proxy;
-use crate::support::solo::{Agent, Fleet, PATIENCE, apply, assign};
+use crate::support::single_node::{Agent, PATIENCE, SingleNodeFleet, apply, assign_action};
 
 struct Host {
     network: Netns,
-    place: Place,
+    place: NodeDir,
     agent: Agent,
 }
 
-async fn host(fleet: &Fleet, number: u8) -> Option<Host> {
+async fn host(fleet: &SingleNodeFleet, number: u8) -> Option<Host> {
     let network = Netns::new(number)?;
     let port = fleet.server.url().rsplit(':').next().unwrap().parse().unwrap();
     // The door is between the server, which listens on loopback alone, and the host; it changes nothing.
     let door = Proxy::at(network.address, port);
     // An operator takes a node for silent after twice the heartbeat, also when this machine is only busy.
-    let wishes = Wishes { nats: "ping_interval = \"1s\"".to_owned(), heartbeat: "5s".to_owned(), ..Wishes::default() };
-    let place = Place::new(fleet, &format!("web{number}"), &door.url(), &wishes);
+    let wishes =
+        NodeSettings { nats: "ping_interval = \"1s\"".to_owned(), heartbeat: "5s".to_owned(), ..NodeSettings::default() };
+    let place = NodeDir::new(fleet, &format!("web{number}"), &door.url(), &wishes);
     let agent = place.start(&fleet.bus, &mut place.process_in(&network.starter())).await;
     Some(Host { network, place, agent })
 }
 
 /// The operator's view of a command for all: the exit code, and the outcome on each node.
-fn asked_all(fleet: &Fleet, name: &str) -> (i32, Vec<(String, String)>) {
+fn run_on_all(fleet: &SingleNodeFleet, name: &str) -> (i32, Vec<(String, String)>) {
     let ran = as_operator(fleet, &["ensure", "exec", name, "--command", "true", "--all", "--timeout", "8s", "--output", "json"]);
     let document: Value = ran.json();
     let outcome = |node: &Value| (node["node"].as_str().unwrap().to_owned(), node["outcome"].as_str().unwrap().to_owned());
@@ -40,7 +41,7 @@ fn asked_all(fleet: &Fleet, name: &str) -> (i32, Vec<(String, String)>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
-    let fleet = Fleet::new(&binaries()[0], "").await;
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     let mut hosts = Vec::new();
     for number in 1..=3 {
         let Some(host) = host(&fleet, number).await else { return };
@@ -49,18 +50,20 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     let lost = &hosts[2];
     let bus = &fleet.bus;
     let good = |outcomes: &[(String, String)]| outcomes.iter().filter(|(_, outcome)| outcome == "changed").count();
-    let (code, outcomes) = asked_all(&fleet, "before");
+    let (code, outcomes) = run_on_all(&fleet, "before");
     assert_eq!((code, good(&outcomes)), (0, 3), "{outcomes:?}");
 
     // A command runs on the host while it is cut off, and ends.
-    let mut long = lost.place.append(&fleet, "long");
+    let mut long = lost.place.append_command(&fleet, "long");
     let script = format!("touch {0}.begun; sleep 3; echo line >> {0}", lost.place.site().join("long").display());
-    long.action =
-        crate::support::solo::ensure("exec", &serde_json::json!({"name": "long", "command": script, "provider": "shell"}));
+    long.action = crate::support::single_node::ensure_action(
+        "exec",
+        &serde_json::json!({"name": "long", "command": script, "provider": "shell"}),
+    );
     fleet.send(&long).await;
     fleet.until("the run", || lost.place.site().join("long.begun").exists()).await;
     lost.network.cut();
-    let (code, outcomes) = asked_all(&fleet, "cut");
+    let (code, outcomes) = run_on_all(&fleet, "cut");
     assert_eq!((code, good(&outcomes)), (4, 2), "{outcomes:?}");
     assert!(["offline", "no_answer"].contains(&outcomes[2].1.as_str()), "{outcomes:?}");
     fleet.until("the end of the run", || lost.place.lines("long") == 1).await;
@@ -68,7 +71,7 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     assert_eq!(lost.place.only_result(bus, long.id).await.outcome, CommandOutcome::Changed);
     lost.place.until(bus, "an empty outbox and no alarm", |state| state.outbox == 0 && state.alarms.is_empty()).await;
     assert_eq!(lost.place.lines("long"), 1);
-    let (code, outcomes) = asked_all(&fleet, "healed");
+    let (code, outcomes) = run_on_all(&fleet, "healed");
     assert_eq!((code, good(&outcomes)), (0, 3), "{outcomes:?}");
 
     // The host can send, and receives nothing: its agent connects again, as often as necessary.
@@ -77,10 +80,11 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     let before = lost();
     deaf.network.deafen();
     fleet.until("the agent notices the lost connection", || lost() > before).await;
-    deaf.network.hear();
-    let command: Command = Command { to: Target::nodes(vec![deaf.place.node.clone()]), ..deaf.place.append(&fleet, "heard") };
+    deaf.network.undeafen();
+    let command: Command =
+        Command { to: Target::nodes(vec![deaf.place.node.clone()]), ..deaf.place.append_command(&fleet, "heard") };
     let (envelope, start) = (fleet.sign(&command), std::time::Instant::now());
-    while deaf.place.ask(&fleet, &command, &envelope, std::time::Duration::from_millis(500)).await.is_none() {
+    while deaf.place.first_answer(&fleet, &command, &envelope, std::time::Duration::from_millis(500)).await.is_none() {
         assert!(start.elapsed() < 3 * PATIENCE, "{}", deaf.place.log());
     }
     assert_eq!(deaf.place.only_result(bus, command.id).await.outcome, CommandOutcome::Changed);
@@ -93,7 +97,7 @@ fn is_in_force(state: &NodeState, serial: u64, id: Option<Uuid>) -> bool {
 }
 
 /// A manifest that writes its serial into a file beside it.
-fn serial(fleet: &Fleet, number: u64) -> Apply {
+fn serial_manifest(fleet: &SingleNodeFleet, number: u64) -> Apply {
     let own = nix::unistd::geteuid().as_raw().to_string();
     let file =
         serde_json::json!({"ensure": "present", "content": number.to_string(), "owner": own, "group": own, "mode": "0644"});
@@ -104,17 +108,17 @@ fn serial(fleet: &Fleet, number: u64) -> Apply {
 }
 
 /// The assignment of each host has its own manifest, which names the place to write to. All are in one channel.
-async fn assigned(fleet: &Fleet, site: &std::path::Path, number: u64) -> Command {
-    let mut manifest = serial(fleet, number);
+async fn assigned(fleet: &SingleNodeFleet, site: &std::path::Path, number: u64) -> Command {
+    let mut manifest = serial_manifest(fleet, number);
     manifest.data.insert("site".into(), serde_json::json!(site));
-    let command = fleet.standing(number, assign(manifest));
-    fleet.desire(&command).await;
+    let command = fleet.assignment(number, assign_action(manifest));
+    fleet.store_assignment(&command).await;
     command
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_is_cut_off_catches_up_with_its_assignments() {
-    let fleet = Fleet::new(&binaries()[0], "").await;
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     let Some(near) = host(&fleet, 4).await else { return };
     let Some(mut far) = host(&fleet, 5).await else { return };
     let bus = &fleet.bus;
@@ -136,12 +140,12 @@ async fn a_host_that_is_cut_off_catches_up_with_its_assignments() {
     }
 
     far.network.cut();
-    fleet.rotate(2).await;
+    fleet.store_trust(2).await;
     near.place.until(bus, "version 2", |state| state.trust == 2).await;
-    let third = fleet.standing(3, Action::Withdraw(NoParameters {}));
-    fleet.desire(&third).await;
+    let third = fleet.assignment(3, Action::Withdraw(NoParameters {}));
+    fleet.store_assignment(&third).await;
     near.place.until(bus, "the withdrawal", |state| is_in_force(state, 3, None)).await;
-    fleet.rotate(3).await;
+    fleet.store_trust(3).await;
     near.place.until(bus, "version 3", |state| state.trust == 3).await;
     far.network.heal();
     far.place.until(bus, "the withdrawal", |state| is_in_force(state, 3, None) && state.trust == 3).await;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::support::fleet::{FLEET, Fleet};
 use crate::support::nats::binaries;
-use crate::support::solo::PATIENCE;
+use crate::support::single_node::PATIENCE;
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 

@@ -2,29 +2,29 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use ensign::wire::command::{Action, Command, Facts, NoParameters};
+use ensign::wire::command::{Action, Command, FactsQuery, NoParameters};
 use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::support::fleet::{Fleet, Ran, owner};
 use crate::support::nats::binaries;
-use crate::support::solo::{self, ensure, on_every_server};
+use crate::support::single_node::{self, ensure_action, on_every_server};
 
 /// The same command as a dry run, or as the approval of a dry run.
-fn dry(command: &Command) -> Command {
+fn as_dry_run(command: &Command) -> Command {
     let mut dry = Command { id: Uuid::now_v7(), ..command.clone() };
     dry.options.noop = true;
     dry
 }
 
-fn approving(command: &Command, plan: Uuid) -> Command {
+fn as_approval(command: &Command, plan: Uuid) -> Command {
     let mut approving = Command { id: Uuid::now_v7(), ..command.clone() };
     approving.options.approves = Some(plan);
     approving
 }
 
-async fn result(fleet: &solo::Fleet, command: &Command) -> CommandResult {
+async fn result(fleet: &single_node::SingleNodeFleet, command: &Command) -> CommandResult {
     fleet.send(command).await;
     fleet.only_result(command.id).await
 }
@@ -37,10 +37,10 @@ fn refused(done: &CommandResult, why: &str) {
 #[test]
 fn an_approved_plan_is_applied_exactly() {
     on_every_server(async |binary| {
-        let fleet = solo::Fleet::new(binary, "").await;
-        let agent = fleet.agent().await;
-        let motd = fleet.file("motd", "hello\n");
-        let planned = dry(&motd);
+        let fleet = single_node::SingleNodeFleet::new(binary, "").await;
+        let agent = fleet.start_agent().await;
+        let motd = fleet.file_command("motd", "hello\n");
+        let planned = as_dry_run(&motd);
         let done = result(&fleet, &planned).await;
         assert_eq!(done.outcome, CommandOutcome::WouldChange);
         let plan = done.plan.unwrap();
@@ -50,24 +50,24 @@ fn an_approved_plan_is_applied_exactly() {
         assert!(!fleet.path("motd").exists());
 
         // The approval must name a planned dry run of the same command.
-        refused(&result(&fleet, &approving(&motd, Uuid::now_v7())).await, "has no dry run");
-        refused(&result(&fleet, &approving(&fleet.file("motd", "other\n"), planned.id)).await, "of another manifest");
-        let other = fleet.file("other", "x");
+        refused(&result(&fleet, &as_approval(&motd, Uuid::now_v7())).await, "has no dry run");
+        refused(&result(&fleet, &as_approval(&fleet.file_command("motd", "other\n"), planned.id)).await, "of another manifest");
+        let other = fleet.file_command("other", "x");
         result(&fleet, &other).await;
-        refused(&result(&fleet, &approving(&other, other.id)).await, "was no dry run");
+        refused(&result(&fleet, &as_approval(&other, other.id)).await, "was no dry run");
         assert!(!fleet.path("motd").exists());
 
         // A restart keeps the plan.
         agent.kill();
-        let _agent = fleet.agent().await;
-        let done = result(&fleet, &approving(&motd, planned.id)).await;
+        let _agent = fleet.start_agent().await;
+        let done = result(&fleet, &as_approval(&motd, planned.id)).await;
         assert_eq!((done.outcome, done.plan), (CommandOutcome::Changed, None), "{:?}", done.message);
         assert_eq!(fleet.lines("motd"), ["hello"]);
         // The changes are done already: nothing is left that could differ.
-        assert_eq!(result(&fleet, &approving(&motd, planned.id)).await.outcome, CommandOutcome::Stable);
+        assert_eq!(result(&fleet, &as_approval(&motd, planned.id)).await.outcome, CommandOutcome::Stable);
         // But the change needed now is not the approved one.
         std::fs::set_permissions(fleet.path("motd"), PermissionsExt::from_mode(0o600)).unwrap();
-        refused(&result(&fleet, &approving(&motd, planned.id)).await, "now needs another change");
+        refused(&result(&fleet, &as_approval(&motd, planned.id)).await, "now needs another change");
         let mode = std::fs::metadata(fleet.path("motd")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     });
@@ -76,37 +76,37 @@ fn an_approved_plan_is_applied_exactly() {
 #[test]
 fn changed_values_behind_the_same_plan_text_are_noticed() {
     on_every_server(async |binary| {
-        let fleet = solo::Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
+        let fleet = single_node::SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
         std::fs::write(fleet.path("source"), "one").unwrap();
-        let command = fleet.file("motd", &format!("{{{{ readFile('{}') }}}}", fleet.path("source").display()));
-        let planned = dry(&command);
+        let command = fleet.file_command("motd", &format!("{{{{ readFile('{}') }}}}", fleet.path("source").display()));
+        let planned = as_dry_run(&command);
         let first = result(&fleet, &planned).await.plan.unwrap();
         std::fs::write(fleet.path("source"), "two").unwrap();
-        let again = result(&fleet, &dry(&command)).await.plan.unwrap();
+        let again = result(&fleet, &as_dry_run(&command)).await.plan.unwrap();
         assert_eq!((&first.digest, &first.action), (&again.digest, &again.action));
         assert_ne!(first.resolved_digest, again.resolved_digest);
-        refused(&result(&fleet, &approving(&command, planned.id)).await, "need other values");
+        refused(&result(&fleet, &as_approval(&command, planned.id)).await, "need other values");
         assert!(!fleet.path("motd").exists());
         std::fs::write(fleet.path("source"), "one").unwrap();
-        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
+        assert_eq!(result(&fleet, &as_approval(&command, planned.id)).await.outcome, CommandOutcome::Changed);
     });
 }
 
 #[test]
 fn a_dry_run_is_no_change_and_leaves_the_last_result() {
     on_every_server(async |binary| {
-        let fleet = solo::Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let real = fleet.file("real", "x");
+        let fleet = single_node::SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let real = fleet.file_command("real", "x");
         assert_eq!(result(&fleet, &real).await.outcome, CommandOutcome::Changed);
         let of_real = |state: &ensign::wire::NodeState| state.last_run.as_ref().is_some_and(|run| run.run_id == real.id);
         fleet.state("the run", of_real).await;
-        assert_eq!(result(&fleet, &dry(&fleet.file("never", "x"))).await.outcome, CommandOutcome::WouldChange);
+        assert_eq!(result(&fleet, &as_dry_run(&fleet.file_command("never", "x"))).await.outcome, CommandOutcome::WouldChange);
         // The state of the node comes after the result.
-        let after = fleet.file("real", "x");
-        assert_eq!(result(&fleet, &dry(&after)).await.outcome, CommandOutcome::Stable);
-        fleet.settled();
+        let after = fleet.file_command("real", "x");
+        assert_eq!(result(&fleet, &as_dry_run(&after)).await.outcome, CommandOutcome::Stable);
+        fleet.wait_until_published();
         let status = crate::support::fleet::ensign(&[
             "agent",
             "status",
@@ -123,18 +123,18 @@ fn a_dry_run_is_no_change_and_leaves_the_last_result() {
 #[test]
 fn a_secret_is_no_part_of_a_plan() {
     on_every_server(async |binary| {
-        let fleet = solo::Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
+        let fleet = single_node::SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
         std::fs::write(fleet.path("secret"), "geheim-one").unwrap();
         let (out, secret) = (fleet.path("out").display().to_string(), fleet.path("secret").display().to_string());
         let script = format!("echo {{{{ secret('file:{secret}') }}}} > {out}");
-        let command = fleet.command(ensure("exec", &json!({"name": "tell", "command": script, "provider": "shell"})));
-        let planned = dry(&command);
+        let command = fleet.command(ensure_action("exec", &json!({"name": "tell", "command": script, "provider": "shell"})));
+        let planned = as_dry_run(&command);
         let plan = result(&fleet, &planned).await.plan.unwrap();
         let text = serde_json::to_string(&plan).unwrap();
         assert!(!text.contains("geheim"), "{text}");
         std::fs::write(fleet.path("secret"), "geheim-two").unwrap();
-        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
+        assert_eq!(result(&fleet, &as_approval(&command, planned.id)).await.outcome, CommandOutcome::Changed);
         assert_eq!(fleet.lines("out"), ["geheim-two"]);
     });
 }
@@ -142,12 +142,12 @@ fn a_secret_is_no_part_of_a_plan() {
 #[test]
 fn a_plan_shows_updates_and_diffs_of_world_readable_files_only() {
     on_every_server(async |binary| {
-        let fleet = solo::Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let motd = fleet.file("motd", "hello\n");
+        let fleet = single_node::SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let motd = fleet.file_command("motd", "hello\n");
         let enter = |mode| std::fs::set_permissions(fleet.dir.path(), PermissionsExt::from_mode(mode)).unwrap();
         enter(0o755);
-        let change = async || result(&fleet, &dry(&motd)).await.plan.unwrap().changes.remove(0);
+        let change = async || result(&fleet, &as_dry_run(&motd)).await.plan.unwrap().changes.remove(0);
         let new = change().await;
         assert_eq!(
             (new.what.as_str(), new.diff.as_deref()),
@@ -169,33 +169,33 @@ fn a_plan_shows_updates_and_diffs_of_world_readable_files_only() {
         // The same for content that only some users will be able to read.
         std::fs::remove_file(fleet.path("motd")).unwrap();
         let private = json!({"name": fleet.path("motd"), "ensure": "present", "content": "x", "owner": "root", "group": "root", "mode": "0640"});
-        let planned = result(&fleet, &dry(&fleet.command(ensure("file", &private)))).await.plan.unwrap();
+        let planned = result(&fleet, &as_dry_run(&fleet.command(ensure_action("file", &private)))).await.plan.unwrap();
         assert_eq!((planned.changes.len(), &planned.changes[0].diff), (1, &None));
     });
 }
 
 #[test]
-fn queries_wait_for_no_run() {
+fn queries_do_not_wait_for_a_run() {
     on_every_server(async |binary| {
-        let fleet = solo::Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let slow = fleet.gated("slow");
+        let fleet = single_node::SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let slow = fleet.gated_command("slow");
         fleet.send(&slow).await;
         fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
-        let facts = fleet.command(Action::Facts(Facts { query: Some("host.info.os".into()) }));
+        let facts = fleet.command(Action::Facts(FactsQuery { query: Some("host.info.os".into()) }));
         assert_eq!(result(&fleet, &facts).await.answer, Some(json!("linux")));
         let status = fleet.command(Action::Status(NoParameters {}));
         let answer = result(&fleet, &status).await.answer.unwrap();
         assert_eq!((&answer["node"], &answer["running"]), (&json!("web1"), &json!(slow.id)));
-        let none = fleet.command(Action::Facts(Facts { query: Some("no.such.fact".into()) }));
+        let none = fleet.command(Action::Facts(FactsQuery { query: Some("no.such.fact".into()) }));
         let done = result(&fleet, &none).await;
         assert_eq!((done.outcome, done.answer), (CommandOutcome::Stable, None));
         assert_eq!(fleet.lines("slow"), ["begun"]);
         // The same query again has the same end, and no second one.
-        let again = fleet.ask(&facts, fleet.sign(&facts), 1).await;
+        let again = fleet.answers(&facts, fleet.sign(&facts), 1).await;
         assert_eq!(again[0]["outcome"], "stable");
         fleet.only_result(facts.id).await;
-        fleet.open("slow");
+        fleet.open_gate("slow");
         fleet.only_result(slow.id).await;
         let health = fleet.command(Action::Healthcheck(ensign::wire::command::Healthcheck::default()));
         assert_eq!(result(&fleet, &health).await.outcome, CommandOutcome::Stable);
@@ -203,10 +203,10 @@ fn queries_wait_for_no_run() {
 }
 
 #[test]
-fn a_plan_has_as_many_changes_as_it_shows_and_counts() {
+fn an_approval_covers_changes_beyond_the_shown_ones() {
     on_every_server(async |binary| {
-        let fleet = solo::Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
+        let fleet = single_node::SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
         let file = |number: usize| {
             format!(
                 "        - {}:\n            ensure: present\n            content: secret\n            owner: root\n            group: root\n            mode: \"0644\"\n",
@@ -217,29 +217,29 @@ fn a_plan_has_as_many_changes_as_it_shows_and_counts() {
         let manifest = format!("ccm:\n  resources:\n    - file:\n{files}");
         std::fs::create_dir(fleet.path("many")).unwrap();
         std::fs::write(fleet.path("manifest.yaml"), manifest).unwrap();
-        let command = fleet.command(Action::Apply(solo::apply(&fleet.path("manifest.yaml"))));
-        let planned = dry(&command);
+        let command = fleet.command(Action::Apply(single_node::apply(&fleet.path("manifest.yaml"))));
+        let planned = as_dry_run(&command);
         let plan = result(&fleet, &planned).await.plan.unwrap();
         assert_eq!((plan.changes.len(), plan.more), (50, 20));
         // Also beyond the shown part, the node makes the approved change or none.
         std::fs::write(fleet.path("many/69"), "drift").unwrap();
-        refused(&result(&fleet, &approving(&command, planned.id)).await, "beyond what plans show");
+        refused(&result(&fleet, &as_approval(&command, planned.id)).await, "beyond what plans show");
         std::fs::remove_file(fleet.path("many/69")).unwrap();
-        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
+        assert_eq!(result(&fleet, &as_approval(&command, planned.id)).await.outcome, CommandOutcome::Changed);
     });
 }
 
 #[test]
 fn an_exec_runs_once_when_it_is_approved() {
     on_every_server(async |binary| {
-        let fleet = solo::Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
+        let fleet = single_node::SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
         let script = format!("echo ran >> {}", fleet.path("ran").display());
-        let command = fleet.command(ensure("exec", &json!({"name": "once", "command": script, "provider": "shell"})));
-        let planned = dry(&command);
+        let command = fleet.command(ensure_action("exec", &json!({"name": "once", "command": script, "provider": "shell"})));
+        let planned = as_dry_run(&command);
         assert_eq!(result(&fleet, &planned).await.plan.unwrap().changes.len(), 1);
         assert!(fleet.lines("ran").is_empty());
-        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
+        assert_eq!(result(&fleet, &as_approval(&command, planned.id)).await.outcome, CommandOutcome::Changed);
         assert_eq!(fleet.lines("ran"), ["ran"]);
     });
 }
@@ -257,7 +257,7 @@ fn three(changes: [&str; 3]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_fleet_does_what_its_plan_said() {
+fn a_fleet_applies_exactly_the_approved_plan() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
         NODES.iter().for_each(|(node, group)| fleet.start(node, group));

@@ -11,15 +11,15 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::skip::{has_program, is_root};
 use ensign::host::Host;
-use ensign::host::confine::{Confinement, Files};
+use ensign::host::confine::{AccessibleFiles, Confinement};
 use ensign::host::fs::sha256;
 use ensign::model::ResourceLimits;
 use ensign::resource::Resource;
-use ensign::resource::types::archive::Archive;
-use ensign::resource::types::file::File;
-use ensign::resource::types::line::Line;
-use ensign::resource::types::scaffold::Scaffold;
-use ensign::resource::types::symlink::Symlink;
+use ensign::resource::types::archive::ArchiveType;
+use ensign::resource::types::file::FileType;
+use ensign::resource::types::line::LineType;
+use ensign::resource::types::scaffold::ScaffoldType;
+use ensign::resource::types::symlink::SymlinkType;
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 2000;
@@ -147,13 +147,13 @@ impl Stage {
         let paths = vec![self.at("home"), self.at("out")];
         let reads = vec![self.at("home"), self.at("templates")];
         let list = |paths: &[String]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
-        let files = Some(Files { write: list(&paths), read: list(&reads) });
+        let files = Some(AccessibleFiles { write: list(&paths), read: list(&reads) });
         let confinement = Confinement { files, ..Confinement::default() };
         let bounds = ResourceLimits { write_paths: Some(paths), read_paths: Some(reads), ..ResourceLimits::default() };
-        let bound = free.clone().within(bounds);
+        let bound = free.clone().with_limits(bounds);
         let some = |first: usize| {
             let round = |round: usize| {
-                let (ended, said) = once::<R>(properties(round), if round.is_multiple_of(2) { &free } else { &bound });
+                let (ended, said) = apply_once::<R>(properties(round), if round.is_multiple_of(2) { &free } else { &bound });
                 assert!(!said.contains("only-root-knows") && !said.contains(&sha256(SECRET.as_bytes())), "{said}");
                 usize::from(ended)
             };
@@ -254,7 +254,7 @@ fn snapshot(directory: &Path) -> BTreeMap<PathBuf, String> {
 }
 
 /// Observes and applies a resource as the engine does. Returns true for success, and all reported text.
-fn once<R: Resource>(properties: Value, host: &Host) -> (bool, String) {
+fn apply_once<R: Resource>(properties: Value, host: &Host) -> (bool, String) {
     let p: R::Properties = serde_json::from_value(properties).unwrap();
     R::validate(&p).unwrap();
     let provider = (R::PROVIDERS[0].open)(host);
@@ -273,15 +273,15 @@ fn once<R: Resource>(properties: Value, host: &Host) -> (bool, String) {
     };
     let ended = go();
     if let Err(error) = &ended {
-        said += &ensign::diag::chain(error);
+        said += &ensign::diag::error_chain(error);
     }
     (ended.is_ok(), said)
 }
 
 #[test]
-fn files_with_content_and_backups() {
+fn swapped_paths_do_not_divert_content_and_backups() {
     let Some(stage) = Stage::new() else { return };
-    let done = stage.rounds::<File>(|round| {
+    let done = stage.rounds::<FileType>(|round| {
         json!({"name": stage.at("home/sub/conf"), "ensure": "present", "content": format!("managed {round}"), "owner": USER,
                "group": USER, "mode": "0644", "backup": "true", "backup_keep": 2})
     });
@@ -289,27 +289,27 @@ fn files_with_content_and_backups() {
 }
 
 #[test]
-fn owners_and_modes_of_files() {
+fn swapped_paths_do_not_divert_owners_and_modes() {
     let Some(stage) = Stage::new() else { return };
-    stage.rounds::<File>(|round| {
+    stage.rounds::<FileType>(|round| {
         let mode = if round % 3 == 0 { "0644" } else { "0664" };
         json!({"name": stage.at("home/sub/conf"), "ensure": "present", "owner": USER, "group": USER, "mode": mode})
     });
 }
 
 #[test]
-fn files_copied_from_a_home() {
+fn swapped_paths_do_not_divert_copied_files() {
     let Some(stage) = Stage::new() else { return };
-    stage.rounds::<File>(|_| {
+    stage.rounds::<FileType>(|_| {
         json!({"name": stage.at("out/copy"), "ensure": "present", "source": stage.at("home/sub/conf"), "owner": 0, "group": 0,
                "mode": "0644"})
     });
 }
 
 #[test]
-fn lines() {
+fn swapped_paths_do_not_divert_lines() {
     let Some(stage) = Stage::new() else { return };
-    let done = stage.rounds::<Line>(|round| {
+    let done = stage.rounds::<LineType>(|round| {
         json!({"name": stage.at("home/sub/conf"), "line": format!("x={round}"), "match": "^x=", "create": true, "mode": "0644",
                "owner": USER, "backup": "true", "backup_keep": 1})
     });
@@ -317,27 +317,27 @@ fn lines() {
 }
 
 #[test]
-fn symbolic_links() {
+fn swapped_paths_do_not_divert_symbolic_links() {
     let Some(stage) = Stage::new() else { return };
-    let done = stage.rounds::<Symlink>(|round| {
+    let done = stage.rounds::<SymlinkType>(|round| {
         json!({"name": stage.at("home/sub/link"), "target": format!("to-{round}"), "force": true, "owner": USER, "group": USER})
     });
     assert!(done > 0);
 }
 
 #[test]
-fn scaffolds() {
+fn swapped_paths_do_not_divert_scaffolds() {
     let Some(stage) = Stage::new() else { return };
-    stage.rounds::<Scaffold>(|round| {
+    stage.rounds::<ScaffoldType>(|round| {
         json!({"name": stage.at("home/sub"), "ensure": if round % 5 == 4 { "absent" } else { "present" }, "engine": "jet",
                "source": stage.at("templates"), "purge": round % 2 == 0})
     });
 }
 
 #[test]
-fn directories_with_all_that_is_below_them() {
+fn swapped_paths_do_not_divert_recursive_directories() {
     let Some(stage) = Stage::new() else { return };
-    stage.rounds::<File>(|round| match round % 4 {
+    stage.rounds::<FileType>(|round| match round % 4 {
         0 => json!({"name": stage.at("home/sub"), "ensure": "directory", "recurse": true, "owner": USER, "group": USER,
                     "mode": "0644"}),
         1 => json!({"name": stage.at("home/sub/deep"), "ensure": "absent", "force": true}),
@@ -347,7 +347,7 @@ fn directories_with_all_that_is_below_them() {
 }
 
 #[test]
-fn archives() {
+fn swapped_paths_do_not_divert_archives() {
     let Some(stage) = Stage::new() else { return };
     let mut builder = tar::Builder::new(Vec::new());
     for name in ["conf", "deep/conf", "link"] {
@@ -373,7 +373,7 @@ fn archives() {
             let _sent = writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(&packed));
         }
     });
-    stage.rounds::<Archive>(|round| {
+    stage.rounds::<ArchiveType>(|round| {
         json!({"name": stage.at("home/sub/a.tar"), "ensure": "present", "url": format!("http://127.0.0.1:{port}/a.tar"),
                "checksum": if round % 2 == 0 { checksum.as_str() } else { "" }, "extract_parent": stage.at("home/sub/deep"),
                "creates": stage.at("home/sub/deep/never"), "cleanup": round % 3 == 0, "owner": USER, "group": USER})
@@ -388,13 +388,19 @@ fn a_planted_directory_is_not_followed() {
     let key = stage.at("home/.ssh/authorized_keys");
     let file = json!({"name": key, "ensure": "present", "content": "key\n", "owner": USER, "group": USER, "mode": "0600"});
     let said = [
-        once::<File>(file.clone(), &host),
-        once::<File>(json!({"name": key, "ensure": "absent", "backup": "true"}), &host),
-        once::<Line>(json!({"name": key, "line": "key", "create": true}), &host),
-        once::<Symlink>(json!({"name": stage.at("home/.ssh/id"), "target": "x"}), &host),
-        once::<Symlink>(json!({"name": key, "target": "x", "force": true}), &host),
-        once::<Scaffold>(json!({"name": stage.at("home/.ssh"), "ensure": "present", "source": stage.at("templates")}), &host),
-        once::<Scaffold>(json!({"name": stage.at("home/.ssh/deep"), "ensure": "absent", "source": stage.at("templates")}), &host),
+        apply_once::<FileType>(file.clone(), &host),
+        apply_once::<FileType>(json!({"name": key, "ensure": "absent", "backup": "true"}), &host),
+        apply_once::<LineType>(json!({"name": key, "line": "key", "create": true}), &host),
+        apply_once::<SymlinkType>(json!({"name": stage.at("home/.ssh/id"), "target": "x"}), &host),
+        apply_once::<SymlinkType>(json!({"name": key, "target": "x", "force": true}), &host),
+        apply_once::<ScaffoldType>(
+            json!({"name": stage.at("home/.ssh"), "ensure": "present", "source": stage.at("templates")}),
+            &host,
+        ),
+        apply_once::<ScaffoldType>(
+            json!({"name": stage.at("home/.ssh/deep"), "ensure": "absent", "source": stage.at("templates")}),
+            &host,
+        ),
     ];
     for (ended, said) in said {
         assert!(!ended && said.contains("is a symbolic link") && said.contains("follow: true"), "{said}");
@@ -403,14 +409,14 @@ fn a_planted_directory_is_not_followed() {
     stage.check();
     // An own directory replaces the link.
     let directory = json!({"name": stage.at("home/.ssh"), "ensure": "directory", "owner": USER, "group": USER, "mode": "0700"});
-    assert!(once::<File>(directory, &host).0);
+    assert!(apply_once::<FileType>(directory, &host).0);
     stage.check();
     assert!(!Path::new(&stage.at("home/.ssh")).is_symlink());
     // With this property, the type follows the link.
     symlink(stage.at("out"), stage.at("home/meant")).unwrap();
     let mut meant = file;
     (meant["name"], meant["follow"]) = (json!(stage.at("home/meant/f")), json!(true));
-    assert!(once::<File>(meant, &host).0);
+    assert!(apply_once::<FileType>(meant, &host).0);
     let mut text = String::new();
     std::fs::File::open(stage.at("out/f")).unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "key\n");

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::scenarios::snapshot;
 use crate::support::web::{Asked, Reply, Web};
-use generator::{Case, Dice, Maker};
+use generator::{Case, Maker, SplitMix64};
 
 const SEED: u64 = 20_261_122;
 const CASES: u64 = 500;
@@ -40,7 +40,7 @@ fn serve() -> Web {
 }
 
 /// Makes the files that a manifest may find.
-fn furnish(root: &Path) {
+fn make_files(root: &Path) {
     let given = root.join("given");
     std::fs::create_dir_all(given.join("full/of")).unwrap();
     for (name, text) in
@@ -88,7 +88,7 @@ fn with<'a>(found: &'a Found, outcomes: &[&str]) -> BTreeSet<&'a str> {
 }
 
 /// Compares the run with the expectation. An error is the difference.
-fn judge(case: &Case, play: &Play<'_>) -> Result<(), String> {
+fn check_case(case: &Case, play: &Play<'_>) -> Result<(), String> {
     let before = snapshot(play.root);
     let check = play.ensign(&["check"]);
     let refused = check.status.code() == Some(2);
@@ -138,7 +138,7 @@ fn judge(case: &Case, play: &Play<'_>) -> Result<(), String> {
 }
 
 #[test]
-fn manifests_at_random_converge_or_are_refused() {
+fn random_manifests_converge_or_are_refused() {
     let web = serve();
     let only: Option<u64> = std::env::var("ENSIGN_RANDOM").ok().and_then(|number| number.parse().ok());
     let (next, wrong) = (AtomicU64::new(0), Mutex::new(Vec::new()));
@@ -157,15 +157,15 @@ fn manifests_at_random_converge_or_are_refused() {
                     }
                     let directory = tempfile::tempdir().unwrap();
                     let root = directory.path().join("root");
-                    furnish(&root);
-                    let mut dice = Dice::new(SEED.wrapping_add(number));
+                    make_files(&root);
+                    let mut dice = SplitMix64::new(SEED.wrapping_add(number));
                     let case = Maker::new(&mut dice, root.to_str().unwrap(), web.url("").trim_end_matches('/')).case();
                     let text = serde_json::to_string_pretty(&case.manifest).unwrap();
                     std::fs::write(root.join("manifest.yaml"), &text).unwrap();
                     let mut counts = counts.lock().unwrap();
                     (counts.0, counts.1) = (counts.0 + 1, counts.1 + usize::from(case.wrong.is_some()));
                     drop(counts);
-                    if let Err(why) = judge(&case, &Play { directory: directory.path(), root: &root }) {
+                    if let Err(why) = check_case(&case, &Play { directory: directory.path(), root: &root }) {
                         wrong.lock().unwrap().push(format!("case {number}: {why}\n{text}"));
                     }
                 }

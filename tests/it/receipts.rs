@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::fleet::{Fleet, Ran, ensign};
 use crate::support::nats::binaries;
-use crate::support::solo::PATIENCE;
+use crate::support::single_node::PATIENCE;
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 
@@ -34,7 +34,7 @@ fn ensure(fleet: &Fleet, node: &str, name: &str, more: &[&str]) -> Ran {
 }
 
 /// Runs a job to its end; returns its id.
-fn done(fleet: &Fleet, node: &str, name: &str) -> String {
+fn finished_job(fleet: &Fleet, node: &str, name: &str) -> String {
     let ran = ensure(fleet, node, name, &["--output", "json"]);
     let document = ran.json();
     let result = &document["nodes"][0];
@@ -44,7 +44,7 @@ fn done(fleet: &Fleet, node: &str, name: &str) -> String {
 }
 
 /// Sends a job that no node answers any more; returns its id.
-fn sent(fleet: &Fleet, node: &str, name: &str) -> String {
+fn detached_job(fleet: &Fleet, node: &str, name: &str) -> String {
     ensure(fleet, node, name, &["--detach"]).stdout.trim().to_owned()
 }
 
@@ -126,8 +126,8 @@ fn kinds(report: &Value) -> Vec<&str> {
 async fn only_results_signed_by_a_node_count_as_its_results() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
-        let earlier = done(&fleet, "web1", "one");
-        done(&fleet, "db1", "two");
+        let earlier = finished_job(&fleet, "web1", "one");
+        finished_job(&fleet, "db1", "two");
         let (web1, db1) = (fleet.connect("web1", Some("_INBOX_web1")).await, fleet.connect("db1", Some("_INBOX_db1")).await);
         let operator = fleet.connect("operator", None).await;
         let honest = stored(&operator, &fleet, "JOBS", &subject(&earlier, "web1")).await;
@@ -150,7 +150,7 @@ async fn only_results_signed_by_a_node_count_as_its_results() {
         state.payload = body.to_string().into_bytes();
         let signed = issue_receipt(&web1_key, &statement("web1", &state.subject, &state.payload, None));
         publish(&web1, &state.subject, Some(&signed), state.payload).await;
-        let id = sent(&fleet, "web1", "three");
+        let id = detached_job(&fleet, "web1", "three");
         let command = stored(&operator, &fleet, "JOBS", &format!("ensign.v1.test.job.{id}.command")).await;
         let command = ensign::wire::Envelope::parse(&command.payload).unwrap().digest();
         let mut forged: Value = serde_json::from_slice(&honest.payload).unwrap();
@@ -219,12 +219,12 @@ async fn withheld_messages_leave_a_gap_in_the_audit() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
         for name in ["one", "two", "three"] {
-            done(&fleet, "web1", name);
+            finished_job(&fleet, "web1", name);
         }
         // Killed and started again: the chain continues.
         fleet.kill("web1");
         fleet.start("web1", "web");
-        let last = done(&fleet, "web1", "four");
+        let last = finished_job(&fleet, "web1", "four");
         let refused = fleet.run(&[
             "--key",
             fleet.path("ops-bob.key").to_str().unwrap(),
@@ -249,7 +249,7 @@ async fn withheld_messages_leave_a_gap_in_the_audit() {
             let nodes = fleet.run(&["nodes", "--output", "json"]).json();
             nodes[1]["outbox"] == 0 && nodes[1]["chain"].as_u64() >= last_link && nodes[1]["running"].is_null()
         });
-        NODES.iter().for_each(|(node, _)| fleet.settled(node));
+        NODES.iter().for_each(|(node, _)| fleet.wait_until_published(node));
         let file = export(&fleet, "whole.jsonl");
         let (code, report) = verify(&fleet, &file);
         assert_eq!((code, report["findings"].as_array().unwrap().len()), (0, 0), "{report}");

@@ -7,7 +7,7 @@ use ensign::wire::CommandOutcome;
 use ensign::wire::command::Action;
 use serde_json::Value;
 
-use crate::support::solo::{Fleet, apply, ensure, on_every_server};
+use crate::support::single_node::{SingleNodeFleet, apply, ensure_action, on_every_server};
 
 const CANARY: &str = "CANARY";
 
@@ -34,8 +34,8 @@ fn holds(root: &Path, texts: &[&str]) -> Vec<String> {
 #[test]
 fn secrets_and_content_stay_on_the_node() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let agent = fleet.agent().await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let agent = fleet.start_agent().await;
         let vault = fleet.path("vault");
         std::fs::write(&vault, "CANARY-vault\n").unwrap();
         std::fs::write(fleet.path("open"), "for all users\n").unwrap();
@@ -79,7 +79,7 @@ fn secrets_and_content_stay_on_the_node() {
         assert!(std::fs::read_to_string(fleet.path("content")).unwrap().contains("CANARY-line"));
         assert_eq!(ran[0].outcome, CommandOutcome::Failed, "{:?}", ran[0]);
         assert!(ran[0].failures.len() >= 3, "{:?}", ran[0].failures);
-        fleet.settled();
+        fleet.wait_until_published();
         assert_eq!(agent.stop(), Some(0));
 
         let plain = |text: &str| ensign::host::fs::sha256(text.as_bytes());
@@ -122,7 +122,7 @@ fn secrets_and_content_stay_on_the_node() {
 }
 
 /// Every message that the node published, as text with its subject.
-async fn published(fleet: &Fleet) -> Vec<(String, String)> {
+async fn published(fleet: &SingleNodeFleet) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (stream, filter) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state")] {
         let filter = format!("ensign.v1.test.{filter}.>");
@@ -136,7 +136,7 @@ async fn published(fleet: &Fleet) -> Vec<(String, String)> {
 }
 
 /// Resources whose programs print their arguments, on both outputs, and fail. Every redacted property has a canary.
-fn talkative(here: &str) -> String {
+fn printing_manifest(here: &str) -> String {
     let padding = "p".repeat(385);
     format!(
         r#"ccm:
@@ -170,10 +170,10 @@ fn plannable(manifest: &str) -> String {
 #[test]
 fn secrets_that_a_program_prints_stay_on_the_node() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let agent = fleet.agent().await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let agent = fleet.start_agent().await;
         let here = fleet.dir.path().display().to_string();
-        let whole = talkative(&here);
+        let whole = printing_manifest(&here);
         let manifest = plannable(&whole);
         std::fs::write(fleet.path("given"), GIVEN).unwrap();
         let unplanned = whole.replace("not a name", "x").replace("schedule: \"@daily\"", "schedule: nonsense");
@@ -189,8 +189,8 @@ fn secrets_that_a_program_prints_stay_on_the_node() {
         for key in ["TOKEN=CANARY-one", "1TOKEN=CANARY-two"] {
             let properties =
                 serde_json::json!({"name": "one", "command": "env >&2; exit 1", "provider": "shell", "environment": [key]});
-            let command = fleet.command(ensure("exec", &properties));
-            let answers = fleet.ask(&command, fleet.sign(&command), 2).await;
+            let command = fleet.command(ensure_action("exec", &properties));
+            let answers = fleet.answers(&command, fleet.sign(&command), 2).await;
             assert!(answers.iter().all(|answer| !answer.to_string().contains(CANARY)), "{answers:?}");
             messages.push(fleet.only_result(command.id).await);
         }
@@ -202,7 +202,7 @@ fn secrets_that_a_program_prints_stay_on_the_node() {
         assert!(!failures["exec#cut"].contains("length-of"), "{failures:?}");
         assert!(messages[1].message.as_ref().unwrap().contains("schedule"), "{:?}", messages[1]);
         assert!(messages[2].event.as_ref().unwrap().errors[0].contains("TOKEN=***"), "{:?}", messages[2]);
-        fleet.settled();
+        fleet.wait_until_published();
         assert_eq!(agent.stop(), Some(0));
         let all = published(&fleet).await;
         assert!(all.len() > 10, "{}", all.len());
@@ -222,7 +222,7 @@ fn secrets_that_a_program_prints_are_redacted_in_a_local_run() {
     let desk = crate::local::Desk::new();
     let here = desk.path("").display().to_string();
     desk.write("given", GIVEN);
-    let manifest = plannable(&talkative(here.trim_end_matches('/')));
+    let manifest = plannable(&printing_manifest(here.trim_end_matches('/')));
     desk.write("m.yaml", &manifest);
     for args in [
         &["apply", "m.yaml"][..],

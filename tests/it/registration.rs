@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::support::fleet::{Ran, ensign};
 use crate::support::nats::{NatsServer, Options, binaries};
-use crate::support::solo::{Fleet, PATIENCE, ensure, on_every_server};
+use crate::support::single_node::{PATIENCE, SingleNodeFleet, ensure_action, on_every_server};
 
 fn server(binary: &Path) -> NatsServer {
     NatsServer::start_binary(binary, &Options { jetstream: true, ..Options::default() })
 }
 
 /// True when the server has an expiry for single messages (from 2.11). The server prints `nats-server: v2.10.27`.
-fn has_lives(binary: &Path) -> bool {
+fn has_message_expiry(binary: &Path) -> bool {
     let said = Command::new(binary).arg("--version").output().unwrap().stdout;
     let said = String::from_utf8(said).unwrap();
     let mut numbers = said.trim().rsplit('v').next().unwrap().split('.').map(|part| part.parse::<u64>().unwrap_or(0));
@@ -97,7 +97,7 @@ fn a_service_is_registered_seen_and_removed() {
         let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
         let first = next();
         assert_eq!((&first["action"], &first["entry"]["service"]), (&json!("register"), &json!("web")), "{first}");
-        if has_lives(&binary) {
+        if has_message_expiry(&binary) {
             // Without a new message, the server expires the registration and reports this.
             ok(&url, &web("create", &["--ttl", "2s"]));
             let start = Instant::now();
@@ -262,20 +262,20 @@ fn a_missing_value_is_named() {
 }
 
 #[test]
-fn an_agent_registers_when_it_is_told_to() {
+fn an_agent_publishes_registrations_when_configured() {
     on_every_server(async |binary| {
         for (publish, expected) in [("off", 0), ("jetstream", 1)] {
-            let fleet = Fleet::new(binary, &format!("[registration]\npublish = \"{publish}\"\n")).await;
+            let fleet = SingleNodeFleet::new(binary, &format!("[registration]\npublish = \"{publish}\"\n")).await;
             let url = fleet.server.url();
             ok(&url, &["registration", "init"]);
             bucket_in(&url).await;
-            let _agent = fleet.agent().await;
+            let _agent = fleet.start_agent().await;
             let entry = json!([{"cluster": "prod", "protocol": "tcp", "service": "app", "address": "10.1.1.1", "port": 1, "priority": 2}]);
             let properties = json!({
                 "name": fleet.path("app"), "ensure": "present", "content": "{{ kvGet('conf', 'motd') }}", "owner": "root", "group": "root", "mode": "0644",
                 "register_when_stable": entry,
             });
-            let command = fleet.command(ensure("file", &properties));
+            let command = fleet.command(ensure_action("file", &properties));
             fleet.send(&command).await;
             let done = fleet.only_result(command.id).await;
             assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");

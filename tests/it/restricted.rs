@@ -27,7 +27,7 @@ async fn attack(limits: &str, cases: impl FnOnce(&Arena) -> Vec<Case>) {
         }
     }
     assert!(through.is_empty(), "{} of {} got through:\n{}", through.len(), cases.len(), through.join("\n"));
-    arena.still_obeys().await;
+    arena.check_permitted_commands().await;
     println!("{} attacks, none got through", cases.len());
 }
 

@@ -1,8 +1,8 @@
 //! Rollouts: every node keeps to the waves by itself, even after the sender's end.
 
-mod alone;
 #[cfg(feature = "simulator")]
-mod many;
+mod large_fleet;
+mod single_node;
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ fn fleet_of(binary: &Path, nodes: &[&str]) -> Fleet {
 
 impl Fleet {
     /// Sends a manifest as a rollout, and lets the sending process end. Returns the id of the job.
-    fn roll(&self, manifest: &str, flags: &[&str]) -> String {
+    fn start_rollout(&self, manifest: &str, flags: &[&str]) -> String {
         let manifest = self.path(&format!("{manifest}.yaml"));
         let sent = self.run(&[&["apply", manifest.to_str().unwrap(), "--all", "--detach"], flags].concat());
         assert_eq!(sent.code, 0, "{}", sent.stderr);
@@ -49,7 +49,7 @@ impl Fleet {
         NODES.iter().filter(|node| self.path(node).join("site").join(name).exists()).count()
     }
 
-    fn standing(&self, id: &str) -> Value {
+    fn rollout_status(&self, id: &str) -> Value {
         let status = self.run(&["rollout", "status", id, "--output", "json"]);
         assert_eq!(status.code, 0, "{}", status.stderr);
         status.json()
@@ -74,17 +74,17 @@ fn column(standing: &Value, name: &str) -> Vec<u64> {
 }
 
 #[test]
-fn waves_begin_in_order_when_nobody_is_there_to_see_it() {
+fn waves_begin_in_order_without_the_operator() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     on_each(|binary| {
         let fleet = fleet(binary);
-        let id = fleet.roll("good", &["--waves", "1,50%,100%", "--hold", "2s"]);
-        let early = fleet.standing(&id);
+        let id = fleet.start_rollout("good", &["--waves", "1,50%,100%", "--hold", "2s"]);
+        let early = fleet.rollout_status(&id);
         assert_eq!(column(&early, "nodes"), vec![1, 1, 2], "{early}");
         assert_eq!(column(&early, "witnesses"), vec![1, 1, 0], "{early}");
         let watched = fleet.run(&["rollout", "watch", &id]);
         assert!(watched.code == 0 && watched.stdout.contains("budget  0 of 0 may fail"), "{}{}", watched.stdout, watched.stderr);
-        let late = fleet.standing(&id);
+        let late = fleet.rollout_status(&id);
         assert_eq!((column(&late, "ok"), &late["state"]), (vec![1, 1, 2], &json!("done")), "{late}");
         let reports = runtime.block_on(fleet.reports(&id));
         assert_eq!(reports.len(), NODES.len());
@@ -100,7 +100,7 @@ fn waves_begin_in_order_when_nobody_is_there_to_see_it() {
         }
         assert_eq!(column(&late, "proved"), vec![1, 1, 0], "{late}");
         // A command without waves has no rollout.
-        let id = fleet.roll("good", &[]);
+        let id = fleet.start_rollout("good", &[]);
         let status = fleet.run(&["rollout", "status", &id]);
         assert!(status.code == 2 && status.stderr.contains("has no waves"), "{}", status.stderr);
         let usage = fleet.run(&["apply", fleet.path("good.yaml").to_str().unwrap(), "--all", "--hold", "2s"]);
@@ -112,7 +112,7 @@ fn waves_begin_in_order_when_nobody_is_there_to_see_it() {
 fn a_canary_that_fails_stops_the_rest() {
     on_each(|binary| {
         let fleet = fleet(binary);
-        let id = fleet.roll("bad", &["--waves", "1,100%", "--hold", HOLD]);
+        let id = fleet.start_rollout("bad", &["--waves", "1,100%", "--hold", HOLD]);
         let watched = fleet.run(&["rollout", "watch", &id, "--output", "json"]);
         assert_eq!(watched.code, 1, "{}{}", watched.stdout, watched.stderr);
         let nodes = watched.json()["nodes"].as_array().unwrap().clone();
@@ -123,15 +123,15 @@ fn a_canary_that_fails_stops_the_rest() {
             assert_eq!((&node["outcome"], &node["done"]["code"]), (&json!("halted"), &json!("halted")), "{node}");
             assert_eq!(node["done"]["message"], format!("the error budget of 0 is exhausted: {canary} failed first"));
         }
-        let standing = fleet.standing(&id);
+        let standing = fleet.rollout_status(&id);
         assert_eq!((&standing["state"], column(&standing, "failed")), (&json!("over_budget"), vec![1, 0]), "{standing}");
         // With a budget of two, three nodes may begin. After the third failure no further node begins.
-        let id = fleet.roll("bad", &["--waves", "3,100%", "--hold", HOLD, "--max-failed", "50%"]);
+        let id = fleet.start_rollout("bad", &["--waves", "3,100%", "--hold", HOLD, "--max-failed", "50%"]);
         let watched = fleet.run(&["rollout", "watch", &id, "--output", "json"]).json();
         let failed = watched["nodes"].as_array().unwrap().iter().filter(|node| node["outcome"] == "failed").count();
         assert_eq!(failed, 3, "{watched}");
         // The chains of the nodes include the failure messages: nothing is missing.
-        NODES.iter().for_each(|node| fleet.settled(node));
+        NODES.iter().for_each(|node| fleet.wait_until_published(node));
         let (export, known) = (fleet.path("export.jsonl"), fleet.path("known_nodes"));
         let (export, known) = (export.to_str().unwrap(), known.to_str().unwrap());
         assert_eq!(fleet.run(&["audit", "export", export]).code, 0);
@@ -144,7 +144,7 @@ fn a_canary_that_fails_stops_the_rest() {
 fn a_halt_holds_waiting_nodes_and_a_resume_lets_them_continue() {
     on_each(|binary| {
         let mut fleet = fleet(binary);
-        let id = fleet.roll("good", &["--waves", "1,100%", "--hold", "15s"]);
+        let id = fleet.start_rollout("good", &["--waves", "1,100%", "--hold", "15s"]);
         fleet.wait_for("the first wave", || fleet.began("good") == 1);
         let halted = fleet.run(&["halt", &id, "--reason", "smoke"]);
         assert!(halted.code == 0 && halted.stdout.contains("the job waits for its wave, and is halted"), "{}", halted.stdout);
@@ -153,9 +153,9 @@ fn a_halt_holds_waiting_nodes_and_a_resume_lets_them_continue() {
         let waiting = NODES.iter().find(|node| !fleet.path(node).join("site/good").exists()).unwrap();
         fleet.kill(waiting);
         fleet.start(waiting, "web");
-        fleet.wait_for("the end of the hold", || column(&fleet.standing(&id), "proved") == [1, 0]);
+        fleet.wait_for("the end of the hold", || column(&fleet.rollout_status(&id), "proved") == [1, 0]);
         std::thread::sleep(std::time::Duration::from_secs(6));
-        let standing = fleet.standing(&id);
+        let standing = fleet.rollout_status(&id);
         assert_eq!((fleet.began("good"), &standing["state"]), (1, &json!("halted")), "{standing}");
         assert_eq!((&standing["word"]["reason"], column(&standing, "waiting")), (&json!("smoke"), vec![0, 3]), "{standing}");
         let why = fleet.run(&["why", &id, waiting]).stdout;
@@ -174,7 +174,7 @@ fn a_canary_that_is_killed_stops_the_rest() {
     on_each(|binary| {
         const EIGHT: [&str; 8] = ["web1", "web2", "web3", "web4", "web5", "web6", "web7", "web8"];
         let mut fleet = fleet_of(binary, &EIGHT);
-        let id = fleet.roll("good", &["--waves", "1,50%,100%", "--hold", "8s", "--margin", "6s", "--timeout", "1s"]);
+        let id = fleet.start_rollout("good", &["--waves", "1,50%,100%", "--hold", "8s", "--margin", "6s", "--timeout", "1s"]);
         let begun = |fleet: &Fleet| -> Vec<&str> {
             EIGHT.into_iter().filter(|node| fleet.path(node).join("site/good").exists()).collect()
         };
@@ -198,7 +198,7 @@ fn a_canary_that_is_killed_stops_the_rest() {
 }
 
 #[test]
-fn the_sender_gives_the_go_ahead_of_each_wave_and_a_person_may() {
+fn the_sender_or_another_operator_releases_each_wave() {
     on_each(|binary| {
         let fleet = fleet(binary);
         let flags = ["--waves", "1,50%,100%", "--hold", HOLD, "--go"];
@@ -206,16 +206,16 @@ fn the_sender_gives_the_go_ahead_of_each_wave_and_a_person_may() {
         let sent = fleet.run(&[&["apply", manifest.to_str().unwrap(), "--all"], &flags[..]].concat());
         assert_eq!((sent.code, fleet.began("good")), (0, 4), "{}{}", sent.stdout, sent.stderr);
         // Without a witness, each wave waits for a go-ahead.
-        let id = fleet.roll("good", &flags);
-        fleet.wait_for("the first wave", || column(&fleet.standing(&id), "proved") == [1, 0, 0]);
+        let id = fleet.start_rollout("good", &flags);
+        fleet.wait_for("the first wave", || column(&fleet.rollout_status(&id), "proved") == [1, 0, 0]);
         std::thread::sleep(std::time::Duration::from_secs(4));
-        assert_eq!(column(&fleet.standing(&id), "ok"), [1, 0, 0]);
+        assert_eq!(column(&fleet.rollout_status(&id), "ok"), [1, 0, 0]);
         let shown = fleet.run(&["rollout", "status", &id]).stdout;
         assert!(shown.contains("1 of 1, no go yet"), "{shown}");
         for wave in [2, 3] {
             let go = fleet.run(&["rollout", "go", &id]);
             assert!(go.code == 0 && go.stderr.contains(&format!("wave {wave} of")), "{}", go.stderr);
-            fleet.wait_for("the next wave", || column(&fleet.standing(&id), "ok").iter().sum::<u64>() >= [2, 4][wave - 2]);
+            fleet.wait_for("the next wave", || column(&fleet.rollout_status(&id), "ok").iter().sum::<u64>() >= [2, 4][wave - 2]);
         }
         let none = fleet.run(&["rollout", "go", &id]);
         assert!(none.code == 2 && none.stderr.contains("all of them have their go-ahead"), "{}", none.stderr);

@@ -406,7 +406,7 @@ fn manifests_of_scenarios_are_valid_to_the_schema() {
         if scenario.runs.iter().any(|run| run.exit == 2) {
             continue;
         }
-        let manifest = ensign::yaml::Document::parse(&scenario.manifest, "manifest").unwrap();
+        let manifest = ensign::yaml::YamlDocument::parse(&scenario.manifest, "manifest").unwrap();
         let errors: Vec<String> =
             validator.iter_errors(manifest.value()).map(|error| format!("{}: {error}", error.instance_path())).collect();
         assert!(errors.is_empty(), "{}: {}", file.display(), errors.join("\n"));

@@ -8,8 +8,8 @@ use ensign::wire::{Ack, AckStatus, CommandOutcome, CommandResult, NodeState};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 
+use crate::support::single_node::{Agent, PATIENCE, SingleNodeFleet, ensure_action, node, on_every_server};
 use crate::support::skip::{no_namespaces, skip};
-use crate::support::solo::{Agent, Fleet, PATIENCE, ensure, node, on_every_server};
 
 /// The socket of the service manager: receives the messages of the agent, line by line.
 struct Manager {
@@ -23,7 +23,7 @@ impl Manager {
     }
 
     /// The agent as the manager starts it, with a watchdog limit of one second.
-    fn process(&self, fleet: &Fleet) -> Process {
+    fn process(&self, fleet: &SingleNodeFleet) -> Process {
         let mut process = fleet.process();
         process.env("NOTIFY_SOCKET", &self.path).env("WATCHDOG_USEC", "1000000");
         process
@@ -60,9 +60,9 @@ impl Manager {
 }
 
 /// Returns the results of a command that is sent once, now.
-async fn answered(fleet: &Fleet) -> (AckStatus, CommandOutcome) {
-    let command = fleet.file("motd", "hello\n");
-    let answers = fleet.ask(&command, fleet.sign(&command), 2).await;
+async fn answered(fleet: &SingleNodeFleet) -> (AckStatus, CommandOutcome) {
+    let command = fleet.file_command("motd", "hello\n");
+    let answers = fleet.answers(&command, fleet.sign(&command), 2).await;
     let ack: Ack = serde_json::from_value(answers[0].clone()).unwrap();
     let done: CommandResult = serde_json::from_value(answers[1].clone()).unwrap();
     (ack.status, done.outcome)
@@ -71,7 +71,7 @@ async fn answered(fleet: &Fleet) -> (AckStatus, CommandOutcome) {
 #[test]
 fn systemd_is_notified_of_start_liveness_and_stop() {
     on_every_server(async |binary| {
-        let mut fleet = Fleet::new(binary, "").await;
+        let mut fleet = SingleNodeFleet::new(binary, "").await;
         let manager = Manager::new(fleet.path("notify"));
         fleet.server.kill();
         let agent = Agent::start(&mut manager.process(&fleet));
@@ -80,13 +80,13 @@ fn systemd_is_notified_of_start_liveness_and_stop() {
             let told = manager.next(PATIENCE).await.expect("a sign of life");
             assert!(told.contains("WATCHDOG=1") && !told.contains("READY=1"), "{told:?}");
         }
-        fleet.server.up();
+        fleet.server.start_again();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
         let ready = manager.wait_for("STATUS=node web1 of fleet test").await;
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
         assert!(ready.contains("READY=1"), "{ready}");
         // Also during a run.
-        let long = fleet.gated("long");
+        let long = fleet.gated_command("long");
         fleet.send(&long).await;
         fleet.until("the run", || !fleet.lines("long").is_empty()).await;
         manager.all(Duration::ZERO).await;
@@ -94,7 +94,7 @@ fn systemd_is_notified_of_start_liveness_and_stop() {
             manager.wait_for("WATCHDOG=1").await;
         }
         assert_eq!(fleet.lines("long").len(), 1);
-        fleet.open("long");
+        fleet.open_gate("long");
         let pid = nix::unistd::Pid::from_raw(i32::try_from(agent.0.id()).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
         manager.wait_for("STOPPING=1").await;
@@ -106,7 +106,7 @@ fn systemd_is_notified_of_start_liveness_and_stop() {
 #[test]
 fn a_host_without_a_server_boots() {
     on_every_server(async |binary| {
-        let mut fleet = Fleet::new(binary, "").await;
+        let mut fleet = SingleNodeFleet::new(binary, "").await;
         let manager = Manager::new(fleet.path("notify"));
         fleet.server.kill();
         let agent = Agent::start(&mut manager.process(&fleet));
@@ -150,18 +150,18 @@ impl Drop for SmallDisk {
 }
 
 /// A command whose record does not fit the last page of a file.
-fn large(fleet: &Fleet, script: &str) -> ensign::wire::Command {
+fn command_with_large_record(fleet: &SingleNodeFleet, script: &str) -> ensign::wire::Command {
     let command = format!("{script} # {}", "x".repeat(9000));
-    fleet.command(ensure("exec", &json!({"name": "large", "command": command, "provider": "shell"})))
+    fleet.command(ensure_action("exec", &json!({"name": "large", "command": command, "provider": "shell"})))
 }
 
-async fn ask(fleet: &Fleet, command: &ensign::wire::Command, count: usize) -> Vec<CommandResult> {
-    let answers = fleet.ask(command, fleet.sign(command), count).await;
+async fn results_of(fleet: &SingleNodeFleet, command: &ensign::wire::Command, count: usize) -> Vec<CommandResult> {
+    let answers = fleet.answers(command, fleet.sign(command), count).await;
     answers.into_iter().filter_map(|answer| serde_json::from_value(answer).ok()).collect()
 }
 
 /// Waits for a state with this property.
-async fn state(fleet: &Fleet, what: &str, holds: impl Fn(&NodeState) -> bool) {
+async fn state(fleet: &SingleNodeFleet, what: &str, holds: impl Fn(&NodeState) -> bool) {
     let start = Instant::now();
     let states = fleet.subjects.stream("STATE");
     loop {
@@ -175,27 +175,28 @@ async fn state(fleet: &Fleet, what: &str, holds: impl Fn(&NodeState) -> bool) {
     }
 }
 
-fn full(state: &NodeState) -> bool {
+fn has_disk_alarm(state: &NodeState) -> bool {
     state.alive && state.alarms.iter().any(|trouble| trouble.contains("No space left on device"))
 }
 
 #[test]
 fn a_full_disk_refuses_commands_until_it_has_space_again() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let Some(disk) = SmallDisk::mount(&fleet.path("state")) else { return };
-        let mut agent = fleet.agent().await;
+        let mut agent = fleet.start_agent().await;
         disk.fill();
         for _ in 0..2 {
             let script = format!("touch {}", fleet.path("ran").display());
-            let done = ask(&fleet, &large(&fleet, &script), 1).await.pop().expect("no acknowledgement");
+            let done =
+                results_of(&fleet, &command_with_large_record(&fleet, &script), 1).await.pop().expect("no acknowledgement");
             assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{done:?}");
             let why = done.message.unwrap();
             assert!(why.contains("could not write") && why.contains("No space left on device"), "{why}");
             // The alarm stays as long as its cause, also over heartbeats.
-            state(&fleet, "the alarm", full).await;
+            state(&fleet, "the alarm", has_disk_alarm).await;
             tokio::time::sleep(Duration::from_millis(1500)).await;
-            state(&fleet, "the alarm", full).await;
+            state(&fleet, "the alarm", has_disk_alarm).await;
         }
         assert!(!fleet.path("ran").exists() && agent.0.try_wait().unwrap().is_none());
         disk.make_room();
@@ -204,7 +205,7 @@ fn a_full_disk_refuses_commands_until_it_has_space_again() {
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
         // All records before and after are whole.
         agent.kill();
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Stable));
     });
 }
@@ -212,35 +213,35 @@ fn a_full_disk_refuses_commands_until_it_has_space_again() {
 #[test]
 fn a_disk_that_fills_during_a_run_does_not_lose_its_result() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let Some(disk) = SmallDisk::mount(&fleet.path("state")) else { return };
-        let agent = fleet.agent().await;
+        let agent = fleet.start_agent().await;
         let script = format!("touch {0}; while [ ! -e {0}.open ]; do sleep 0.05; done", fleet.path("ran").display());
-        let command = large(&fleet, &script);
+        let command = command_with_large_record(&fleet, &script);
         fleet.send(&command).await;
         fleet.until("the run", || fleet.path("ran").exists()).await;
         disk.fill();
-        fleet.open("ran");
-        state(&fleet, "the alarm", full).await;
+        fleet.open_gate("ran");
+        state(&fleet, "the alarm", has_disk_alarm).await;
         disk.make_room();
         let done = fleet.only_result(command.id).await;
         assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         // The result survives a kill.
         agent.kill();
-        let _agent = fleet.agent().await;
-        assert_eq!(ask(&fleet, &command, 1).await, [done]);
+        let _agent = fleet.start_agent().await;
+        assert_eq!(results_of(&fleet, &command, 1).await, [done]);
     });
 }
 
 #[test]
 fn an_agent_starts_on_a_full_disk() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let Some(disk) = SmallDisk::mount(&fleet.path("state")) else { return };
-        fleet.agent().await.kill();
+        fleet.start_agent().await.kill();
         disk.fill();
-        let _agent = fleet.agent().await;
-        let done = ask(&fleet, &large(&fleet, "true"), 1).await.pop().expect("no acknowledgement");
+        let _agent = fleet.start_agent().await;
+        let done = results_of(&fleet, &command_with_large_record(&fleet, "true"), 1).await.pop().expect("no acknowledgement");
         assert_eq!(done.code.as_deref(), Some("storage"), "{done:?}");
         disk.make_room();
         state(&fleet, "no alarm", |state| state.alive && state.alarms.is_empty()).await;

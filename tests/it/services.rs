@@ -37,7 +37,7 @@ impl Host {
     }
 
     /// The state of a unit in systemd: active, enabled.
-    fn says(&self, unit: &str) -> String {
+    fn unit_state(&self, unit: &str) -> String {
         let ask = |what: &str| self.0.exec(&["systemctl", what, unit]).stdout.trim().to_owned();
         format!("{} {}", ask("is-active"), ask("is-enabled"))
     }
@@ -84,7 +84,7 @@ impl Run {
 }
 
 /// Runs a test over both interfaces of systemd, which must do the same.
-fn both_ways(test: impl Fn(&Host, &str)) {
+fn over_bus_and_command(test: impl Fn(&Host, &str)) {
     let Some(host) = Host::start() else { return };
     test(&host, "systemd");
     let Some(host) = Host::start() else { return };
@@ -95,7 +95,7 @@ fn both_ways(test: impl Fn(&Host, &str)) {
 
 #[test]
 fn services_are_started_stopped_enabled_and_disabled() {
-    both_ways(|host, provider| {
+    over_bus_and_command(|host, provider| {
         host.unit("web.service", "", INSTALL);
         host.unit("worker@.service", "", INSTALL);
         let manifest = "- service:\n    - web: {enable: true}\n    - worker@a: {enable: true}\n";
@@ -105,13 +105,16 @@ fn services_are_started_stopped_enabled_and_disabled() {
         assert_eq!(run.events()[0]["status"]["metadata"]["provider"], provider);
         assert_eq!(run.events()[0]["changes"][0], "service is stopped, expected running");
         host.apply(manifest).is(&["stable", "stable"]);
-        assert_eq!((host.says("web"), host.log("web.service")), ("active enabled".into(), (1, 0)));
-        assert_eq!((host.says("worker@a"), host.log("worker@a.service")), ("active enabled".into(), (1, 0)));
+        assert_eq!((host.unit_state("web"), host.log("web.service")), ("active enabled".into(), (1, 0)));
+        assert_eq!((host.unit_state("worker@a"), host.log("worker@a.service")), ("active enabled".into(), (1, 0)));
 
         let manifest = "- service:\n    - web: {ensure: stopped, enable: false}\n    - worker@a: {ensure: stopped}\n";
         host.apply(manifest).is(&["changed", "changed"]);
         host.apply(manifest).is(&["stable", "stable"]);
-        assert_eq!((host.says("web").as_str(), host.says("worker@a").as_str()), ("inactive disabled", "inactive enabled"));
+        assert_eq!(
+            (host.unit_state("web").as_str(), host.unit_state("worker@a").as_str()),
+            ("inactive disabled", "inactive enabled")
+        );
 
         // The type restores links that were removed without systemd.
         let manifest = "- service: {name: web, ensure: stopped, enable: true}\n";
@@ -127,7 +130,7 @@ fn services_are_started_stopped_enabled_and_disabled() {
 
 #[test]
 fn a_service_that_does_not_start_shows_its_journal() {
-    both_ways(|host, _| {
+    over_bus_and_command(|host, _| {
         host.unit("early.service", "ExecStartPre=/bin/sh -c 'echo the disk is full >&2; exit 7'\n", INSTALL);
         host.unit("again.service", "Restart=always\nRestartSec=60\nExecStart=/bin/sh -c 'echo lost it; exit 4'\n", INSTALL);
         host.unit("never.service", "Type=notify\nTimeoutStartSec=1\n", INSTALL);
@@ -167,18 +170,18 @@ fn a_service_that_does_not_start_shows_its_journal() {
         let run = host.apply("- service: {name: if}");
         assert!(run.error(0).contains("ConditionPathExists=/no/such"), "{}", run.error(0));
         // The start at boot is independent of this.
-        assert_eq!(host.says("early"), "failed enabled");
+        assert_eq!(host.unit_state("early"), "failed enabled");
         // A unit that waits for its next attempt is not stopped.
-        assert_eq!(host.says("again"), "activating disabled");
+        assert_eq!(host.unit_state("again"), "activating disabled");
         host.apply("- service: {name: again, ensure: stopped}").is(&["changed"]);
-        assert_eq!(host.says("again"), "inactive disabled");
+        assert_eq!(host.unit_state("again"), "inactive disabled");
     });
 }
 
 /// A process alone is no successful start, even if systemd says so.
 #[test]
 fn a_service_that_ends_right_after_its_start_has_not_started() {
-    both_ways(|host, _| {
+    over_bus_and_command(|host, _| {
         host.unit("late.service", "ExecStart=/bin/sh -c 'echo no such port; exit 3'\n", INSTALL);
         let failed = host.fails("late");
         for phrase in ["it failed (exit-code)", "\n    no such port"] {
@@ -188,8 +191,8 @@ fn a_service_that_ends_right_after_its_start_has_not_started() {
 }
 
 #[test]
-fn masked_and_static_units_are_what_they_are() {
-    both_ways(|host, _| {
+fn masked_and_static_units_are_not_enabled() {
+    over_bus_and_command(|host, _| {
         host.unit("plain.service", "", "");
         host.0.sh("systemctl mask -q never-seen.service");
         let run = host.apply(
@@ -198,13 +201,13 @@ fn masked_and_static_units_are_what_they_are() {
         );
         run.is(&["changed", "stable", "failed", "failed"]);
         assert!(run.error(3).contains("the unit is static"), "{}", run.error(3));
-        assert_eq!(host.says("plain"), "active static");
+        assert_eq!(host.unit_state("plain"), "active static");
     });
 }
 
 #[test]
 fn subscribers_restart_or_reload() {
-    both_ways(|host, _| {
+    over_bus_and_command(|host, _| {
         for unit in ["a", "b", "c", "d", "e"] {
             host.unit(&format!("{unit}.service"), "", INSTALL);
         }
@@ -232,7 +235,7 @@ fn subscribers_restart_or_reload() {
 
 #[test]
 fn changed_unit_files_are_read_once_a_run() {
-    both_ways(|host, _| {
+    over_bus_and_command(|host, _| {
         let manifest = |word: &str| {
             let file = |path: &str, text: &str| {
                 format!(
@@ -287,7 +290,7 @@ fn changed_unit_files_are_read_once_a_run() {
 
 #[test]
 fn a_dry_run_changes_nothing_on_the_nodes() {
-    both_ways(|host, _| {
+    over_bus_and_command(|host, _| {
         host.unit("down.service", "", INSTALL);
         host.unit("up.service", "", INSTALL);
         host.0.sh("systemctl daemon-reload; systemctl start up");
@@ -307,7 +310,7 @@ fn a_dry_run_changes_nothing_on_the_nodes() {
         ];
         assert_eq!(said, wanted);
         assert_eq!(
-            (host.says("down"), host.says("up"), host.log("up.service")),
+            (host.unit_state("down"), host.unit_state("up"), host.log("up.service")),
             ("inactive disabled".into(), "active disabled".into(), (1, 0))
         );
         assert_eq!(host.reloads(), before);
@@ -327,8 +330,8 @@ fn a_dry_run_changes_nothing_on_the_nodes() {
 }
 
 #[test]
-fn units_on_their_way_are_waited_for() {
-    both_ways(|host, _| {
+fn starting_units_are_waited_for() {
+    over_bus_and_command(|host, _| {
         let ready =
             "Type=notify\nNotifyAccess=all\nExecStart=/bin/sh -c 'sleep 1; systemd-notify --ready; exec sleep infinity'\n";
         host.unit("slow.service", ready, INSTALL);
@@ -345,7 +348,7 @@ fn units_on_their_way_are_waited_for() {
         // The first and the third unit are starting before the run.
         run.is(&["stable", "changed", "stable", "failed", "changed"]);
         assert_eq!(["slow", "slow2", "going"].map(|unit| host.log(&format!("{unit}.service")).0), [1, 1, 1]);
-        assert_eq!(host.says("stuck"), "inactive disabled");
+        assert_eq!(host.unit_state("stuck"), "inactive disabled");
     });
 }
 
@@ -355,5 +358,5 @@ fn the_bus_may_be_restarted_by_a_run() {
     host.unit("after.service", "", INSTALL);
     let manifest = "- exec: {name: 'true'}\n- service:\n    - dbus: {subscribe: ['exec#true']}\n    - after: {enable: true}\n";
     host.apply(manifest).is(&["changed", "refreshed", "changed"]);
-    assert_eq!(host.says("after"), "active enabled");
+    assert_eq!(host.unit_state("after"), "active enabled");
 }

@@ -9,9 +9,9 @@ use ensign::wire::{Command, CommandOutcome};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::support::nats::binaries;
-use crate::support::solo::{FLEET, Fleet};
+use crate::support::single_node::{FLEET, SingleNodeFleet};
 
-async fn bucket(fleet: &Fleet) {
+async fn bucket(fleet: &SingleNodeFleet) {
     let spec = StreamSpec {
         name: "KV_conf".into(),
         subjects: vec!["$KV.conf.>".into()],
@@ -36,9 +36,9 @@ fn signed(key: &SigningKey, text: &str, issued: Timestamp) -> Vec<u8> {
     sign_envelope(DATA_TYPE, serde_json::to_vec(&data).unwrap(), &[("ops", key)]).encode()
 }
 
-async fn read(fleet: &Fleet, bytes: &[u8]) -> Result<String, String> {
+async fn read(fleet: &SingleNodeFleet, bytes: &[u8]) -> Result<String, String> {
     fleet.bus.put_value("conf", "motd", bytes.to_vec()).await.unwrap();
-    let command: Command = fleet.file("motd", "{{ kvGet('conf', 'motd') }}");
+    let command: Command = fleet.file_command("motd", "{{ kvGet('conf', 'motd') }}");
     fleet.send(&command).await;
     let done = fleet.only_result(command.id).await;
     match done.outcome {
@@ -48,10 +48,10 @@ async fn read(fleet: &Fleet, bytes: &[u8]) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn a_node_takes_signed_values_and_never_goes_back() {
-    let fleet = Fleet::new(&binaries()[0], "").await;
+async fn a_node_accepts_signed_values_and_no_older_version() {
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     bucket(&fleet).await;
-    let agent = fleet.agent().await;
+    let agent = fleet.start_agent().await;
     let (now, ops, other) = (Timestamp::now(), &fleet.operator, SigningKey::from_seed(&[99; 32]));
     assert_eq!(read(&fleet, b"plain").await.as_deref(), Ok("plain"));
     let first = signed(ops, "first", now - SignedDuration::from_secs(10));
@@ -72,14 +72,14 @@ async fn a_node_takes_signed_values_and_never_goes_back() {
     }
     // The next agent remembers the latest version, too.
     agent.kill();
-    let _agent = fleet.agent().await;
+    let _agent = fleet.start_agent().await;
     assert!(read(&fleet, &first).await.unwrap_err().contains("was read before"));
     assert_eq!(read(&fleet, &second).await.as_deref(), Ok("second"));
 }
 
 #[tokio::test]
 async fn an_operator_signs_values_and_sees_their_signers() {
-    let fleet = Fleet::new(&binaries()[0], "").await;
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     bucket(&fleet).await;
     let key = fleet.path("ops.key");
     std::fs::write(&key, fleet.operator.to_openssh("ops", None).unwrap().as_bytes()).unwrap();

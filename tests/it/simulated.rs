@@ -15,7 +15,7 @@ use ensign::model::HumanDuration;
 use ensign::transport::{Bus, StartAt};
 use ensign::wire::command::Ensure;
 use ensign::wire::subject::ReportStage;
-use ensign::wire::{Action, CommandResult, Options, Subjects, Target};
+use ensign::wire::{Action, CommandOptions, CommandResult, Subjects, Target};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -86,8 +86,8 @@ fn order() -> CommandDraft {
     let properties = json!({"name": "/srv/x", "ensure": "absent"});
     CommandDraft {
         action: Action::Ensure(Ensure { kind: "file".into(), properties: properties.as_object().unwrap().clone() }),
-        to: Target { nodes: None, groups: None, all: Some(true), only_where: None },
-        options: Options { timeout: HumanDuration::seconds(60), ..Options::default() },
+        to: Target { nodes: None, groups: None, all: Some(true), filter: None },
+        options: CommandOptions { timeout: HumanDuration::seconds(60), ..CommandOptions::default() },
         channel: None,
         reason: None,
         lifetime: HumanDuration::seconds(300),
@@ -121,7 +121,7 @@ fn the_same_command_again_is_answered_and_not_run_again() {
         runtime().block_on(async {
             let bus = fleet.connect().await;
             let roster = Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None));
-            let states = states::states(&bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap();
+            let states = states::read_states(&bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap();
             let command = order().command(FLEET, Uuid::now_v7(), Timestamp::now());
             let expected = states.expected(&command.to);
             let signed = sign(command, &[("ops", &fleet.key())]).unwrap();
@@ -129,7 +129,7 @@ fn the_same_command_again_is_answered_and_not_run_again() {
             let mut sent = dispatch::dispatch(&bus, &fleet.subjects, &signed).await.unwrap();
             let deadline = std::time::Instant::now() + Duration::from_secs(60);
             let answers = Some((&mut sent.inbox, sent.asked.as_slice()));
-            tracker::gather(&mut all, &mut sent.feed, answers, deadline, &mut |_, _| ()).await.unwrap();
+            tracker::read_reports(&mut all, &mut sent.reports, answers, deadline, &mut |_, _| ()).await.unwrap();
             let progress = all.progress();
             assert_eq!((progress.done, progress.total), (NODES as usize, NODES as usize));
             sim.wait_for("all results are stored", |figures| figures["ended"] == NODES && figures["waiting"] == 0);
@@ -164,7 +164,7 @@ fn nothing_is_lost_when_the_server_dies_in_the_middle_of_a_job() {
         });
         fleet.server.kill();
         sim.wait_for("all commands have ended, without an operator", |figures| figures["ended"] == NODES);
-        fleet.server.up();
+        fleet.server.start_again();
         let watched = fleet.run(&["job", "watch", &id, "--output", "json"]);
         let document = watched.json();
         assert_eq!((watched.code, document["nodes"].as_array().unwrap().len()), (0, NODES as usize), "{}", watched.stderr);

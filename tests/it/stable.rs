@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::nats::on_each;
 use crate::support::sim::SimulatedFleet;
-use crate::support::solo::PATIENCE;
+use crate::support::single_node::PATIENCE;
 
 const NODES: u32 = 20;
 

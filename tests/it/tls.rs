@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
-use ensign::diag::chain;
+use ensign::diag::error_chain;
 use ensign::model::Secret;
 use ensign::transport::nkey::UserKey;
 use ensign::transport::{Bus, BusSettings, Credentials, Tls};
@@ -17,7 +17,7 @@ use crate::support::certificates::Certificates;
 use crate::support::fleet::ensign;
 use crate::support::jwt::Operator;
 use crate::support::nats::{NatsServer, Options, binaries};
-use crate::support::solo::{Agent, Fleet, PATIENCE, apply, on_every_server};
+use crate::support::single_node::{Agent, PATIENCE, SingleNodeFleet, apply, on_every_server};
 
 fn server(binary: &Path, config: impl Into<String>) -> NatsServer {
     NatsServer::start_binary(binary, &Options { config: config.into(), ..Options::default() })
@@ -36,7 +36,7 @@ fn tls_block(certificates: &Certificates, name: &str, more: &str) -> String {
 
 /// Sends a message to itself: the connection works.
 async fn works(settings: &BusSettings) {
-    let bus = Bus::connect(settings).await.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let bus = Bus::connect(settings).await.unwrap_or_else(|error| panic!("{}", error_chain(&error)));
     let mut inbox = bus.subscribe("a.b").await.unwrap();
     bus.publish("a.b", &[], b"hello".to_vec()).await.unwrap();
     let message = tokio::time::timeout(PATIENCE, inbox.next()).await.unwrap().unwrap();
@@ -47,7 +47,7 @@ async fn works(settings: &BusSettings) {
 async fn refused(settings: &BusSettings) -> String {
     match Bus::connect(settings).await {
         Ok(_) => panic!("let in: {settings:?}"),
-        Err(error) => chain(&error),
+        Err(error) => error_chain(&error),
     }
 }
 
@@ -211,7 +211,7 @@ fn a_private_key_that_others_can_read_is_refused() {
     let path = |name: &str| certificates.path(name);
     let settings = || {
         let written = Tls { ca: None, cert: Some(path("client.pem")), key: Some(path("client.key")), required: true };
-        written.checked().map(|_| ()).map_err(|error| chain(&error))
+        written.check_key_permissions().map(|_| ()).map_err(|error| error_chain(&error))
     };
     assert_eq!(settings(), Ok(()));
     std::fs::set_permissions(path("client.key"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
@@ -224,11 +224,11 @@ fn a_private_key_that_others_can_read_is_refused() {
 }
 
 #[test]
-fn an_agent_says_why_it_is_not_connected() {
+fn an_agent_reports_why_it_is_not_connected() {
     on_every_server(async |binary| {
         let (certificates, others, operator) = (Certificates::new(), Certificates::new(), Operator::new());
         let server = server(binary, tls_block(&certificates, "server", "") + &operator.config);
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let written = std::fs::read_to_string(fleet.path("agent.toml")).unwrap();
         for (name, of) in [("node.creds", &operator), ("strange.creds", &Operator::new())] {
             std::fs::write(fleet.path(name), of.user(&json!({}))).unwrap();
@@ -302,7 +302,7 @@ impl Drop for Web {
 }
 
 /// A bundle that writes one file, served over TLS as `bundle.tar.gz`; and the command for it, with its own digest.
-fn bundle(fleet: &Fleet, certificates: &Certificates) -> (Web, Apply) {
+fn bundle(fleet: &SingleNodeFleet, certificates: &Certificates) -> (Web, Apply) {
     let (source, served) = (fleet.path("source"), fleet.path("served"));
     for directory in [&source, &served] {
         std::fs::create_dir(directory).unwrap();
@@ -318,26 +318,26 @@ fn bundle(fleet: &Fleet, certificates: &Certificates) -> (Web, Apply) {
     (web, Apply { url, ..apply(&packed) })
 }
 
-async fn applied(fleet: &Fleet, apply: Apply) -> CommandResult {
+async fn applied(fleet: &SingleNodeFleet, apply: Apply) -> CommandResult {
     let command = fleet.command(Action::Apply(apply));
     fleet.send(&command).await;
     fleet.only_result(command.id).await
 }
 
 /// An agent that trusts only this authority.
-fn believing(fleet: &Fleet, ca: &Path) -> Process {
+fn agent_with_authority(fleet: &SingleNodeFleet, ca: &Path) -> Process {
     let mut process = fleet.process();
     process.env("SSL_CERT_FILE", ca).env_remove("SSL_CERT_DIR");
     process
 }
 
 #[test]
-fn bundles_come_over_https() {
+fn bundles_are_fetched_over_https() {
     on_every_server(async |binary| {
         let certificates = Certificates::new();
-        let fleet = Fleet::new(binary, "fetch_hosts = [\"localhost\"]").await;
+        let fleet = SingleNodeFleet::new(binary, "fetch_hosts = [\"localhost\"]").await;
         let (_web, good) = bundle(&fleet, &certificates);
-        let agent = fleet.agent_as(&mut believing(&fleet, &certificates.path("ca.pem"))).await;
+        let agent = fleet.start_agent_process(&mut agent_with_authority(&fleet, &certificates.path("ca.pem"))).await;
         let done = applied(&fleet, good.clone()).await;
         assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         assert_eq!(fleet.lines("applied"), ["over TLS"]);
@@ -360,7 +360,7 @@ fn bundles_come_over_https() {
         // An authority that the host does not know.
         agent.kill();
         let others = Certificates::new();
-        let _agent = fleet.agent_as(&mut believing(&fleet, &others.path("ca.pem"))).await;
+        let _agent = fleet.start_agent_process(&mut agent_with_authority(&fleet, &others.path("ca.pem"))).await;
         let done = applied(&fleet, good).await;
         assert_eq!(done.outcome, CommandOutcome::Failed, "{done:?}");
         let why = done.message.unwrap();
@@ -373,9 +373,9 @@ fn bundles_come_over_https() {
 fn addresses_of_this_machine_are_fetched_from_only_when_listed() {
     on_every_server(async |binary| {
         let certificates = Certificates::new();
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let (_web, good) = bundle(&fleet, &certificates);
-        let _agent = fleet.agent_as(&mut believing(&fleet, &certificates.path("ca.pem"))).await;
+        let _agent = fleet.start_agent_process(&mut agent_with_authority(&fleet, &certificates.path("ca.pem"))).await;
         for url in [good.url.clone(), good.url.replace("localhost", "127.0.0.1")] {
             let done = applied(&fleet, Apply { url: url.clone(), ..good.clone() }).await;
             let why = done.message.clone().unwrap();
@@ -389,9 +389,9 @@ fn addresses_of_this_machine_are_fetched_from_only_when_listed() {
 fn a_host_that_is_not_listed_is_refused() {
     on_every_server(async |binary| {
         let certificates = Certificates::new();
-        let fleet = Fleet::new(binary, "fetch_hosts = [\"artifacts.example\"]").await;
+        let fleet = SingleNodeFleet::new(binary, "fetch_hosts = [\"artifacts.example\"]").await;
         let (_web, good) = bundle(&fleet, &certificates);
-        let _agent = fleet.agent_as(&mut believing(&fleet, &certificates.path("ca.pem"))).await;
+        let _agent = fleet.start_agent_process(&mut agent_with_authority(&fleet, &certificates.path("ca.pem"))).await;
         let done = applied(&fleet, good).await;
         assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("local_limit")), "{done:?}");
         assert!(done.message.clone().unwrap().contains("localhost"), "{done:?}");

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::support::nats::{NatsServer, Options, binaries};
 use crate::support::port::Port;
-use crate::support::solo::PATIENCE;
+use crate::support::single_node::PATIENCE;
 
 fn settings(server: &NatsServer) -> BusSettings {
     BusSettings { servers: vec![server.url()], ..BusSettings::default() }
@@ -163,7 +163,7 @@ async fn a_server_without_jetstream_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn feeds_and_subscriptions_live_through_a_restart_of_the_server() {
+async fn stream_readers_and_subscriptions_survive_a_server_restart() {
     for binary in binaries() {
         let mut server = NatsServer::start_binary(&binary, &with_jetstream());
         let bus = Bus::connect(&BusSettings { retry_initial: true, ..settings(&server) }).await.unwrap();
@@ -177,7 +177,7 @@ async fn feeds_and_subscriptions_live_through_a_restart_of_the_server() {
         server.kill();
         link.wait_for(|link| !link.connected).await.unwrap();
         assert!(matches!(bus.publish_stored("s.no", &[], vec![]).await, Err(TransportError::Disconnected)));
-        server.up();
+        server.start_again();
         link.wait_for(|link| link.connected && link.connects == 2).await.unwrap();
         bus.publish("plain", &[], vec![]).await.unwrap();
         inbox.next().await.unwrap();
@@ -199,7 +199,7 @@ async fn credentials_are_used_and_their_refusal_is_clear() {
     };
     assert!(Bus::connect(&user("a", "p")).await.is_ok());
     let refused = Bus::connect(&user("a", "wrong")).await.unwrap_err();
-    assert!(ensign::diag::chain(&refused).contains("authorization violation"), "{refused:?}");
+    assert!(ensign::diag::error_chain(&refused).contains("authorization violation"), "{refused:?}");
     assert!(Bus::connect(&settings(&server)).await.is_err());
     let limited = Bus::connect(&user("limited", "p")).await.unwrap();
     limited.publish("forbidden", &[], vec![]).await.unwrap();

@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::support::fleet::{self, Ran, ensign};
 use crate::support::nats::binaries;
-use crate::support::solo::{FLEET, Fleet, PATIENCE, node, on_every_server};
+use crate::support::single_node::{FLEET, PATIENCE, SingleNodeFleet, node, on_every_server};
 
 fn key(seed: u8) -> SigningKey {
     SigningKey::from_seed(&[seed; 32])
@@ -47,17 +47,17 @@ fn of_type(payload_type: &str, bundle: &TrustBundle, by: &[u8]) -> Vec<u8> {
 }
 
 /// Stores bytes on the subject of this version; the server sends them to the nodes.
-async fn put(fleet: &Fleet, version: u64, bytes: Vec<u8>) {
+async fn store_bundle(fleet: &SingleNodeFleet, version: u64, bytes: Vec<u8>) {
     fleet.bus.publish_stored(fleet.subjects.trust(version).as_str(), &[], bytes).await.unwrap();
 }
 
-async fn state(fleet: &Fleet) -> Option<NodeState> {
+async fn state(fleet: &SingleNodeFleet) -> Option<NodeState> {
     let stream = fleet.subjects.stream("STATE");
     let last = fleet.bus.last(&stream, fleet.subjects.state(&node()).as_str()).await.unwrap()?;
     Some(serde_json::from_slice(&last.payload).unwrap())
 }
 
-async fn until(fleet: &Fleet, what: &str, holds: impl Fn(&NodeState) -> bool) -> NodeState {
+async fn until(fleet: &SingleNodeFleet, what: &str, holds: impl Fn(&NodeState) -> bool) -> NodeState {
     let start = Instant::now();
     loop {
         match state(fleet).await {
@@ -68,17 +68,17 @@ async fn until(fleet: &Fleet, what: &str, holds: impl Fn(&NodeState) -> bool) ->
     }
 }
 
-async fn obeyed(fleet: &Fleet, version: u64) -> NodeState {
+async fn wait_for_trust_version(fleet: &SingleNodeFleet, version: u64) -> NodeState {
     until(fleet, &format!("version {version}"), |state| state.trust == version).await
 }
 
 #[test]
-fn no_attack_on_trust_is_taken_and_each_is_published() {
+fn every_attack_on_trust_is_refused_and_published() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        put(&fleet, 2, sealed(&bundle(2, &[1]), &[1])).await;
-        obeyed(&fleet, 2).await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        store_bundle(&fleet, 2, sealed(&bundle(2, &[1]), &[1])).await;
+        wait_for_trust_version(&fleet, 2).await;
         let changed = |version: u64, change: &dyn Fn(&mut TrustBundle)| {
             let mut bundle = bundle(version, &[1]);
             change(&mut bundle);
@@ -106,9 +106,9 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
         let mut events = fleet.events().await;
         let mut refusals = Vec::new();
         for (what, bytes, code) in &attacks {
-            put(&fleet, 3, bytes.clone()).await;
+            store_bundle(&fleet, 3, bytes.clone()).await;
             // Again, as an attacker against disk space would: a known bundle is no news.
-            put(&fleet, 3, bytes.clone()).await;
+            store_bundle(&fleet, 3, bytes.clone()).await;
             let refused = loop {
                 let message = tokio::time::timeout(PATIENCE, events.next()).await.unwrap_or_else(|_| panic!("an event: {what}"));
                 let message = message.unwrap().unwrap();
@@ -126,15 +126,15 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
             fleet.state(what, |state| state.alarms.iter().any(|trouble| trouble.contains(code))).await;
         }
         // After all these the right bundle still arrives, and brings other roots.
-        put(&fleet, 3, sealed(&bundle(3, &[8]), &[1, 8])).await;
-        obeyed(&fleet, 3).await;
-        put(&fleet, 4, sealed(&bundle(4, &[8]), &[8])).await;
-        obeyed(&fleet, 4).await;
-        let command = fleet.file("motd", "hello\n");
+        store_bundle(&fleet, 3, sealed(&bundle(3, &[8]), &[1, 8])).await;
+        wait_for_trust_version(&fleet, 3).await;
+        store_bundle(&fleet, 4, sealed(&bundle(4, &[8]), &[8])).await;
+        wait_for_trust_version(&fleet, 4).await;
+        let command = fleet.file_command("motd", "hello\n");
         fleet.send(&command).await;
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         let late = async { while !events.next().await.unwrap().unwrap().subject.ends_with(".refused") {} };
-        fleet.settled();
+        fleet.wait_until_published();
         assert!(tokio::time::timeout(Duration::from_millis(300), late).await.is_err(), "a refusal too many");
     });
 }
@@ -142,17 +142,17 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
 #[test]
 fn a_node_that_was_offline_takes_all_missed_trust_bundles_in_order() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        assert_eq!(fleet.agent().await.stop(), Some(0));
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        assert_eq!(fleet.start_agent().await.stop(), Some(0));
         // Three at once: other roots, an expired version, and the version that revokes the stolen key.
-        put(&fleet, 2, sealed(&bundle(2, &[8]), &[1, 8])).await;
+        store_bundle(&fleet, 2, sealed(&bundle(2, &[8]), &[1, 8])).await;
         let over = TrustBundle { expires: Timestamp::now() - SignedDuration::from_hours(1), ..bundle(3, &[8]) };
-        put(&fleet, 3, sealed(&over, &[8])).await;
-        put(&fleet, 4, sealed(&TrustBundle { revoked: vec!["ops".into()], ..bundle(4, &[8]) }, &[8])).await;
-        let agent = fleet.agent().await;
-        obeyed(&fleet, 4).await;
-        let command = fleet.file("motd", "hello\n");
-        let answers = fleet.ask(&command, fleet.sign(&command), 1).await;
+        store_bundle(&fleet, 3, sealed(&over, &[8])).await;
+        store_bundle(&fleet, 4, sealed(&TrustBundle { revoked: vec!["ops".into()], ..bundle(4, &[8]) }, &[8])).await;
+        let agent = fleet.start_agent().await;
+        wait_for_trust_version(&fleet, 4).await;
+        let command = fleet.file_command("motd", "hello\n");
+        let answers = fleet.answers(&command, fleet.sign(&command), 1).await;
         assert_eq!(serde_json::from_value::<CommandResult>(answers[0].clone()).unwrap().code.as_deref(), Some("revoked_key"));
         let (mut events, mut said) = (fleet.events().await, Vec::new());
         while said.len() < 3 {
@@ -167,25 +167,25 @@ fn a_node_that_was_offline_takes_all_missed_trust_bundles_in_order() {
         // The active bundle is on disk, also for a start without a server.
         agent.kill();
         std::fs::remove_file(fleet.path("trust.json")).unwrap();
-        let _agent = fleet.agent().await;
-        assert_eq!(obeyed(&fleet, 4).await.trust, 4);
+        let _agent = fleet.start_agent().await;
+        assert_eq!(wait_for_trust_version(&fleet, 4).await.trust, 4);
     });
 }
 
 #[test]
 fn queued_commands_are_verified_again_under_a_new_trust_bundle() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let (slow, next) = (fleet.gated("slow"), fleet.file("motd", "hello\n"));
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let (slow, next) = (fleet.gated_command("slow"), fleet.file_command("motd", "hello\n"));
         fleet.send(&slow).await;
         fleet.until("the command runs", || !fleet.lines("slow").is_empty()).await;
-        let ack = fleet.ask(&next, fleet.sign(&next), 1).await;
+        let ack = fleet.answers(&next, fleet.sign(&next), 1).await;
         assert_eq!(ack[0]["status"], "accepted", "{ack:?}");
-        put(&fleet, 2, sealed(&TrustBundle { revoked: vec!["ops".into()], ..bundle(2, &[1]) }, &[1])).await;
-        obeyed(&fleet, 2).await;
+        store_bundle(&fleet, 2, sealed(&TrustBundle { revoked: vec!["ops".into()], ..bundle(2, &[1]) }, &[1])).await;
+        wait_for_trust_version(&fleet, 2).await;
         assert_eq!(fleet.lines("slow").len(), 1, "the first was still running");
-        fleet.open("slow");
+        fleet.open_gate("slow");
         assert_eq!(fleet.only_result(slow.id).await.outcome, CommandOutcome::Changed);
         let done = fleet.only_result(next.id).await;
         assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("revoked_key")));
@@ -194,24 +194,24 @@ fn queued_commands_are_verified_again_under_a_new_trust_bundle() {
 }
 
 #[test]
-fn an_expired_bundle_alarms_and_still_takes_the_next() {
+fn an_expired_bundle_raises_an_alarm_and_accepts_its_successor() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let over = TrustBundle { expires: Timestamp::now() - SignedDuration::from_hours(1), ..bundle(1, &[1]) };
         std::fs::write(fleet.path("trust.json"), sealed(&over, &[1])).unwrap();
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         let trouble = |text: &'static str| move |state: &NodeState| state.alarms.iter().any(|trouble| trouble.contains(text));
         until(&fleet, "the alarm", trouble("the trust bundle expired at")).await;
-        let command = fleet.file("motd", "hello\n");
-        let answers = fleet.ask(&command, fleet.sign(&command), 1).await;
+        let command = fleet.file_command("motd", "hello\n");
+        let answers = fleet.answers(&command, fleet.sign(&command), 1).await;
         assert_eq!(serde_json::from_value::<CommandResult>(answers[0].clone()).unwrap().code.as_deref(), Some("trust_expired"));
         let soon = TrustBundle { expires: Timestamp::now() + SignedDuration::from_hours(24 * 29), ..bundle(2, &[1]) };
-        put(&fleet, 2, sealed(&soon, &[1])).await;
+        store_bundle(&fleet, 2, sealed(&soon, &[1])).await;
         until(&fleet, "the notice", trouble("the trust bundle expires at")).await;
-        let command = fleet.file("motd", "hello\n");
+        let command = fleet.file_command("motd", "hello\n");
         fleet.send(&command).await;
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
-        put(&fleet, 3, sealed(&bundle(3, &[1]), &[1])).await;
+        store_bundle(&fleet, 3, sealed(&bundle(3, &[1]), &[1])).await;
         until(&fleet, "no alarm", |state| state.trust == 3 && state.alarms.is_empty()).await;
     });
 }

@@ -7,14 +7,14 @@ use ensign::wire::{CommandOutcome, NodeState, TRUST_TYPE, TrustBundle};
 
 use crate::support::fleet::{self, Ran, ensign};
 use crate::support::nats::binaries;
-use crate::support::solo::{Fleet, on_every_server};
+use crate::support::single_node::{SingleNodeFleet, on_every_server};
 
 fn root(seed: u8) -> SigningKey {
     SigningKey::from_seed(&[seed; 32])
 }
 
 /// A version with the content of the fleet's first bundle, with this root, signed by these.
-fn bundle(fleet: &Fleet, version: u64, of: u8, by: &[u8]) -> Vec<u8> {
+fn bundle(fleet: &SingleNodeFleet, version: u64, of: u8, by: &[u8]) -> Vec<u8> {
     let envelope = ensign::wire::Envelope::parse(&fleet.trust(version)).unwrap();
     let mut bundle: TrustBundle = serde_json::from_slice(&envelope.payload).unwrap();
     bundle.root = Roots { threshold: 1, keys: vec![root(of).public().to_string()] };
@@ -23,31 +23,31 @@ fn bundle(fleet: &Fleet, version: u64, of: u8, by: &[u8]) -> Vec<u8> {
     sign_envelope(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &keys).encode()
 }
 
-async fn put(fleet: &Fleet, version: u64, bytes: Vec<u8>) {
+async fn store_bundle(fleet: &SingleNodeFleet, version: u64, bytes: Vec<u8>) {
     fleet.bus.publish_stored(fleet.subjects.trust(version).as_str(), &[], bytes).await.unwrap();
 }
 
-fn says(state: &NodeState, part: &str) -> bool {
+fn has_alarm(state: &NodeState, part: &str) -> bool {
     state.alarms.iter().any(|trouble| trouble.contains(part))
 }
 
 #[test]
 fn a_node_with_root_keys_only_accepts_the_chain_that_they_signed() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         fleet.edit_config("bundle = \"trust.json\"\n", "");
         std::fs::remove_file(fleet.path("trust.json")).unwrap();
-        let agent = fleet.agent().await;
-        let state = fleet.state("the node waits", |state| says(state, "no trust bundle yet")).await;
+        let agent = fleet.start_agent().await;
+        let state = fleet.state("the node waits", |state| has_alarm(state, "no trust bundle yet")).await;
         assert_eq!(state.trust, 0);
-        let early = fleet.file("early", "x");
-        let refused = fleet.ask(&early, fleet.sign(&early), 1).await.remove(0);
+        let early = fleet.file_command("early", "x");
+        let refused = fleet.answers(&early, fleet.sign(&early), 1).await.remove(0);
         assert_eq!((refused["outcome"].as_str(), refused["code"].as_str()), (Some("refused"), Some("unknown_key")), "{refused}");
         // The node refuses a chain of other roots, and a chain that begins later.
-        put(&fleet, 1, bundle(&fleet, 1, 9, &[9])).await;
-        fleet.state("another root is refused", |state| state.trust == 0 && says(state, "trust_quorum")).await;
-        put(&fleet, 1, bundle(&fleet, 2, 1, &[1])).await;
-        fleet.state("another version is refused", |state| state.trust == 0 && says(state, "trust_version")).await;
+        store_bundle(&fleet, 1, bundle(&fleet, 1, 9, &[9])).await;
+        fleet.state("another root is refused", |state| state.trust == 0 && has_alarm(state, "trust_quorum")).await;
+        store_bundle(&fleet, 1, bundle(&fleet, 2, 1, &[1])).await;
+        fleet.state("another version is refused", |state| state.trust == 0 && has_alarm(state, "trust_version")).await;
         // The assignment waits in the stream until the node trusts its signer.
         let manifest = fleet.path("m.yaml");
         let text = format!(
@@ -55,19 +55,23 @@ fn a_node_with_root_keys_only_accepts_the_chain_that_they_signed() {
             fleet.path("assigned").display()
         );
         std::fs::write(&manifest, text).unwrap();
-        fleet.desire(&fleet.standing(1, crate::support::solo::assign(crate::support::solo::apply(&manifest)))).await;
+        fleet
+            .store_assignment(
+                &fleet.assignment(1, crate::support::single_node::assign_action(crate::support::single_node::apply(&manifest))),
+            )
+            .await;
         // Later versions have other roots.
-        put(&fleet, 3, bundle(&fleet, 3, 8, &[8])).await;
-        put(&fleet, 2, bundle(&fleet, 2, 8, &[1, 8])).await;
-        put(&fleet, 1, bundle(&fleet, 1, 1, &[1])).await;
+        store_bundle(&fleet, 3, bundle(&fleet, 3, 8, &[8])).await;
+        store_bundle(&fleet, 2, bundle(&fleet, 2, 8, &[1, 8])).await;
+        store_bundle(&fleet, 1, bundle(&fleet, 1, 1, &[1])).await;
         fleet.state("the whole chain", |state| state.trust == 3 && state.alarms.is_empty()).await;
         fleet.until("the node keeps the assignment", || fleet.path("assigned").exists()).await;
-        let command = fleet.file("motd", "hello\n");
+        let command = fleet.file_command("motd", "hello\n");
         fleet.send(&command).await;
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         assert!(!fleet.path("early").exists());
         agent.stop();
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         fleet.state("the latest is kept", |state| state.trust == 3).await;
     });
 }
@@ -75,17 +79,17 @@ fn a_node_with_root_keys_only_accepts_the_chain_that_they_signed() {
 #[test]
 fn a_node_that_cannot_follow_says_which_version_is_missing() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let agent = fleet.agent().await;
-        put(&fleet, 4, fleet.trust(4)).await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let agent = fleet.start_agent().await;
+        store_bundle(&fleet, 4, fleet.trust(4)).await;
         let missing = "can't follow: the stream has version 4, and version 2 is missing";
-        fleet.state("an alarm", |state| state.trust == 1 && says(state, missing)).await;
+        fleet.state("an alarm", |state| state.trust == 1 && has_alarm(state, missing)).await;
         // Also found at a start, without a message.
         agent.stop();
-        let _agent = fleet.agent().await;
-        fleet.state("an alarm at the start", |state| state.trust == 1 && says(state, missing)).await;
-        fleet.rotate(3).await;
-        fleet.rotate(2).await;
+        let _agent = fleet.start_agent().await;
+        fleet.state("an alarm at the start", |state| state.trust == 1 && has_alarm(state, missing)).await;
+        fleet.store_trust(3).await;
+        fleet.store_trust(2).await;
         fleet.state("the node follows", |state| state.trust == 4 && state.alarms.is_empty()).await;
     });
 }

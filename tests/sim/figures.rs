@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::nodes::Fleet;
+use super::nodes::SimulatedNodes;
 
 /// Prints the figures of all nodes together.
 pub(crate) struct Printer {
-    fleet: Arc<Fleet>,
+    fleet: Arc<SimulatedNodes>,
     began: Instant,
     /// The time since which all expected nodes are connected.
     all: Option<Timestamp>,
@@ -25,7 +25,7 @@ const TICKS: u32 = 10;
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 impl Printer {
-    pub(crate) fn new(fleet: &Arc<Fleet>) -> Self {
+    pub(crate) fn new(fleet: &Arc<SimulatedNodes>) -> Self {
         Self { fleet: Arc::clone(fleet), began: Instant::now(), all: None, connects: 0, ticks: 0 }
     }
 

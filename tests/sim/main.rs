@@ -15,15 +15,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use ensign::diag::chain;
+use ensign::diag::error_chain;
 use tokio::signal::unix::{SignalKind, signal};
 
 use figures::{Printer, TICK};
-use nodes::Fleet;
+use nodes::SimulatedNodes;
 use options::Options;
 
 /// An error of the start, for the user.
-type Wrong = Box<dyn std::error::Error>;
+type StartError = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -33,18 +33,18 @@ fn main() -> ExitCode {
         .max_blocking_threads(4)
         .enable_all()
         .build()
-        .map_err(Wrong::from)
+        .map_err(StartError::from)
         .and_then(|runtime| runtime.block_on(run(options)));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", chain(error.as_ref()));
+            eprintln!("error: {}", error_chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }
 }
 
-async fn run(options: Options) -> Result<(), Wrong> {
+async fn run(options: Options) -> Result<(), StartError> {
     if options.verbose {
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
     }
@@ -52,7 +52,7 @@ async fn run(options: Options) -> Result<(), Wrong> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     // A node falls silent once, so the number of nodes bounds this queue.
     let (silent, mut silenced) = tokio::sync::mpsc::unbounded_channel();
-    let (fleet, state) = Fleet::prepare(&options, silent)?;
+    let (fleet, state) = SimulatedNodes::prepare(&options, silent)?;
     let fleet = Arc::new(fleet);
     let mut printer = Printer::new(&fleet);
     let starting = tokio::spawn(Arc::clone(&fleet).start(options.threads));

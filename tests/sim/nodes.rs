@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ensign::agent::{Agent, AgentOptions, Work};
-use ensign::config::{Settings, Surroundings};
+use ensign::agent::{Agent, AgentOptions, RunBackend};
+use ensign::config::{AgentSettings, HostDefaults};
 use ensign::model::NodeId;
-use ensign::transport::Link;
+use ensign::transport::ConnectionState;
 use futures_util::future::join_all;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::Wrong;
-use super::options::{Group, Options, Share};
-use super::play::{Play, dice};
+use super::StartError;
+use super::options::{Fraction, Group, Options};
+use super::play::{CommandOutcomes, dice};
 
 /// Open files of a node: the connection, the ledger and its lock, the outbox.
 const FILES: u64 = 4;
@@ -43,15 +43,15 @@ impl State {
 pub(crate) struct Node {
     number: u32,
     offline: bool,
-    link: OnceLock<watch::Receiver<Link>>,
+    link: OnceLock<watch::Receiver<ConnectionState>>,
     /// None before the start, and after the stop.
     agent: Mutex<Option<Agent>>,
 }
 
 impl Node {
     /// The state of the connection.
-    pub(crate) fn link(&self) -> Link {
-        self.link.get().map_or_else(Link::default, |link| *link.borrow())
+    pub(crate) fn link(&self) -> ConnectionState {
+        self.link.get().map_or_else(ConnectionState::default, |link| *link.borrow())
     }
 
     /// True for a node that leaves.
@@ -70,19 +70,19 @@ impl Node {
 }
 
 /// All nodes of this process.
-pub(crate) struct Fleet {
+pub(crate) struct SimulatedNodes {
     pub(crate) nodes: Vec<Node>,
-    pub(crate) play: Arc<Play>,
+    pub(crate) play: Arc<CommandOutcomes>,
     /// Nodes that left, each counted once the server has its last state.
     pub(crate) left: AtomicU64,
-    settings: Settings,
+    settings: AgentSettings,
     groups: Vec<Group>,
     seed: u64,
 }
 
-impl Fleet {
+impl SimulatedNodes {
     /// Makes the shared parts of the nodes; no node runs yet.
-    pub(crate) fn prepare(options: &Options, silent: UnboundedSender<NodeId>) -> Result<(Self, State), Wrong> {
+    pub(crate) fn prepare(options: &Options, silent: UnboundedSender<NodeId>) -> Result<(Self, State), StartError> {
         raise_limit(options)?;
         let state = match (&options.state_dir, options.no_fsync) {
             (Some(path), _) => State::Kept(std::path::absolute(path)?),
@@ -94,7 +94,7 @@ impl Fleet {
             let [away] = dice(options.seed, &[b"offline", id(number).as_bytes()]);
             Node { number, offline: away < options.offline_rate.0, link: OnceLock::new(), agent: Mutex::new(None) }
         };
-        let play = Play {
+        let play = CommandOutcomes {
             seed: options.seed,
             fails: options.fail_rate,
             changes: options.change_rate,
@@ -145,7 +145,7 @@ impl Fleet {
     }
 
     async fn start_one(&self, node: &Node) -> Result<(), String> {
-        let agent = Agent::start(self.parts(node)?).await.map_err(|error| ensign::diag::chain(&error))?;
+        let agent = Agent::start(self.parts(node)?).await.map_err(|error| ensign::diag::error_chain(&error))?;
         let _first = node.link.set(agent.link());
         *node.agent.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
         Ok(())
@@ -160,14 +160,14 @@ impl Fleet {
         settings.state_dir = settings.state_dir.join(&name);
         let facts = facts(self.seed, node.number);
         let platform = facts.pointer("/host/info/platformFamily").and_then(Value::as_str).map(str::to_owned);
-        let work = Work::Simulation(Arc::clone(&self.play) as Arc<_>);
+        let work = RunBackend::Simulation(Arc::clone(&self.play) as Arc<_>);
         Ok(AgentOptions {
             settings,
             facts: Arc::new(move |_| facts.clone()),
             environ: BTreeMap::new(),
             search_path: None,
             platform,
-            work,
+            backend: work,
         })
     }
 
@@ -193,7 +193,7 @@ fn id(number: u32) -> String {
 fn group(number: u32, groups: &[Group]) -> Option<String> {
     let place = f64::from((number - 1) % 100) / 100.0;
     let mut end = 0.0;
-    for Group { name, share: Share(share) } in groups {
+    for Group { name, share: Fraction(share) } in groups {
         end += share;
         if place < end - 1e-9 {
             return Some(name.clone());
@@ -217,7 +217,7 @@ fn facts(seed: u64, number: u32) -> Value {
 }
 
 /// The common settings of all nodes, read as every agent reads its own.
-fn settings(options: &Options, state: &Path) -> Result<Settings, Wrong> {
+fn settings(options: &Options, state: &Path) -> Result<AgentSettings, StartError> {
     let trust = std::fs::read_to_string(&options.trust).map_err(|error| format!("{}: {error}", options.trust.display()))?;
     let trust = trust.split_once("[trust]").map(|(_, table)| table).ok_or("the file of --trust has no [trust] table")?;
     let text = format!(
@@ -225,13 +225,13 @@ fn settings(options: &Options, state: &Path) -> Result<Settings, Wrong> {
         options.fleet, options.heartbeat, options.stable_interval, options.server
     );
     let directory = std::path::absolute(&options.trust)?.parent().unwrap_or(Path::new("/")).to_owned();
-    let around = Surroundings { hostname: "sim".to_owned(), state_dir: state.to_owned(), directory };
-    Settings::read(&text, "the settings of the nodes", &around)
+    let around = HostDefaults { hostname: "sim".to_owned(), state_dir: state.to_owned(), directory };
+    AgentSettings::read(&text, "the settings of the nodes", &around)
         .map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n").into())
 }
 
 /// Raises the limit of open files to the maximum. Fails if the maximum is too low.
-fn raise_limit(options: &Options) -> Result<(), Wrong> {
+fn raise_limit(options: &Options) -> Result<(), StartError> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     let needed = FILES * u64::from(options.nodes) + SPARE;

@@ -32,19 +32,19 @@ pub(crate) struct Options {
     pub(crate) groups: Vec<Group>,
     /// The share of commands that fail.
     #[arg(long, value_name = "SHARE", default_value = "0%")]
-    pub(crate) fail_rate: Share,
+    pub(crate) fail_rate: Fraction,
     /// The share of commands that change something.
     #[arg(long, value_name = "SHARE", default_value = "10%")]
-    pub(crate) change_rate: Share,
+    pub(crate) change_rate: Fraction,
     /// The share of commands in which the node falls silent: its connection ends when the work begins, for good.
     #[arg(long, value_name = "SHARE", default_value = "0%")]
-    pub(crate) silent_rate: Share,
+    pub(crate) silent_rate: Fraction,
     /// The share of nodes that stop after they were online.
     #[arg(long, value_name = "SHARE", default_value = "0%")]
-    pub(crate) offline_rate: Share,
+    pub(crate) offline_rate: Fraction,
     /// The duration of a command: a range.
     #[arg(long, value_name = "FROM..TO", default_value = "50ms..2s")]
-    pub(crate) work: Between,
+    pub(crate) work: DurationRange,
     /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -71,9 +71,9 @@ pub(crate) struct Options {
 
 /// A share: `2%` or `0.02`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Share(pub(crate) f64);
+pub(crate) struct Fraction(pub(crate) f64);
 
-impl FromStr for Share {
+impl FromStr for Fraction {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -89,7 +89,7 @@ impl FromStr for Share {
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) name: String,
-    pub(crate) share: Share,
+    pub(crate) share: Fraction,
 }
 
 impl FromStr for Group {
@@ -103,17 +103,17 @@ impl FromStr for Group {
 
 /// A duration between two limits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Between {
+pub(crate) struct DurationRange {
     pub(crate) from: Duration,
     pub(crate) to: Duration,
 }
 
-impl FromStr for Between {
+impl FromStr for DurationRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (from, to) = text.split_once("..").unwrap_or((text, text));
-        let time = |text: &str| text.parse::<HumanDuration>().map(HumanDuration::get).map_err(|error| error.to_string());
+        let time = |text: &str| text.parse::<HumanDuration>().map(HumanDuration::as_std).map_err(|error| error.to_string());
         let (from, to) = (time(from)?, time(to)?);
         if from > to { Err(format!("\"{text}\" ends before it begins")) } else { Ok(Self { from, to }) }
     }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
-use super::options::{Between, Share};
+use super::options::{DurationRange, Fraction};
 
 /// The reasons of failures: few causes for many nodes, as in practice.
 const CAUSES: [&str; 3] =
@@ -33,12 +33,12 @@ const RESOURCES: [(&str, &str); 8] = [
 ];
 
 /// Decides how commands end.
-pub(crate) struct Play {
+pub(crate) struct CommandOutcomes {
     pub(crate) seed: u64,
-    pub(crate) fails: Share,
-    pub(crate) changes: Share,
-    pub(crate) takes: Between,
-    pub(crate) silences: Share,
+    pub(crate) fails: Fraction,
+    pub(crate) changes: Fraction,
+    pub(crate) takes: DurationRange,
+    pub(crate) silences: Fraction,
     /// Receives the nodes that fall silent.
     pub(crate) silent: UnboundedSender<NodeId>,
     /// The number of played commands. More than the accepted commands would mean that a command ran twice.
@@ -68,7 +68,7 @@ enum End {
     Failed(&'static str),
 }
 
-impl Simulate for Play {
+impl Simulate for CommandOutcomes {
     fn simulate(&self, node: &NodeId, command: &Command) -> SimulatedRun {
         self.played.fetch_add(1, Ordering::Relaxed);
         let [fate, time, cause, voice] = dice(self.seed, &[node.as_str().as_bytes(), command.id.as_bytes()]);
@@ -76,7 +76,7 @@ impl Simulate for Play {
         if voice < self.silences.0 {
             // Fails only when the simulator ends.
             let _cut = self.silent.send(node.clone());
-            return SimulatedRun { takes: FOREVER, events: Vec::new() };
+            return SimulatedRun { duration: FOREVER, events: Vec::new() };
         }
         let end = if fate < self.fails.0 {
             // Most failures have the first cause.
@@ -99,7 +99,7 @@ impl Simulate for Play {
             }
             _ => manifest(node, command, end, takes),
         };
-        SimulatedRun { takes, events }
+        SimulatedRun { duration: takes, events }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The connection settings of an agent.
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::fs::FsError;
 use crate::transport::BusSettings;
 
@@ -8,9 +8,9 @@ use crate::transport::BusSettings;
 ///
 /// # Errors
 /// When a file with a secret cannot be read.
-pub fn bus_settings(settings: &Settings) -> Result<BusSettings, FsError> {
+pub fn bus_settings(settings: &AgentSettings) -> Result<BusSettings, FsError> {
     let node = settings.node.as_str();
-    let settings = BusSettings::of(&settings.nats, format!("ensign-agent {node}"))?;
+    let settings = BusSettings::from_config(&settings.nats, format!("ensign-agent {node}"))?;
     let inbox_prefix = settings.inbox_prefix.or_else(|| Some(format!("_INBOX_{node}")));
     Ok(BusSettings { inbox_prefix, retry_initial: true, ..settings })
 }

@@ -5,27 +5,27 @@ use std::sync::Arc;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::state::DurableState;
 use crate::agent::status::board::StatusBoard;
-use crate::agent::status::counters::Counters;
+use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;
-use crate::config::Log;
-use crate::config::Settings;
+use crate::config::AgentSettings;
+use crate::config::LogSettings;
 use crate::diag::Diagnostic;
 
 use crate::agent::endpoints::systemd;
 use crate::agent::status::board::AlarmKind;
 
 /// Reads the configuration again, from its first source.
-pub type Reread = Arc<dyn Fn() -> Result<Settings, Vec<Diagnostic>> + Send + Sync>;
+pub type ReadSettings = Arc<dyn Fn() -> Result<AgentSettings, Vec<Diagnostic>> + Send + Sync>;
 /// Sets the log level and format.
-pub type SetLog = Arc<dyn Fn(&Log) + Send + Sync>;
+pub type SetLog = Arc<dyn Fn(&LogSettings) + Send + Sync>;
 
 /// The parts of a reload that only the edge of the program knows.
 #[derive(Clone)]
 pub struct Reload {
     /// Reads the configuration again.
-    pub reread: Reread,
+    pub read_settings: ReadSettings,
     /// Sets the log level and format.
-    pub log: SetLog,
+    pub set_log: SetLog,
 }
 
 /// The handles of a reload.
@@ -34,7 +34,7 @@ pub(in crate::agent) struct ReloadHandles {
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) durable: Arc<DurableState>,
     pub(in crate::agent) status: Arc<StatusBoard>,
-    pub(in crate::agent) counters: Arc<Counters>,
+    pub(in crate::agent) counters: Arc<SharedCounters>,
     pub(in crate::agent) facts: Arc<FactsCache>,
 }
 
@@ -42,25 +42,25 @@ pub(in crate::agent) struct ReloadHandles {
 pub(in crate::agent) async fn reload(node: &ReloadHandles, reload: &Reload) {
     systemd::reloading();
     node.counters.reloaded();
-    let reread = Arc::clone(&reload.reread);
+    let reread = Arc::clone(&reload.read_settings);
     // Reading files may block: a thread of its own keeps the other tasks running.
     let read = tokio::task::spawn_blocking(move || reread()).await;
     match read {
-        Ok(Ok(settings)) => take(node, settings, reload),
+        Ok(Ok(settings)) => apply_settings(node, settings, reload),
         Ok(Err(wrong)) => {
             for diagnostic in &wrong {
                 tracing::error!("the configuration is invalid and was not applied: {diagnostic}");
             }
-            node.status.raise(AlarmKind::Config, in_short(&wrong));
+            node.status.raise(AlarmKind::Config, summarize(&wrong));
         }
         Err(_) => node.status.raise(AlarmKind::Config, "cannot read the configuration: the program has an error"),
     }
     systemd::reloaded();
 }
 
-fn take(node: &ReloadHandles, settings: Settings, reload: &Reload) {
+fn apply_settings(node: &ReloadHandles, settings: AgentSettings, reload: &Reload) {
     let before = node.settings.now();
-    (reload.log)(&settings.log);
+    (reload.set_log)(&settings.log);
     let pending = node.settings.replace(settings);
     let after = node.settings.now();
     if before.facts_dirs != after.facts_dirs {
@@ -78,7 +78,7 @@ fn take(node: &ReloadHandles, settings: Settings, reload: &Reload) {
 }
 
 /// Returns the problems on one line: the first one with its place and hint, and the number of the others.
-fn in_short(wrong: &[Diagnostic]) -> String {
+fn summarize(wrong: &[Diagnostic]) -> String {
     let Some(first) = wrong.first() else { return "the configuration is invalid".to_owned() };
     let place = first.place.as_ref().map(|place| format!("{}:{}:{}: ", place.file, place.line, place.column));
     let hint = first.hint.as_ref().map(|hint| format!(" ({hint})"));
@@ -90,13 +90,13 @@ fn in_short(wrong: &[Diagnostic]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::Place;
+    use crate::diag::SourceLocation;
 
     #[test]
     fn a_wrong_file_is_told_on_one_line() {
-        let place = Place { file: "agent.toml".into(), line: 6, column: 1, text: "queu = 2".into() };
+        let place = SourceLocation { file: "agent.toml".into(), line: 6, column: 1, text: "queu = 2".into() };
         let wrong = Diagnostic::new("unknown key `queu`").at(Some(place)).hint("did you mean `queue`?");
-        let said = in_short(&[wrong, Diagnostic::new("x")]);
+        let said = summarize(&[wrong, Diagnostic::new("x")]);
         let wanted = "the configuration is invalid and was not applied: agent.toml:6:1: unknown key `queu` (did you mean `queue`?), and 1 more";
         assert_eq!(said, wanted);
     }

@@ -1,6 +1,6 @@
 //! The current settings: every part reads them when it needs them, and a reload replaces them as a whole.
 //!
-//! A reader takes the current [`Settings`] for each piece of work. A change counts from the next piece of work on, and no
+//! A reader takes the current [`AgentSettings`] for each piece of work. A change counts from the next piece of work on, and no
 //! reader sees half of a change.
 
 use std::path::PathBuf;
@@ -8,32 +8,32 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 
 /// The current settings. Clones share them.
 #[derive(Debug, Clone)]
-pub(in crate::agent) struct SettingsHandle(Arc<watch::Sender<Arc<Settings>>>);
+pub(in crate::agent) struct SettingsHandle(Arc<watch::Sender<Arc<AgentSettings>>>);
 
 impl SettingsHandle {
-    pub(in crate::agent) fn new(settings: Settings) -> Self {
+    pub(in crate::agent) fn new(settings: AgentSettings) -> Self {
         Self(Arc::new(watch::Sender::new(Arc::new(settings))))
     }
 
     /// Returns the current settings.
-    pub(in crate::agent) fn now(&self) -> Arc<Settings> {
+    pub(in crate::agent) fn now(&self) -> Arc<AgentSettings> {
         Arc::clone(&self.0.borrow())
     }
 
     /// Returns a receiver that changes with the settings.
-    pub(in crate::agent) fn watch(&self) -> watch::Receiver<Arc<Settings>> {
+    pub(in crate::agent) fn watch(&self) -> watch::Receiver<Arc<AgentSettings>> {
         self.0.subscribe()
     }
 
     /// Replaces the settings, except for keys that need a restart. Returns the changed ones of those keys.
-    pub(in crate::agent) fn replace(&self, wanted: Settings) -> Vec<&'static str> {
+    pub(in crate::agent) fn replace(&self, wanted: AgentSettings) -> Vec<&'static str> {
         let now = self.now();
         let differing = restart_only(&now, &wanted);
-        let settings = Settings {
+        let settings = AgentSettings {
             fleet: now.fleet.clone(),
             node: now.node.clone(),
             hostname: now.hostname.clone(),
@@ -56,7 +56,7 @@ impl SettingsHandle {
 
 /// Returns the changed keys that only a restart can apply: identity, state directory, connection, trust anchor. The
 /// agent reads the trust anchor only when it starts.
-fn restart_only(now: &Settings, wanted: &Settings) -> Vec<&'static str> {
+fn restart_only(now: &AgentSettings, wanted: &AgentSettings) -> Vec<&'static str> {
     [
         ("fleet", now.fleet != wanted.fleet),
         ("node", now.node != wanted.node),
@@ -72,12 +72,12 @@ fn restart_only(now: &Settings, wanted: &Settings) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Surroundings;
+    use crate::config::HostDefaults;
 
-    fn read(text: &str) -> Settings {
-        let around = Surroundings { hostname: "web1".into(), state_dir: "/s".into(), directory: "/etc".into() };
+    fn read(text: &str) -> AgentSettings {
+        let around = HostDefaults { hostname: "web1".into(), state_dir: "/s".into(), directory: "/etc".into() };
         let rest = "[nats]\nservers = [\"nats://h\"]\n[trust]\nroot = [\"ed25519:AAAA\"]\n";
-        Settings::read(&format!("{text}\n{rest}"), "agent.toml", &around).unwrap()
+        AgentSettings::read(&format!("{text}\n{rest}"), "agent.toml", &around).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::fs::{self, FsError};
 use crate::model::NodeId;
 use crate::store::{ChainHead, StoreError, state_dir};
@@ -55,9 +55,9 @@ pub(in crate::agent) struct ReceiptSigner {
 
 impl ReceiptSigner {
     /// Loads the node key, or makes one when there is none. The caller owns the state directory.
-    pub(in crate::agent) fn open(settings: &Settings, boot: Uuid) -> Result<Self, NodeKeyError> {
-        let key = match read(&settings.state_dir) {
-            Err(NodeKeyError::None(path)) => make(&path, &settings.node)?,
+    pub(in crate::agent) fn open(settings: &AgentSettings, boot: Uuid) -> Result<Self, NodeKeyError> {
+        let key = match read_key(&settings.state_dir) {
+            Err(NodeKeyError::None(path)) => create_key(&path, &settings.node)?,
             other => other?,
         };
         Ok(Self { node: settings.node.clone(), boot, key })
@@ -102,10 +102,10 @@ impl ReceiptSigner {
 /// # Errors
 /// When the node has no key yet, or its file cannot be read.
 pub fn public_key(state_dir: &Path) -> Result<PublicKey, NodeKeyError> {
-    read(state_dir).map(|key| key.public())
+    read_key(state_dir).map(|key| key.public())
 }
 
-fn read(state_dir: &Path) -> Result<SigningKey, NodeKeyError> {
+fn read_key(state_dir: &Path) -> Result<SigningKey, NodeKeyError> {
     let path = state_dir.join(FILE);
     let text = match fs::read_private_text(&path, KEY_MAX) {
         Ok(text) => text,
@@ -116,7 +116,7 @@ fn read(state_dir: &Path) -> Result<SigningKey, NodeKeyError> {
 }
 
 /// Writes a new key: completely and synced, or not at all. Half a key would stop every later start.
-fn make(path: &Path, node: &NodeId) -> Result<SigningKey, NodeKeyError> {
+fn create_key(path: &Path, node: &NodeId) -> Result<SigningKey, NodeKeyError> {
     let failed = |source| NodeKeyError::Key { path: path.to_owned(), source };
     let key = SigningKey::generate().map_err(failed)?;
     let text = key.to_openssh(node.as_str(), None).map_err(failed)?;
@@ -136,7 +136,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         assert!(matches!(public_key(dir.path()), Err(NodeKeyError::None(_))));
-        let made = make(&path, &"web1".parse().unwrap()).unwrap().public();
+        let made = create_key(&path, &"web1".parse().unwrap()).unwrap().public();
         assert_eq!(public_key(dir.path()).unwrap(), made);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::write(&path, "x").unwrap();

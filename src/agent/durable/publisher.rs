@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::agent::durable::stable_runs::{StableRuns, Telling};
+use crate::agent::durable::stable_runs::{RunNotice, StableRunCounter};
 use crate::agent::durable::state::DurableState;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::jitter;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::messages;
 use crate::model::RunOutcome;
-use crate::store::{Message, Priority, StoreError};
+use crate::store::{OutboxMessage, Priority, StoreError};
 use crate::transport::Bus;
 use crate::trust::{ReplayStore, TrustedBundle, Verified};
 use crate::wire::command::Command;
@@ -32,26 +32,26 @@ const FORGOTTEN_AFTER: i64 = 1800;
 /// Publishes what happens on this node. Clones share the outbox.
 #[derive(Clone)]
 pub(in crate::agent) struct Publisher {
-    identity: Arc<Identity>,
+    identity: Arc<AgentInstance>,
     durable: Arc<DurableState>,
     status: Arc<StatusBoard>,
-    stable: Arc<Mutex<StableRuns>>,
+    stable: Arc<Mutex<StableRunCounter>>,
 }
 
 impl Publisher {
-    pub(in crate::agent) fn new(identity: &Arc<Identity>, durable: &Arc<DurableState>, status: &Arc<StatusBoard>) -> Self {
+    pub(in crate::agent) fn new(identity: &Arc<AgentInstance>, durable: &Arc<DurableState>, status: &Arc<StatusBoard>) -> Self {
         Self { identity: Arc::clone(identity), durable: Arc::clone(durable), status: Arc::clone(status), stable: Arc::default() }
     }
 
     /// Puts a message into the outbox.
-    pub(in crate::agent) fn post(&self, message: &Message) {
+    pub(in crate::agent) fn post(&self, message: &OutboxMessage) {
         self.status.report_storage_error(self.durable.post(message, self.identity.now()));
     }
 
     /// Returns an event of this node as a message.
-    pub(in crate::agent) fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Priority) -> Message {
+    pub(in crate::agent) fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Priority) -> OutboxMessage {
         let subject = self.identity.subjects.event(&self.identity.node, kind).as_str().to_owned();
-        Message { subject, msg_id: id.to_string(), payload, class, command: None }
+        OutboxMessage { subject, msg_id: id.to_string(), payload, priority: class, command: None }
     }
 
     /// Writes the result of a command to disk and into the outbox. Returns false when another attempt is needed.
@@ -92,7 +92,7 @@ impl Publisher {
     /// When the ledger cannot be written.
     pub(in crate::agent) fn close_unselected(&self, command: &Command, digest: &str) -> Result<(), StoreError> {
         let result = messages::result(&self.identity, Some(command.id), digest, CommandOutcome::NotSelected);
-        self.durable.close(command.id, &result)
+        self.durable.record_end(command.id, &result)
     }
 
     /// Returns the message id of the result of a command. A repetition has the same id, so that the server drops it.
@@ -100,13 +100,13 @@ impl Publisher {
         format!("{id}.{}.done", self.identity.node)
     }
 
-    fn result(&self, id: Uuid, result: &CommandResult, msg_id: String) -> Message {
+    fn result(&self, id: Uuid, result: &CommandResult, msg_id: String) -> OutboxMessage {
         let subject = self.identity.subjects.job(id, &self.identity.node, ReportStage::Done).as_str().to_owned();
-        Message {
+        OutboxMessage {
             subject,
             msg_id,
             payload: messages::json(result),
-            class: Priority::Result,
+            priority: Priority::Result,
             command: Some(result.digest.clone()),
         }
     }
@@ -127,7 +127,7 @@ impl Publisher {
     pub(in crate::agent) fn post_rejection(&self, result: &CommandResult, subject: &str, keyids: Vec<String>) {
         let rejection = messages::rejection(&self.identity, result, subject, keyids);
         let event = self.event(EventKind::Refused, rejection.event_id, messages::json(&rejection), Priority::Event);
-        self.post(&Message { command: Some(result.digest.clone()), ..event });
+        self.post(&OutboxMessage { command: Some(result.digest.clone()), ..event });
     }
 
     /// Publishes the start of the agent, with the trust bundle in force.
@@ -151,9 +151,9 @@ impl Publisher {
     }
 
     /// Counts a run of a channel. Returns the message that the run leads to.
-    pub(in crate::agent) fn count_run(&self, channel: &str, outcome: RunOutcome, interval: Duration) -> Telling {
+    pub(in crate::agent) fn count_run(&self, channel: &str, outcome: RunOutcome, interval: Duration) -> RunNotice {
         let mut runs = self.stable.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.ended(channel, outcome, interval, Instant::now())
+        runs.count(channel, outcome, interval, Instant::now())
     }
 
     /// Publishes the counts of stable runs that were not published yet.
@@ -170,7 +170,7 @@ impl Publisher {
         let event = self.event(EventKind::Stable, Uuid::nil(), messages::json(&stable), Priority::Result);
         // Short, and unique: counts are published at most once a second.
         let msg_id = format!("{}.{:x}", self.identity.node, stable.timestamp.as_second());
-        self.post(&Message { msg_id, ..event });
+        self.post(&OutboxMessage { msg_id, ..event });
     }
 
     /// Publishes the number of dropped messages, once the outbox has room for the message.
@@ -189,9 +189,9 @@ impl Publisher {
         if !bus.is_connected() {
             return;
         }
-        let receipt = self.durable.notary().receipt(subject, &payload, command, self.identity.now(), None).encode();
+        let receipt = self.durable.receipt_signer().receipt(subject, &payload, command, self.identity.now(), None).encode();
         if let Err(error) = bus.publish(subject, &[(receipt::HEADER, &receipt)], payload).await {
-            tracing::debug!(subject, error = %crate::diag::chain(&error), "not sent");
+            tracing::debug!(subject, error = %crate::diag::error_chain(&error), "not sent");
         }
     }
 
@@ -210,8 +210,8 @@ impl Publisher {
             let id = verified.get().id;
             let event = self.event(EventKind::Command, id, verified.envelope().to_vec(), Priority::Result);
             let msg_id = format!("{id}.{}.command", self.identity.node);
-            self.post(&Message { msg_id, command: Some(verified.digest().to_owned()), ..event });
+            self.post(&OutboxMessage { msg_id, command: Some(verified.digest().to_owned()), ..event });
         }
-        self.durable.accept(verified, subject)
+        self.durable.record_accepted(verified, subject)
     }
 }

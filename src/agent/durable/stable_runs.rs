@@ -10,17 +10,17 @@ use crate::model::RunOutcome;
 
 /// The counted runs of all channels that are not published yet.
 #[derive(Debug, Default)]
-pub(in crate::agent) struct StableRuns {
+pub(in crate::agent) struct StableRunCounter {
     /// The channels whose last run is known to be stable.
-    quiet: BTreeSet<String>,
+    stable_channels: BTreeSet<String>,
     counted: BTreeMap<String, u64>,
     /// The time of the last message about stable runs.
-    told: Option<Instant>,
+    published_at: Option<Instant>,
 }
 
 /// The message that a run leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum Telling {
+pub(in crate::agent) enum RunNotice {
     /// The summary of the run, with the number of runs before it that were only counted.
     Summary(u64),
     /// The counts of all channels.
@@ -29,23 +29,24 @@ pub(in crate::agent) enum Telling {
     Nothing,
 }
 
-impl StableRuns {
+impl StableRunCounter {
     /// Counts the end of a run of a channel. Returns the message to publish.
-    pub(in crate::agent) fn ended(&mut self, channel: &str, outcome: RunOutcome, interval: Duration, now: Instant) -> Telling {
+    pub(in crate::agent) fn count(&mut self, channel: &str, outcome: RunOutcome, interval: Duration, now: Instant) -> RunNotice {
         let stable = outcome == RunOutcome::Stable;
-        let was_quiet = if stable { !self.quiet.insert(channel.to_owned()) } else { self.quiet.remove(channel) };
+        let was_quiet =
+            if stable { !self.stable_channels.insert(channel.to_owned()) } else { self.stable_channels.remove(channel) };
         if !stable || !was_quiet || interval.is_zero() {
             if stable {
-                self.told.get_or_insert(now);
+                self.published_at.get_or_insert(now);
             }
-            return Telling::Summary(self.counted.remove(channel).unwrap_or_default());
+            return RunNotice::Summary(self.counted.remove(channel).unwrap_or_default());
         }
         *self.counted.entry(channel.to_owned()).or_default() += 1;
-        if self.told.is_some_and(|told| now.duration_since(told) < interval) {
-            return Telling::Nothing;
+        if self.published_at.is_some_and(|told| now.duration_since(told) < interval) {
+            return RunNotice::Nothing;
         }
-        self.told = Some(now);
-        Telling::Counts(std::mem::take(&mut self.counted))
+        self.published_at = Some(now);
+        RunNotice::Counts(std::mem::take(&mut self.counted))
     }
 
     /// Takes the counts, for an agent that stops.
@@ -60,33 +61,33 @@ mod tests {
 
     #[test]
     fn stable_runs_are_counted_and_told_now_and_then() {
-        let (mut runs, start, hour) = (StableRuns::default(), Instant::now(), Duration::from_secs(3600));
+        let (mut runs, start, hour) = (StableRunCounter::default(), Instant::now(), Duration::from_secs(3600));
         let counts =
-            |all: &[(&str, u64)]| Telling::Counts(all.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
+            |all: &[(&str, u64)]| RunNotice::Counts(all.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
         use RunOutcome::{Changed, Failed, Stable};
         for (minute, channel, outcome, telling) in [
-            (0, "base", Changed, Telling::Summary(0)),
-            (5, "base", Stable, Telling::Summary(0)),
-            (6, "web", Stable, Telling::Summary(0)),
-            (10, "base", Stable, Telling::Nothing),
-            (11, "web", Stable, Telling::Nothing),
-            (15, "base", Stable, Telling::Nothing),
+            (0, "base", Changed, RunNotice::Summary(0)),
+            (5, "base", Stable, RunNotice::Summary(0)),
+            (6, "web", Stable, RunNotice::Summary(0)),
+            (10, "base", Stable, RunNotice::Nothing),
+            (11, "web", Stable, RunNotice::Nothing),
+            (15, "base", Stable, RunNotice::Nothing),
             // A change is published at once, with the count of the runs before.
-            (20, "base", Changed, Telling::Summary(2)),
-            (25, "base", Stable, Telling::Summary(0)),
-            (30, "base", Stable, Telling::Nothing),
+            (20, "base", Changed, RunNotice::Summary(2)),
+            (25, "base", Stable, RunNotice::Summary(0)),
+            (30, "base", Stable, RunNotice::Nothing),
             (65, "base", Stable, counts(&[("base", 2), ("web", 1)])),
-            (70, "base", Stable, Telling::Nothing),
-            (75, "web", Failed, Telling::Summary(0)),
-            (80, "web", Failed, Telling::Summary(0)),
+            (70, "base", Stable, RunNotice::Nothing),
+            (75, "web", Failed, RunNotice::Summary(0)),
+            (80, "web", Failed, RunNotice::Summary(0)),
             (130, "base", Stable, counts(&[("base", 2)])),
         ] {
             let now = start + Duration::from_secs(minute * 60);
-            assert_eq!(runs.ended(channel, outcome, hour, now), telling, "minute {minute}");
+            assert_eq!(runs.count(channel, outcome, hour, now), telling, "minute {minute}");
         }
         assert_eq!(runs.take(), None);
-        assert_eq!(runs.ended("base", Stable, hour, start + 3 * hour), Telling::Nothing);
+        assert_eq!(runs.count("base", Stable, hour, start + 3 * hour), RunNotice::Nothing);
         assert_eq!(runs.take(), Some(BTreeMap::from([("base".to_owned(), 1)])));
-        assert_eq!(runs.ended("base", Stable, Duration::ZERO, start + 4 * hour), Telling::Summary(0));
+        assert_eq!(runs.count("base", Stable, Duration::ZERO, start + 4 * hour), RunNotice::Summary(0));
     }
 }

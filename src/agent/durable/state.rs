@@ -12,10 +12,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
 use crate::store::{
-    Acceptance, ChainHead, Ledger, LedgerOrigin, Message, Outbox, Queued, StoreError, StreamQueue, UnfinishedCommand, state_dir,
+    Acceptance, ChainHead, Ledger, LedgerOrigin, Outbox, OutboxMessage, QueuedMessage, StoreError, StreamQueue,
+    UnfinishedCommand, state_dir,
 };
 use crate::trust::decide::verify::MAX_CLOCK_SKEW;
 use crate::trust::{KnownTrust, ReplayStore, Verified};
@@ -31,10 +32,10 @@ use crate::agent::options::AgentError;
 
 /// Most commands that the ledger remembers, each for at least the hour that a command may be valid. A fleet in normal
 /// use does not reach this rate.
-const ENTRIES: QueueLimits = QueueLimits { all: 1 << 14, each: 1 << 13 };
+const COMMAND_LIMITS: QueueLimits = QueueLimits { total: 1 << 14, per_key: 1 << 13 };
 
 /// Most channels: each channel is in every node state.
-const CHANNELS: QueueLimits = QueueLimits { all: 256, each: 128 };
+const CHANNEL_LIMITS: QueueLimits = QueueLimits { total: 256, per_key: 128 };
 
 /// The ledger and the outbox of this node.
 #[derive(Debug)]
@@ -44,10 +45,10 @@ pub(in crate::agent) struct DurableState {
     clock: Mutex<SteadyClock>,
     started: Instant,
     /// The time at which this process made the ledger, if it did.
-    made: Option<Instant>,
+    ledger_made_at: Option<Instant>,
     outbox: Mutex<Outbox>,
-    notary: ReceiptSigner,
-    posted: QueueSignals,
+    receipt_signer: ReceiptSigner,
+    signals: QueueSignals,
 }
 
 /// Signals, for each lane of the outbox, that the lane has a new message.
@@ -59,7 +60,7 @@ struct QueueSignals {
 }
 
 impl QueueSignals {
-    fn of(&self, lane: StreamQueue) -> &Notify {
+    fn signal(&self, lane: StreamQueue) -> &Notify {
         match lane {
             StreamQueue::Rollouts => &self.rollouts,
             StreamQueue::Jobs => &self.jobs,
@@ -68,7 +69,7 @@ impl QueueSignals {
     }
 }
 
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is on disk, and is written in whole steps: a panic of another thread left nothing half done.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -77,7 +78,7 @@ impl DurableState {
     /// Opens the durable state with a ledger that was just opened: from then on this process owns the state directory.
     /// Makes the node key when there is none.
     pub(in crate::agent) fn open(
-        settings: &Settings,
+        settings: &AgentSettings,
         OpenedLedger { mut ledger, is_new }: OpenedLedger,
         boot: Uuid,
         now: Timestamp,
@@ -89,7 +90,7 @@ impl DurableState {
         let started = Instant::now();
         let passed = ledger.floor().or(ledger.origin().map(|birth| birth.at)).unwrap_or(now);
         let mut clock = SteadyClock::from(passed, now);
-        ledger.advance_clock_floor(clock.believe(now, Duration::ZERO));
+        ledger.advance_clock_floor(clock.update(now, Duration::ZERO));
         let notary = ReceiptSigner::open(settings, boot)?;
         let outbox = Outbox::open(&settings.state_dir.join("outbox"), settings.outbox_max).map_err(failed)?;
         Ok(Self {
@@ -97,32 +98,32 @@ impl DurableState {
             ledger: Mutex::new(ledger),
             clock: Mutex::new(clock),
             started,
-            made: is_new.then_some(started),
+            ledger_made_at: is_new.then_some(started),
             outbox: Mutex::new(outbox),
-            notary,
-            posted: QueueSignals::default(),
+            receipt_signer: notary,
+            signals: QueueSignals::default(),
         })
     }
 
     /// Returns the signer of receipts.
-    pub(in crate::agent) fn notary(&self) -> &ReceiptSigner {
-        &self.notary
+    pub(in crate::agent) fn receipt_signer(&self) -> &ReceiptSigner {
+        &self.receipt_signer
     }
 
     /// Puts a message into the outbox, with its receipt as the next link of the hash chain.
-    fn push(&self, outbox: &mut Outbox, message: &Message, now: Timestamp) -> Result<(), StoreError> {
-        let seal = |message: &Message, head: &ChainHead| {
-            self.notary.receipt(&message.subject, &message.payload, message.command.as_deref(), now, Some(head))
+    fn push(&self, outbox: &mut Outbox, message: &OutboxMessage, now: Timestamp) -> Result<(), StoreError> {
+        let seal = |message: &OutboxMessage, head: &ChainHead| {
+            self.receipt_signer.receipt(&message.subject, &message.payload, message.command.as_deref(), now, Some(head))
         };
         outbox.push(message, now, &seal)?;
-        self.posted.of(StreamQueue::for_subject(&message.subject)).notify_one();
+        self.signals.signal(StreamQueue::for_subject(&message.subject)).notify_one();
         Ok(())
     }
 
     /// Returns the time, but never an earlier one than the node knows to have passed, whatever its clock shows.
     pub(in crate::agent) fn monotonic_now(&self, now: Timestamp) -> Timestamp {
-        let believed = held(&self.clock).believe(now, self.started.elapsed());
-        let mut ledger = held(&self.ledger);
+        let believed = lock(&self.clock).update(now, self.started.elapsed());
+        let mut ledger = lock(&self.ledger);
         ledger.advance_clock_floor(believed);
         let now = ledger.floor().map_or(now, |floor| floor.max(now));
         if let Some(birth) = ledger.origin()
@@ -130,7 +131,7 @@ impl DurableState {
         {
             tracing::warn!(from = %birth.at, to = %at, "the clock was corrected: the ledger remembers accepted commands since the new time");
             if let Err(error) = ledger.record_origin(LedgerOrigin { at, ..birth }) {
-                tracing::warn!(error = %crate::diag::chain(&error), "cannot write the corrected origin of the ledger");
+                tracing::warn!(error = %crate::diag::error_chain(&error), "cannot write the corrected origin of the ledger");
             }
         }
         now
@@ -143,45 +144,49 @@ impl DurableState {
         if birth.at.duration_since(now) > MAX_CLOCK_SKEW {
             return (!birth.lost.ledger).then_some(now);
         }
-        let age = SignedDuration::try_from(self.made?.elapsed()).ok()?;
+        let age = SignedDuration::try_from(self.ledger_made_at?.elapsed()).ok()?;
         now.checked_sub(age).ok().filter(|made| made.duration_since(birth.at) > MAX_CLOCK_SKEW)
     }
 
     /// Returns the time since which the ledger remembers, and the known losses of state before.
     pub(in crate::agent) fn ledger_origin(&self) -> Option<LedgerOrigin> {
-        held(&self.ledger).origin()
+        lock(&self.ledger).origin()
     }
 
     /// Records the trust bundle in force at the start. Its version counts as the latest, unless a later one is known.
-    pub(in crate::agent) fn start_trust(&self, version: u64) -> Result<(), StoreError> {
-        if self.trust() == KnownTrust::Unknown { Ok(()) } else { self.note_trust(version) }
+    pub(in crate::agent) fn record_initial_trust(&self, version: u64) -> Result<(), StoreError> {
+        if self.trust() == KnownTrust::Unknown { Ok(()) } else { self.record_trust(version) }
     }
 
     /// Records a trust bundle that is in force and on disk.
-    pub(in crate::agent) fn note_trust(&self, version: u64) -> Result<(), StoreError> {
-        held(&self.ledger).note_trust(version)
+    pub(in crate::agent) fn record_trust(&self, version: u64) -> Result<(), StoreError> {
+        lock(&self.ledger).record_trust_version(version)
     }
 
     /// Verifies that the ledger has room for one more command, and for its channel.
     pub(in crate::agent) fn find_place(&self, verified: &Verified<Command>) -> Result<(), String> {
-        let ledger = held(&self.ledger);
-        ENTRIES.find(ledger.signers(), verified.signers()).map_err(|full| full.sentence("commands"))?;
+        let ledger = lock(&self.ledger);
+        COMMAND_LIMITS.find_place(ledger.signers(), verified.signers()).map_err(|full| full.sentence("commands"))?;
         match verified.channel_state() {
             Some((name, _)) if ledger.channel(name).is_none() => {
-                CHANNELS.find(ledger.channel_signers(), verified.signers()).map_err(|full| full.sentence("channels"))
+                CHANNEL_LIMITS.find_place(ledger.channel_signers(), verified.signers()).map_err(|full| full.sentence("channels"))
             }
             _ => Ok(()),
         }
     }
 
     pub(in crate::agent) fn channels(&self) -> BTreeMap<String, ChannelPosition> {
-        held(&self.ledger).channels().clone()
+        lock(&self.ledger).channels().clone()
     }
 
     /// Records an accepted command, on disk.
-    pub(in crate::agent) fn accept(&self, verified: &Verified<Command>, subject: Option<&str>) -> Result<(), StoreError> {
+    pub(in crate::agent) fn record_accepted(
+        &self,
+        verified: &Verified<Command>,
+        subject: Option<&str>,
+    ) -> Result<(), StoreError> {
         let command = verified.get();
-        held(&self.ledger).accept(&Acceptance {
+        lock(&self.ledger).record_acceptance(&Acceptance {
             id: command.id,
             digest: verified.digest(),
             issued: command.issued,
@@ -194,38 +199,38 @@ impl DurableState {
     }
 
     /// Records the start of a run, on disk.
-    pub(in crate::agent) fn start(&self, id: Uuid) -> Result<(), StoreError> {
-        held(&self.ledger).start(id)
+    pub(in crate::agent) fn record_start(&self, id: Uuid) -> Result<(), StoreError> {
+        lock(&self.ledger).record_start(id)
     }
 
     /// Returns the result of a command that ended.
     pub(in crate::agent) fn result(&self, id: Uuid) -> Option<CommandResult> {
-        held(&self.ledger).result(id).cloned()
+        lock(&self.ledger).result(id).cloned()
     }
 
     /// Records the end of a command without publishing a result.
-    pub(in crate::agent) fn close(&self, id: Uuid, done: &CommandResult) -> Result<(), StoreError> {
-        held(&self.ledger).done(id, done)
+    pub(in crate::agent) fn record_end(&self, id: Uuid, done: &CommandResult) -> Result<(), StoreError> {
+        lock(&self.ledger).record_result(id, done)
     }
 
     /// Returns the number of accepted commands, and of the ended ones of them.
     pub(in crate::agent) fn counts(&self) -> (usize, usize) {
-        held(&self.ledger).counts()
+        lock(&self.ledger).counts()
     }
 
     pub(in crate::agent) fn unfinished(&self) -> Vec<UnfinishedCommand> {
-        held(&self.ledger).unfinished()
+        lock(&self.ledger).unfinished()
     }
 
     /// Verifies that the ledger is where the next start looks for it. A record in another place would be lost.
     pub(in crate::agent) fn verify_path(&self) -> Result<(), StoreError> {
-        held(&self.ledger).verify_path()
+        lock(&self.ledger).verify_path()
     }
 
     /// Verifies that the disk accepts writes again after a failure.
     pub(in crate::agent) fn probe(&self) -> Result<(), StoreError> {
         self.verify_path()?;
-        state_dir::probe(&self.state_dir)
+        state_dir::check_writable(&self.state_dir)
     }
 
     /// Ends a command: puts its result into the outbox, then into the ledger. After a failure the caller tries again
@@ -237,16 +242,16 @@ impl DurableState {
         &self,
         id: Uuid,
         done: &CommandResult,
-        message: &Message,
+        message: &OutboxMessage,
         posted: &mut bool,
     ) -> Result<(), StoreError> {
-        let mut outbox = held(&self.outbox);
+        let mut outbox = lock(&self.outbox);
         let pushed = if *posted { Ok(()) } else { self.push(&mut outbox, message, done.at).and_then(|()| outbox.sync()) };
         *posted = pushed.is_ok();
         checkpoint(Checkpoint::ResultPosted);
         // Even when the outbox takes nothing, the ledger can answer a repeated command.
-        let mut ledger = held(&self.ledger);
-        let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.done(id, &without_answer(done)) };
+        let mut ledger = lock(&self.ledger);
+        let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.record_result(id, &without_answer(done)) };
         checkpoint(Checkpoint::ResultRecorded);
         drop((outbox, ledger));
         pushed.and(written)
@@ -254,69 +259,69 @@ impl DurableState {
 
     /// Returns the result with this message id while it waits in the outbox.
     pub(in crate::agent) fn queued_result(&self, message_id: &str) -> Option<CommandResult> {
-        let waiting = held(&self.outbox).peek(StreamQueue::Jobs, usize::MAX, u64::MAX).ok()?;
+        let waiting = lock(&self.outbox).peek(StreamQueue::Jobs, usize::MAX, u64::MAX).ok()?;
         let found = waiting.into_iter().find(|queued| queued.message.msg_id == message_id)?;
         serde_json::from_slice(&found.message.payload).ok()
     }
 
     /// Puts a message into the outbox. The message survives a crash of this process at once. It survives a power cut
     /// from the end of the next command on: one sync writes the events of a run with its result.
-    pub(in crate::agent) fn post(&self, message: &Message, now: Timestamp) -> Result<(), StoreError> {
-        self.push(&mut held(&self.outbox), message, now)
+    pub(in crate::agent) fn post(&self, message: &OutboxMessage, now: Timestamp) -> Result<(), StoreError> {
+        self.push(&mut lock(&self.outbox), message, now)
     }
 
     /// Returns when every message of the outbox survives a power cut.
     pub(in crate::agent) fn sync(&self) -> Result<(), StoreError> {
-        held(&self.outbox).sync()
+        lock(&self.outbox).sync()
     }
 
     /// Returns when a lane got a message since the last call.
     pub(in crate::agent) async fn posted(&self, lane: StreamQueue) {
-        self.posted.of(lane).notified().await;
+        self.signals.signal(lane).notified().await;
     }
 
     /// Drops events that are older than `age`.
-    pub(in crate::agent) fn expire(&self, now: Timestamp, age: Duration) -> Result<(), StoreError> {
+    pub(in crate::agent) fn drop_expired(&self, now: Timestamp, age: Duration) -> Result<(), StoreError> {
         let now = self.monotonic_now(now);
-        held(&self.outbox).expire(now, SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX))
+        lock(&self.outbox).expire(now, SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX))
     }
 
     /// Returns the oldest waiting messages of a lane.
-    pub(in crate::agent) fn batch(&self, lane: StreamQueue, most: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
-        held(&self.outbox).peek(lane, most, bytes)
+    pub(in crate::agent) fn batch(&self, lane: StreamQueue, most: usize, bytes: u64) -> Result<Vec<QueuedMessage>, StoreError> {
+        lock(&self.outbox).peek(lane, most, bytes)
     }
 
     /// Drops a message that the server will never accept.
-    pub(in crate::agent) fn refused(&self, seq: u64) {
-        held(&self.outbox).refused(seq);
+    pub(in crate::agent) fn drop_refused(&self, seq: u64) {
+        lock(&self.outbox).record_rejected(seq);
     }
 
     /// Puts a message about dropped and unreported messages into the outbox.
     pub(in crate::agent) fn report_dropped(
         &self,
         now: Timestamp,
-        tell: impl FnOnce(&DroppedMessages) -> Message,
+        tell: impl FnOnce(&DroppedMessages) -> OutboxMessage,
     ) -> Result<(), StoreError> {
-        let mut outbox = held(&self.outbox);
-        let Some(dropped) = outbox.take_unsaid() else { return Ok(()) };
-        self.push(&mut outbox, &tell(&dropped), now).inspect_err(|_| outbox.put_back(&dropped))
+        let mut outbox = lock(&self.outbox);
+        let Some(dropped) = outbox.take_unreported_drops() else { return Ok(()) };
+        self.push(&mut outbox, &tell(&dropped), now).inspect_err(|_| outbox.restore_unreported_drops(&dropped))
     }
 
     /// Removes the messages of a lane up to this one, which the server has stored.
-    pub(in crate::agent) fn stored(&self, lane: StreamQueue, through: u64) -> Result<(), StoreError> {
-        held(&self.outbox).ack(lane, through)
+    pub(in crate::agent) fn remove_stored(&self, lane: StreamQueue, through: u64) -> Result<(), StoreError> {
+        lock(&self.outbox).ack(lane, through)
     }
 
     /// Changes the size of the outbox: the oldest messages are dropped when it is smaller than the backlog.
     pub(in crate::agent) fn resize_outbox(&self, max_bytes: u64) -> Result<(), StoreError> {
-        held(&self.outbox).resize(max_bytes)
+        lock(&self.outbox).resize(max_bytes)
     }
 
     /// Returns the state of the outbox.
     pub(in crate::agent) fn outbox_state(&self) -> OutboxState {
-        let outbox = held(&self.outbox);
+        let outbox = lock(&self.outbox);
         let (dropped, dropped_results) = outbox.dropped();
-        let (chain, open) = (outbox.head().seq, outbox.open_links());
+        let (chain, open) = (outbox.chain_head().seq, outbox.open_links());
         OutboxState { outbox: outbox.len() as u64, chain, open, dropped, dropped_results }
     }
 }
@@ -344,11 +349,11 @@ pub(in crate::agent) struct OutboxState {
 
 impl ReplayStore for DurableState {
     fn accepted_digest(&self, id: Uuid) -> Option<String> {
-        held(&self.ledger).accepted_digest(id).map(str::to_owned)
+        lock(&self.ledger).accepted_digest(id).map(str::to_owned)
     }
 
     fn channel(&self, name: &str) -> Option<ChannelPosition> {
-        held(&self.ledger).channel(name).cloned()
+        lock(&self.ledger).channel(name).cloned()
     }
 
     fn remembers_since(&self) -> Option<Timestamp> {
@@ -356,8 +361,8 @@ impl ReplayStore for DurableState {
     }
 
     fn trust(&self) -> KnownTrust {
-        let ledger = held(&self.ledger);
-        match (ledger.trust(), ledger.origin()) {
+        let ledger = lock(&self.ledger);
+        match (ledger.trust_version(), ledger.origin()) {
             (Some(version), _) => KnownTrust::AtLeast(version),
             (None, Some(birth)) if birth.lost.trust => KnownTrust::Unknown,
             (None, _) => KnownTrust::AtLeast(0),

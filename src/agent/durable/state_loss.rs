@@ -9,7 +9,7 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::agent::durable::state::DurableState;
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::fs;
 use crate::store::{Ledger, LedgerOrigin, LostState, StoreError};
 use crate::trust::{KnownTrust, ReplayStore, TrustedBundle};
@@ -18,7 +18,7 @@ use super::node_key;
 use crate::agent::trust::anchor;
 
 /// Duration of the alarm about a loss that cannot be undone.
-const SAID: SignedDuration = SignedDuration::from_hours(7 * 24);
+const ALARM_DURATION: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// An opened ledger, and whether it is new.
 pub(in crate::agent) struct OpenedLedger {
@@ -28,11 +28,11 @@ pub(in crate::agent) struct OpenedLedger {
 
 /// Opens the ledger: from then on this process owns the state directory. A new ledger records the time since which it
 /// remembers, and the losses before.
-pub(in crate::agent) fn open_ledger(settings: &Settings, now: Timestamp) -> Result<OpenedLedger, StoreError> {
+pub(in crate::agent) fn open_ledger(settings: &AgentSettings, now: Timestamp) -> Result<OpenedLedger, StoreError> {
     let mut ledger = Ledger::open(&settings.state_dir)?;
     let is_new = ledger.is_new();
     if is_new {
-        let lost = lost(&settings.state_dir)?;
+        let lost = detect_loss(&settings.state_dir)?;
         if lost.ledger {
             tracing::error!("the ledger of accepted commands was lost: made a new one");
         }
@@ -42,7 +42,7 @@ pub(in crate::agent) fn open_ledger(settings: &Settings, now: Timestamp) -> Resu
 }
 
 /// Returns the losses of a state directory without a ledger.
-fn lost(dir: &Path) -> Result<LostState, StoreError> {
+fn detect_loss(dir: &Path) -> Result<LostState, StoreError> {
     let left = fs::list(dir)?;
     let is_there = |name: &str| left.iter().any(|path| path.file_name().is_some_and(|left| left == name));
     let trust = is_there(anchor::BUNDLE_FILE);
@@ -68,7 +68,7 @@ pub(in crate::agent) fn alarm(trust: &TrustedBundle, durable: &DurableState, now
         }
         KnownTrust::AtLeast(_) => {}
     }
-    let birth = durable.ledger_origin().filter(|birth| birth.lost.ledger && now.duration_since(birth.at) < SAID)?;
+    let birth = durable.ledger_origin().filter(|birth| birth.lost.ledger && now.duration_since(birth.at) < ALARM_DURATION)?;
     let trust = if birth.lost.trust { " and the trust state were" } else { " was" };
     Some(format!("the ledger of accepted commands{trust} lost: commands signed before {} are rejected", birth.at))
 }
@@ -91,7 +91,7 @@ mod tests {
             for name in left {
                 std::fs::write(dir.path().join(name), "").unwrap();
             }
-            assert_eq!(lost(dir.path()).unwrap(), LostState { ledger, trust }, "{left:?}");
+            assert_eq!(detect_loss(dir.path()).unwrap(), LostState { ledger, trust }, "{left:?}");
         }
     }
 }

@@ -10,9 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::trust::decide::verify::MAX_CLOCK_SKEW;
 
 /// Largest jump ahead of the trusted time that counts at once.
-const JUMP: SignedDuration = SignedDuration::from_hours(24);
+const MAX_JUMP: SignedDuration = SignedDuration::from_hours(24);
 /// Shortest time for which a clock must continue after a jump before its time is trusted.
-const LASTING: Duration = Duration::from_secs(3600);
+const CONFIRMATION_TIME: Duration = Duration::from_secs(3600);
 
 /// A line along which a clock runs: its reading at a time since the start.
 #[derive(Debug, Clone, Copy)]
@@ -33,26 +33,26 @@ impl Line {
 #[derive(Debug)]
 pub(in crate::agent) struct SteadyClock {
     /// The trusted time.
-    believed: Line,
+    trusted: Line,
     /// The current reading.
-    present: Line,
+    current: Line,
 }
 
 impl SteadyClock {
     /// Returns the clock at the start of an agent that knows that `passed` has passed.
     pub(in crate::agent) fn from(passed: Timestamp, wall: Timestamp) -> Self {
         let line = |wall| Line { wall, since_start: Duration::ZERO };
-        Self { believed: line(passed), present: line(wall) }
+        Self { trusted: line(passed), current: line(wall) }
     }
 
     /// Returns the latest time that is trusted to have passed, when the clock shows `wall`.
-    pub(in crate::agent) fn believe(&mut self, wall: Timestamp, since_start: Duration) -> Timestamp {
-        if wall.duration_since(self.present.at(since_start)).abs() > MAX_CLOCK_SKEW {
-            self.present = Line { wall, since_start };
-        } else if since_start.saturating_sub(self.present.since_start) >= LASTING {
-            self.believed = self.present;
+    pub(in crate::agent) fn update(&mut self, wall: Timestamp, since_start: Duration) -> Timestamp {
+        if wall.duration_since(self.current.at(since_start)).abs() > MAX_CLOCK_SKEW {
+            self.current = Line { wall, since_start };
+        } else if since_start.saturating_sub(self.current.since_start) >= CONFIRMATION_TIME {
+            self.trusted = self.current;
         }
-        self.believed.at(since_start).saturating_add(JUMP).unwrap_or(Timestamp::MAX)
+        self.trusted.at(since_start).saturating_add(MAX_JUMP).unwrap_or(Timestamp::MAX)
     }
 }
 
@@ -82,11 +82,11 @@ mod tests {
             (9, 9, 33 + month),
             (10, 10, 34),
         ] {
-            assert_eq!(clock.believe(hour(wall), since(gone)), hour(believed), "after {gone} hours");
+            assert_eq!(clock.update(hour(wall), since(gone)), hour(believed), "after {gone} hours");
         }
         // A host that was off for a month.
         let mut clock = SteadyClock::from(hour(0), hour(month));
-        assert_eq!(clock.believe(hour(month), since(0)), hour(24));
-        assert_eq!(clock.believe(hour(month + 1), since(1)), hour(month + 25));
+        assert_eq!(clock.update(hour(month), since(0)), hour(24));
+        assert_eq!(clock.update(hour(month + 1), since(1)), hour(month + 25));
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::publisher::Publisher;
-use crate::agent::identity::Identity;
-use crate::agent::status::counters::Counters;
+use crate::agent::identity::AgentInstance;
+use crate::agent::status::counters::SharedCounters;
 use crate::transport::{Bus, Inbox, Message};
 use crate::wire::nats_micro::{
-    self, Endpoint, EndpointStats, InfoAnswer, PingAnswer, ServiceCounters, ServiceIdentity, StatsAnswer, Verb,
+    self, Endpoint, EndpointStats, InfoAnswer, PingAnswer, ServiceCounters, ServiceIdentity, ServiceVerb, StatsAnswer,
 };
 
 use crate::agent::intake::commands::is_inbox;
@@ -24,10 +24,10 @@ const SPREAD: Duration = Duration::from_millis(100);
 /// The handles of the micro service.
 #[derive(Clone)]
 pub(in crate::agent) struct ServiceHandles {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) publisher: Publisher,
-    pub(in crate::agent) counters: Arc<Counters>,
+    pub(in crate::agent) counters: Arc<SharedCounters>,
 }
 
 /// Answers requests until the agent ends.
@@ -38,7 +38,7 @@ pub(in crate::agent) async fn run(node: ServiceHandles, bus: Bus) {
         match bus.subscribe(&subject).await {
             Ok(inbox) => inboxes.push(tokio::spawn(answer(node.clone(), bus.clone(), inbox))),
             Err(error) => {
-                tracing::debug!(error = %crate::diag::chain(&error), "cannot subscribe to the requests of the NATS tools")
+                tracing::debug!(error = %crate::diag::error_chain(&error), "cannot subscribe to the requests of the NATS tools")
             }
         }
     }
@@ -58,9 +58,11 @@ async fn answer(node: ServiceHandles, bus: Bus, mut inbox: Inbox) {
             tokio::time::sleep(jitter::random_delay(SPREAD)).await;
         }
         let payload = match verb {
-            Verb::Ping => messages::json(&PingAnswer::new(identity(&node))),
-            Verb::Info => messages::json(&InfoAnswer::new(identity(&node), endpoints(&node))),
-            Verb::Stats => messages::json(&StatsAnswer::new(identity(&node), node.identity.started, vec![counted(&node)])),
+            ServiceVerb::Ping => messages::json(&PingAnswer::new(identity(&node))),
+            ServiceVerb::Info => messages::json(&InfoAnswer::new(identity(&node), endpoints(&node))),
+            ServiceVerb::Stats => {
+                messages::json(&StatsAnswer::new(identity(&node), node.identity.started, vec![endpoint_stats(&node)]))
+            }
         };
         node.publisher.publish_best_effort(&bus, &reply, payload, None).await;
     }
@@ -90,7 +92,7 @@ fn endpoints(node: &ServiceHandles) -> Vec<Endpoint> {
 }
 
 /// Returns the counters. All endpoints count together, under the node's own subject.
-fn counted(node: &ServiceHandles) -> EndpointStats {
+fn endpoint_stats(node: &ServiceHandles) -> EndpointStats {
     let counts = node.counters.now();
     let refused: u64 = counts.refused.values().sum();
     let subject = node.identity.subjects.command_subscriptions(&node.settings.now().node, &[]);

@@ -23,21 +23,21 @@ use crate::wire::{AckStatus, CommandResult, MAX_ENVELOPE};
 
 use crate::agent::intake::incoming::{Answer, LocalCommand};
 use crate::agent::status::messages;
-use crate::agent::status::view::StatusView;
+use crate::agent::status::status_view::StatusView;
 
 /// Longest request, in bytes. An envelope above its limit still fits, in base64: it must get an answer, not be cut off.
-const LONGEST: u64 = 2 * MAX_ENVELOPE as u64;
+const MAX_REQUEST: u64 = 2 * MAX_ENVELOPE as u64;
 /// Longest time for a request to arrive.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two checks for the end of a command.
-const AGAIN: Duration = Duration::from_secs(1);
+const END_POLL: Duration = Duration::from_secs(1);
 /// Most connections at a time, with those that wait for the end of a command. Further ones wait in the backlog.
-const AT_ONCE: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
 /// A request on the socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
-pub(in crate::agent) enum Ask {
+pub(in crate::agent) enum SocketRequest {
     /// Asks for the status of the agent. The answer is an `AgentStatus`.
     Status,
     /// Hands over a signed command. The answers are an `Ack`, and a `Done` when the command has ended.
@@ -62,7 +62,7 @@ pub(in crate::agent) async fn serve(view: StatusView, durable: Arc<DurableState>
             return;
         }
     };
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -73,7 +73,7 @@ pub(in crate::agent) async fn serve(view: StatusView, durable: Arc<DurableState>
         };
         let (view, durable, carried) = (view.clone(), Arc::clone(&durable), carried.clone());
         tokio::spawn(async move {
-            if let Err(error) = attend(&view, &durable, &carried, stream).await {
+            if let Err(error) = serve_connection(&view, &durable, &carried, stream).await {
                 tracing::debug!(%error, "cannot answer a request on the socket");
             }
             drop(place);
@@ -82,13 +82,14 @@ pub(in crate::agent) async fn serve(view: StatusView, durable: Arc<DurableState>
 }
 
 fn listen(path: &Path) -> Result<UnixListener, String> {
-    fs::remove(path).map_err(|error| crate::diag::chain(&error))?;
+    fs::remove(path).map_err(|error| crate::diag::error_chain(&error))?;
     let listener = UnixListener::bind(path).map_err(|error| format!("cannot listen on {}: {error}", path.display()))?;
-    fs::set_attributes(path, WriteSpec { uid: None, gid: None, mode: 0o600 }).map_err(|error| crate::diag::chain(&error))?;
+    fs::set_attributes(path, WriteSpec { uid: None, gid: None, mode: 0o600 })
+        .map_err(|error| crate::diag::error_chain(&error))?;
     Ok(listener)
 }
 
-async fn attend(
+async fn serve_connection(
     view: &StatusView,
     durable: &DurableState,
     carried: &mpsc::Sender<LocalCommand>,
@@ -101,17 +102,17 @@ async fn attend(
     }
     let (reading, mut writing) = stream.split();
     let mut line = Vec::new();
-    let mut reader = BufReader::new(reading).take(LONGEST);
-    tokio::time::timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
+    let mut reader = BufReader::new(reading).take(MAX_REQUEST);
+    tokio::time::timeout(REQUEST_TIMEOUT, reader.read_until(b'\n', &mut line)).await??;
     let ask = match serde_json::from_slice(&line) {
         Ok(ask) => ask,
-        Err(error) => return say_line(&mut writing, &serde_json::json!({"error": format!("not a request: {error}")})).await,
+        Err(error) => return write_line(&mut writing, &serde_json::json!({"error": format!("not a request: {error}")})).await,
     };
     match ask {
-        Ask::Status => say_line(&mut writing, &view.status()).await,
-        Ask::Accept { envelope } => {
+        SocketRequest::Status => write_line(&mut writing, &view.status()).await,
+        SocketRequest::Accept { envelope } => {
             let Ok(envelope) = STANDARD.decode(envelope) else {
-                return say_line(&mut writing, &serde_json::json!({"error": "the envelope is not base64"})).await;
+                return write_line(&mut writing, &serde_json::json!({"error": "the envelope is not base64"})).await;
             };
             accept(view, durable, carried, envelope, &mut writing).await
         }
@@ -128,15 +129,15 @@ async fn accept(
     let (answer, answered) = oneshot::channel();
     let sent = carried.send(LocalCommand { envelope, answer }).await.is_ok();
     let Some(answer) = (if sent { answered.await.ok() } else { None }) else {
-        return say_line(writing, &serde_json::json!({"error": "the agent is stopping"})).await;
+        return write_line(writing, &serde_json::json!({"error": "the agent is stopping"})).await;
     };
     match answer {
-        Answer::Nothing => say_line(writing, &serde_json::json!({"error": "the command does not target this node"})).await,
-        Answer::Again(done) | Answer::No(done, _) => say_line(writing, &*done).await,
+        Answer::Nothing => write_line(writing, &serde_json::json!({"error": "the command does not target this node"})).await,
+        Answer::Ended(done) | Answer::Rejected(done, _) => write_line(writing, &*done).await,
         Answer::Ack(ack) => {
-            say_line(writing, &*ack).await?;
+            write_line(writing, &*ack).await?;
             if ack.status == AckStatus::Accepted {
-                say_line(writing, &ended(view, durable, ack.id).await).await?;
+                write_line(writing, &wait_for_result(view, durable, ack.id).await).await?;
             }
             Ok(())
         }
@@ -144,7 +145,7 @@ async fn accept(
 }
 
 /// Returns the result of an accepted command, once there is one.
-async fn ended(view: &StatusView, durable: &DurableState, id: Uuid) -> CommandResult {
+async fn wait_for_result(view: &StatusView, durable: &DurableState, id: Uuid) -> CommandResult {
     let mut standing = view.watch();
     loop {
         standing.mark_unchanged();
@@ -152,11 +153,11 @@ async fn ended(view: &StatusView, durable: &DurableState, id: Uuid) -> CommandRe
             return done;
         }
         // The board changes after every command. An assignment may end without such a change.
-        let _changed = tokio::time::timeout(AGAIN, standing.changed()).await.is_ok();
+        let _changed = tokio::time::timeout(END_POLL, standing.changed()).await.is_ok();
     }
 }
 
-async fn say_line(writing: &mut (impl AsyncWriteExt + Unpin), message: &impl Serialize) -> std::io::Result<()> {
+async fn write_line(writing: &mut (impl AsyncWriteExt + Unpin), message: &impl Serialize) -> std::io::Result<()> {
     let mut line = messages::json(message);
     line.push(b'\n');
     writing.write_all(&line).await?;

@@ -15,9 +15,9 @@ use super::socket;
 use crate::agent::status::messages;
 
 /// Longest time for the answer to a request, or for the acknowledgement of a command.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest answer, in bytes.
-const LONGEST: u64 = 4 << 20;
+const MAX_ANSWER_SIZE: u64 = 4 << 20;
 
 /// A request without an answer of the agent.
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +30,10 @@ pub enum SocketError {
     Denied(PathBuf, #[source] io::Error),
     /// The agent ended, or did not answer in time.
     #[error("the agent did not answer")]
-    Silent(#[source] io::Error),
+    NoAnswer(#[source] io::Error),
     /// The agent rejected the request, or the answer is invalid.
     #[error("the agent rejected the request: {0}")]
-    Said(String),
+    Rejected(String),
 }
 
 /// Returns the status of the agent with this state directory.
@@ -41,7 +41,7 @@ pub enum SocketError {
 /// # Errors
 /// When no agent runs, or the agent does not answer.
 pub fn status(state_dir: &Path) -> Result<AgentStatus, SocketError> {
-    let mut answers = ask(state_dir, &socket::Ask::Status)?;
+    let mut answers = send_request(state_dir, &socket::SocketRequest::Status)?;
     read(&answers.line()?)
 }
 
@@ -61,19 +61,19 @@ pub struct Answers(BufReader<UnixStream>);
 impl Answers {
     fn line(&mut self) -> Result<String, SocketError> {
         let mut line = String::new();
-        self.0.by_ref().take(LONGEST).read_line(&mut line).map_err(SocketError::Silent)?;
+        self.0.by_ref().take(MAX_ANSWER_SIZE).read_line(&mut line).map_err(SocketError::NoAnswer)?;
         if line.ends_with('\n') {
             return Ok(line);
         }
-        Err(SocketError::Silent(io::Error::new(io::ErrorKind::UnexpectedEof, "the agent closed the connection")))
+        Err(SocketError::NoAnswer(io::Error::new(io::ErrorKind::UnexpectedEof, "the agent closed the connection")))
     }
 
     /// Waits for the end of a command that was acknowledged, however long it takes.
     ///
     /// # Errors
     /// When the agent ends first.
-    pub fn end(&mut self) -> Result<CommandResult, SocketError> {
-        self.0.get_ref().set_read_timeout(None).map_err(SocketError::Silent)?;
+    pub fn wait_for_result(&mut self) -> Result<CommandResult, SocketError> {
+        self.0.get_ref().set_read_timeout(None).map_err(SocketError::NoAnswer)?;
         read(&self.line()?)
     }
 }
@@ -83,7 +83,7 @@ impl Answers {
 /// # Errors
 /// When no agent runs, or the agent does not answer.
 pub fn accept(state_dir: &Path, envelope: &[u8]) -> Result<(LocalAnswer, Answers), SocketError> {
-    let mut answers = ask(state_dir, &socket::Ask::Accept { envelope: STANDARD.encode(envelope) })?;
+    let mut answers = send_request(state_dir, &socket::SocketRequest::Accept { envelope: STANDARD.encode(envelope) })?;
     let line = answers.line()?;
     let taken = match read::<Protocol>(&line)?.protocol.as_str() {
         report::ACK => LocalAnswer::Acknowledged(read(&line)?),
@@ -98,27 +98,27 @@ struct Protocol {
 }
 
 #[derive(Deserialize)]
-struct Wrong {
+struct ErrorAnswer {
     error: String,
 }
 
 fn read<T: serde::de::DeserializeOwned>(line: &str) -> Result<T, SocketError> {
     serde_json::from_str(line).map_err(|error| {
-        let said = serde_json::from_str::<Wrong>(line).map(|wrong| wrong.error);
-        SocketError::Said(said.unwrap_or_else(|_| error.to_string()))
+        let said = serde_json::from_str::<ErrorAnswer>(line).map(|wrong| wrong.error);
+        SocketError::Rejected(said.unwrap_or_else(|_| error.to_string()))
     })
 }
 
-fn ask(state_dir: &Path, question: &socket::Ask) -> Result<Answers, SocketError> {
+fn send_request(state_dir: &Path, question: &socket::SocketRequest) -> Result<Answers, SocketError> {
     let stream = UnixStream::connect(socket::path(state_dir)).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => SocketError::Denied(state_dir.to_owned(), error),
         _ => SocketError::NotRunning(state_dir.to_owned(), error),
     })?;
     let sent = stream
-        .set_read_timeout(Some(PATIENCE))
-        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .set_read_timeout(Some(ANSWER_TIMEOUT))
+        .and_then(|()| stream.set_write_timeout(Some(ANSWER_TIMEOUT)))
         .and_then(|()| (&stream).write_all(&messages::json(question)))
         .and_then(|()| (&stream).write_all(b"\n"));
-    sent.map_err(SocketError::Silent)?;
+    sent.map_err(SocketError::NoAnswer)?;
     Ok(Answers(BufReader::new(stream)))
 }

@@ -14,24 +14,24 @@ use crate::agent::exec::job::Job;
 pub(in crate::agent) struct PlanRecorder(PlanBuilder);
 
 impl PlanRecorder {
-    pub(in crate::agent) fn of(job: &Job) -> Self {
+    pub(in crate::agent) fn for_job(job: &Job) -> Self {
         Self(PlanBuilder::new(job.manifest().map_or("", |manifest| manifest.sha256.as_str())))
     }
 
     pub(in crate::agent) fn record(&mut self, event: &TransactionEvent) {
         if event.changed || event.refreshed {
             // Without secrets and content, as everything in an event. The digest of the content is included.
-            self.0.change(&event.label(), &words(event), &event.properties.to_string(), event.diff.as_deref());
+            self.0.change(&event.label(), &describe(event), &event.properties.to_string(), event.diff.as_deref());
         }
     }
 
-    pub(in crate::agent) fn planned(self, job: &Job) -> PlannedChanges {
+    pub(in crate::agent) fn into_plan(self, job: &Job) -> PlannedChanges {
         self.0.build(&job.command.action)
     }
 }
 
 /// Returns a planned change as text: `installed version 1.24`, `updated: content, mode 0600 → 0644`.
-fn words(event: &TransactionEvent) -> String {
+fn describe(event: &TransactionEvent) -> String {
     let done = event.noop_message.strip_prefix("Would have ").unwrap_or(&event.noop_message);
     // The Go system says "created" also for new content of an existing file.
     let updated = done.strip_prefix("created ").filter(|_| event.final_ensure == event.requested_ensure);

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Handle;
 
-use crate::config::Settings;
-use crate::diag::chain;
+use crate::config::AgentSettings;
+use crate::diag::error_chain;
 use crate::host::fs;
 use crate::model::Registration;
 use crate::model::registration::Ttl;
-use crate::registry::Door;
-use crate::store::values::NewestValue;
+use crate::registry::BusVerifier;
+use crate::store::signed_values::NewestValue;
 use crate::store::{StoreError, ValueStore};
 use crate::transport::Message;
 use crate::trust::decide::data::{DataReader, NewestSigned, OpenedValue};
@@ -25,21 +25,21 @@ use crate::wire::receipt::{self, Receipt};
 use crate::agent::exec::context::RunContext;
 
 /// Largest file of pinned keys, in bytes: more than ten thousand nodes.
-const KNOWN_MAX: u64 = 4 << 20;
+const MAX_KNOWN_NODES_FILE: u64 = 4 << 20;
 /// Validity of a registration that does not name its own.
-const LASTS: SignedDuration = SignedDuration::from_hours(24);
+const DEFAULT_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 /// The newest signed values that this node read.
 #[derive(Debug)]
-pub(in crate::agent) struct Values(Mutex<ValueStore>);
+pub(in crate::agent) struct SignedValues(Mutex<ValueStore>);
 
-impl Values {
+impl SignedValues {
     /// Opens the values on disk.
-    pub(in crate::agent) fn open(settings: &Settings) -> Result<Self, StoreError> {
+    pub(in crate::agent) fn open(settings: &AgentSettings) -> Result<Self, StoreError> {
         Ok(Self(Mutex::new(ValueStore::open(&settings.state_dir)?)))
     }
 
-    fn held(&self) -> MutexGuard<'_, ValueStore> {
+    fn lock(&self) -> MutexGuard<'_, ValueStore> {
         // Whole values are stored: a panic of another thread leaves none half written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -51,15 +51,15 @@ pub(in crate::agent) struct VerifiedBus {
     node: Arc<RunContext>,
     runtime: Handle,
     /// The text of the file of pinned keys, if there is one.
-    known: Option<Result<String, String>>,
+    pinned_keys: Option<Result<String, String>>,
 }
 
 impl VerifiedBus {
     /// Opens the access. The caller is on the agent's own thread, within its runtime.
     pub(in crate::agent) fn open(node: &Arc<RunContext>) -> Self {
         let path = node.settings.now().registration.known_nodes.clone();
-        let known = path.map(|path| fs::read_text(&path, KNOWN_MAX).map_err(|error| chain(&error)));
-        Self { node: Arc::clone(node), runtime: Handle::current(), known }
+        let pinned_keys = path.map(|path| fs::read_text(&path, MAX_KNOWN_NODES_FILE).map_err(|error| error_chain(&error)));
+        Self { node: Arc::clone(node), runtime: Handle::current(), pinned_keys }
     }
 
     /// Records an accepted value. Returns when the value is on disk.
@@ -67,7 +67,7 @@ impl VerifiedBus {
         let node = Arc::clone(&self.node);
         let NewestSigned { issued, digest } = newest;
         let noted = self.runtime.spawn(async move {
-            let noted = node.values.held().note(name, NewestValue { issued, digest });
+            let noted = node.values.lock().record(name, NewestValue { issued, digest });
             node.status.report_storage_error(noted);
         });
         // Fails only when the agent ends, and the run with it.
@@ -75,11 +75,11 @@ impl VerifiedBus {
     }
 }
 
-impl Door for VerifiedBus {
+impl BusVerifier for VerifiedBus {
     fn value(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> Result<(Vec<u8>, bool), String> {
         let (trust, settings) = (self.node.trust.current(), self.node.settings.now());
         let name = format!("{bucket}/{key}");
-        let newest = self.node.values.held().newest(&name).cloned();
+        let newest = self.node.values.lock().newest(&name).cloned();
         let newest = newest.map(|NewestValue { issued, digest }| NewestSigned { issued, digest });
         let reader = DataReader {
             trust: &trust,
@@ -100,9 +100,9 @@ impl Door for VerifiedBus {
     }
 
     fn registrations(&self, messages: Vec<Message>) -> Result<(Vec<Message>, bool), String> {
-        let Some(text) = &self.known else { return Ok((messages, false)) };
+        let Some(text) = &self.pinned_keys else { return Ok((messages, false)) };
         let settings = self.node.settings.now();
-        let known = of_fleet(text.as_ref().map_err(Clone::clone)?, &settings.fleet);
+        let known = pinned_keys_of_fleet(text.as_ref().map_err(Clone::clone)?, &settings.fleet);
         let known = known.map_err(|why| format!("cannot read the file of known nodes: {why}"))?;
         let now = self.node.identity.now();
         let before = messages.len();
@@ -116,15 +116,15 @@ impl Door for VerifiedBus {
     }
 
     fn receipt(&self, subject: &str, payload: &[u8]) -> Option<String> {
-        Some(self.node.durable.notary().receipt(subject, payload, None, self.node.identity.now(), None).encode())
+        Some(self.node.durable.receipt_signer().receipt(subject, payload, None, self.node.identity.now(), None).encode())
     }
 }
 
 /// Returns the pinned keys of a fleet by node. The first line of a node counts.
-fn of_fleet<'a>(text: &'a str, fleet: &str) -> Result<BTreeMap<&'a str, PinnedKeyLine<'a>>, String> {
+fn pinned_keys_of_fleet<'a>(text: &'a str, fleet: &str) -> Result<BTreeMap<&'a str, PinnedKeyLine<'a>>, String> {
     let mut known = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
-        let line = PinnedKeyLine::split(line).map_err(|error| format!("line {number}: {}", chain(&error)))?;
+        let line = PinnedKeyLine::parse(line).map_err(|error| format!("line {number}: {}", error_chain(&error)))?;
         if let Some(line) = line.filter(|line| line.fleet == fleet) {
             known.entry(line.node).or_insert(line);
         }
@@ -142,9 +142,9 @@ fn is_signed(message: &Message, known: &BTreeMap<&str, PinnedKeyLine<'_>>, now: 
     let Ok(attested) = verify_receipt(header, &key, &node, &message.subject, &message.payload) else { return false };
     let at = attested.statement.at;
     let lasts = match Registration::from_json(&message.payload).map(|entry| entry.ttl) {
-        Ok(Some(Ttl::For(span))) => SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX),
+        Ok(Some(Ttl::For(span))) => SignedDuration::try_from(span.as_std()).unwrap_or(SignedDuration::MAX),
         Ok(Some(Ttl::Never)) => SignedDuration::MAX,
-        Ok(None) => LASTS,
+        Ok(None) => DEFAULT_TTL,
         Err(_) => return false,
     };
     let ends = at.saturating_add(lasts).unwrap_or(Timestamp::MAX);
@@ -189,7 +189,7 @@ mod tests {
             format!("{fleet} {node} {key} 2026-01-01T00:00:00Z\n")
         };
         let text = ["# known\n".to_owned(), line("prod", "web1", 1), line("prod", "web1", 9), line("test", "web2", 2)].concat();
-        let known = of_fleet(&text, "prod").unwrap();
+        let known = pinned_keys_of_fleet(&text, "prod").unwrap();
         let now = "2026-11-20T10:00:00Z".parse().unwrap();
         let never = json!("never");
         let good = message(1, "web1", "2026-11-20T09:59:00Z", &json!("10m"));
@@ -212,6 +212,6 @@ mod tests {
         ] {
             assert_eq!(is_signed(&message, &known, now), wanted, "{message:?}");
         }
-        assert!(of_fleet("prod web1\n", "prod").unwrap_err().starts_with("line 1: not `fleet node"));
+        assert!(pinned_keys_of_fleet("prod web1\n", "prod").unwrap_err().starts_with("line 1: not `fleet node"));
     }
 }

@@ -39,7 +39,7 @@ pub(super) enum CommandEvent {
 
 /// The action that a step asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Next {
+pub(super) enum CommandAction {
     /// Verify the command again.
     Recheck,
     /// Record the start in the ledger.
@@ -54,16 +54,16 @@ pub(super) enum Next {
 
 impl CommandState {
     /// Returns the next state and the action that it waits for. An event that the state does not wait for changes nothing.
-    pub(super) fn step(self, event: CommandEvent) -> (Self, Next) {
+    pub(super) fn step(self, event: CommandEvent) -> (Self, CommandAction) {
         match (self, event) {
-            (Self::Queued, CommandEvent::TurnCame) => (Self::Rechecking, Next::Recheck),
-            (Self::Rechecking, CommandEvent::Rechecked) => (Self::RecordingStart, Next::RecordStart),
-            (Self::RecordingStart, CommandEvent::StartRecorded) => (Self::Running, Next::Run),
+            (Self::Queued, CommandEvent::TurnCame) => (Self::Rechecking, CommandAction::Recheck),
+            (Self::Rechecking, CommandEvent::Rechecked) => (Self::RecordingStart, CommandAction::RecordStart),
+            (Self::RecordingStart, CommandEvent::StartRecorded) => (Self::Running, CommandAction::Run),
             (Self::Queued | Self::Rechecking | Self::RecordingStart | Self::Running, CommandEvent::Ended(result)) => {
-                (Self::Persisting, Next::Persist(result))
+                (Self::Persisting, CommandAction::Persist(result))
             }
-            (Self::Persisting, CommandEvent::Persisted) => (Self::Ended, Next::Nothing),
-            (state, _) => (state, Next::Nothing),
+            (Self::Persisting, CommandEvent::Persisted) => (Self::Ended, CommandAction::Nothing),
+            (state, _) => (state, CommandAction::Nothing),
         }
     }
 }
@@ -92,18 +92,18 @@ mod tests {
                 CommandEvent::Persisted,
             ]
         };
-        let end = || Some((Persisting, Next::Persist(result())));
+        let end = || Some((Persisting, CommandAction::Persist(result())));
         let table = [
-            (Queued, [Some((Rechecking, Next::Recheck)), None, None, end(), None]),
-            (Rechecking, [None, Some((RecordingStart, Next::RecordStart)), None, end(), None]),
-            (RecordingStart, [None, None, Some((Running, Next::Run)), end(), None]),
+            (Queued, [Some((Rechecking, CommandAction::Recheck)), None, None, end(), None]),
+            (Rechecking, [None, Some((RecordingStart, CommandAction::RecordStart)), None, end(), None]),
+            (RecordingStart, [None, None, Some((Running, CommandAction::Run)), end(), None]),
             (Running, [None, None, None, end(), None]),
-            (Persisting, [None, None, None, None, Some((Ended, Next::Nothing))]),
+            (Persisting, [None, None, None, None, Some((Ended, CommandAction::Nothing))]),
             (Ended, [None, None, None, None, None]),
         ];
         for (state, row) in table {
             for (event, wanted) in events().into_iter().zip(row) {
-                let wanted = wanted.unwrap_or((state.clone(), Next::Nothing));
+                let wanted = wanted.unwrap_or((state.clone(), CommandAction::Nothing));
                 assert_eq!(state.clone().step(event.clone()), wanted, "{state:?} {event:?}");
             }
         }

@@ -8,25 +8,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use crate::config::{Confine, Limits, Settings};
-use crate::diag::chain;
+use crate::config::{AgentSettings, ConfinePolicy, Limits};
+use crate::diag::error_chain;
 use crate::engine::UnconfinedThread;
 use crate::host::confine;
-use crate::host::confine::{ConfineError, Confined, Confinement, Files, Kernel, Part, Worker};
+use crate::host::confine::{AccessibleFiles, ConfineError, Confined, Confinement, ConfinementPart, KernelFeatures, Worker};
 use crate::model::registration::RegistrationFilter;
 use crate::model::{BusValue, DiscoveryClient, Effect, Registration};
 use crate::resource::{self, ParsedResource};
 use crate::wire::ConfinementState;
 
 /// Returns the confinement that the limits require. `bundle` is the directory of the manifest.
-pub(in crate::agent) fn of(limits: &Limits, bundle: Option<&Path>) -> Confinement {
-    if limits.confine == Confine::Off {
+pub(in crate::agent) fn from_limits(limits: &Limits, bundle: Option<&Path>) -> Confinement {
+    if limits.confine == ConfinePolicy::Off {
         return Confinement::default();
     }
     let list = |paths: &Option<Vec<String>>| paths.iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
     let files = limits.paths.is_some().then(|| {
         let bundle = bundle.map(Path::to_owned);
-        Files { write: list(&limits.paths), read: list(&limits.read_paths).into_iter().chain(bundle).collect() }
+        AccessibleFiles { write: list(&limits.paths), read: list(&limits.read_paths).into_iter().chain(bundle).collect() }
     });
     Confinement {
         files,
@@ -64,33 +64,34 @@ const SYSTEM: Bound = (
     "packages, services, accounts, sysctl and mounts work outside of the confinement: only `types` and the agent limit them",
 );
 
-fn about(part: Part) -> Bound {
+fn bound_of(part: ConfinementPart) -> Bound {
     match part {
-        Part::Files => FILES,
-        Part::Truncate => TRUNCATE,
-        Part::Programs => PROGRAMS,
-        Part::Network => NETWORK,
-        Part::Devices => DEVICES,
-        Part::Signals => SIGNALS,
-        Part::Sockets => SOCKETS,
+        ConfinementPart::Files => FILES,
+        ConfinementPart::Truncate => TRUNCATE,
+        ConfinementPart::Programs => PROGRAMS,
+        ConfinementPart::Network => NETWORK,
+        ConfinementPart::Devices => DEVICES,
+        ConfinementPart::Signals => SIGNALS,
+        ConfinementPart::Sockets => SOCKETS,
     }
 }
 
 /// The limits that a kernel enforces, and those that it does not.
-pub struct Report {
-    kernel: Kernel,
-    held: Vec<Bound>,
+pub struct ConfinementReport {
+    kernel: KernelFeatures,
+    enforced: Vec<Bound>,
     /// The limits that only a newer kernel enforces.
     missing: Vec<Bound>,
     unrestricted: Vec<Bound>,
 }
 
-impl Report {
+impl ConfinementReport {
     /// Returns the report for this kernel.
-    pub fn of(settings: &Settings, kernel: Kernel) -> Self {
-        let (limits, confinement) = (&settings.limits, of(&settings.limits, None));
-        let (held, missing): (Vec<Part>, Vec<Part>) = confinement.parts().into_iter().partition(|part| kernel.holds(*part));
-        let off = limits.confine == Confine::Off;
+    pub fn new(settings: &AgentSettings, kernel: KernelFeatures) -> Self {
+        let (limits, confinement) = (&settings.limits, from_limits(&settings.limits, None));
+        let (held, missing): (Vec<ConfinementPart>, Vec<ConfinementPart>) =
+            confinement.parts().into_iter().partition(|part| kernel.enforces(*part));
+        let off = limits.confine == ConfinePolicy::Off;
         let files = confinement.files.is_some();
         let unrestricted = [
             (off, ALL),
@@ -106,8 +107,8 @@ impl Report {
         ];
         Self {
             kernel,
-            held: held.into_iter().map(about).collect(),
-            missing: missing.into_iter().map(about).collect(),
+            enforced: held.into_iter().map(bound_of).collect(),
+            missing: missing.into_iter().map(bound_of).collect(),
             unrestricted: unrestricted.into_iter().filter_map(|(so, what)| so.then_some(what)).collect(),
         }
     }
@@ -122,14 +123,14 @@ impl Report {
         };
         ConfinementState {
             landlock: self.kernel.landlock,
-            held: names(&mut self.held.iter()),
+            held: names(&mut self.enforced.iter()),
             unrestricted: names(&mut self.missing.iter().chain(&self.unrestricted)),
         }
     }
 
     /// Returns the descriptions of the enforced bounds.
-    pub fn held(&self) -> impl Iterator<Item = &'static str> {
-        self.held.iter().map(|(_, about)| *about)
+    pub fn enforced(&self) -> impl Iterator<Item = &'static str> {
+        self.enforced.iter().map(|(_, about)| *about)
     }
 
     /// Returns the descriptions of the unenforced bounds.
@@ -148,10 +149,10 @@ impl Report {
 }
 
 /// Returns the abilities of the kernel of this host; none when the kernel cannot be asked.
-pub fn kernel() -> Kernel {
-    confine::kernel().unwrap_or_else(|error| {
-        tracing::warn!("cannot query Landlock: {}", chain(&error));
-        Kernel { landlock: 0 }
+pub fn detect_kernel() -> KernelFeatures {
+    confine::kernel_features().unwrap_or_else(|error| {
+        tracing::warn!("cannot query Landlock: {}", error_chain(&error));
+        KernelFeatures { landlock: 0 }
     })
 }
 
@@ -159,8 +160,8 @@ pub fn kernel() -> Kernel {
 ///
 /// # Errors
 /// When `confine = "required"` and the kernel cannot enforce a limit, with its name.
-pub(in crate::agent) fn begin(settings: &Settings, kernel: Kernel) -> Result<(), String> {
-    let report = Report::of(settings, kernel);
+pub(in crate::agent) fn check_kernel(settings: &AgentSettings, kernel: KernelFeatures) -> Result<(), String> {
+    let report = ConfinementReport::new(settings, kernel);
     tracing::info!("the kernel enforces these limits: {} ({})", report.state().held.join(", "), report.kernel());
     for (name, about) in &report.unrestricted {
         tracing::info!("not enforced by the kernel: {name}: {about}");
@@ -170,7 +171,7 @@ pub(in crate::agent) fn begin(settings: &Settings, kernel: Kernel) -> Result<(),
     }
     let missing: Vec<&str> = report.missing.iter().map(|(name, _)| *name).collect();
     let missing = format!("the kernel does not enforce: {} ({})", missing.join(", "), report.kernel());
-    if settings.limits.confine == Confine::Required {
+    if settings.limits.confine == ConfinePolicy::Required {
         return Err(missing);
     }
     tracing::warn!("{missing}");
@@ -180,11 +181,11 @@ pub(in crate::agent) fn begin(settings: &Settings, kernel: Kernel) -> Result<(),
 /// Returns true when the limits allow a type that works outside of the confinement.
 fn manages_system(limits: &Limits) -> bool {
     let allowed = |kind: &str| limits.types.as_ref().is_none_or(|types| types.iter().any(|known| known == kind));
-    resource::TYPES.iter().any(|kind| kind.reaches_system() && allowed(kind.name()))
+    resource::TYPES.iter().any(|kind| kind.changes_system() && allowed(kind.name()))
 }
 
 /// Returns true when no path that a run may change contains the state of the agent.
-fn state_is_out_of_reach(settings: &Settings) -> bool {
+fn state_is_out_of_reach(settings: &AgentSettings) -> bool {
     let Limits { paths: Some(paths), read_paths, .. } = &settings.limits else { return false };
     // Paths as written: each heartbeat asks, and must not wait for a disk.
     let holds = |path: &String| settings.state_dir.starts_with(path);
@@ -195,7 +196,7 @@ fn state_is_out_of_reach(settings: &Settings) -> bool {
 /// none when `inside` panics.
 ///
 /// A thread cannot leave its confinement: the thread ends with the run, and belongs to no pool.
-pub(in crate::agent) fn run<T: Send>(
+pub(in crate::agent) fn run_confined<T: Send>(
     confinement: &Confinement,
     inside: impl FnOnce(Result<Confined, ConfineError>, Worker) -> T + Send,
 ) -> Option<T> {
@@ -223,7 +224,7 @@ pub(in crate::agent) struct Placement {
 impl UnconfinedThread for Placement {
     fn is_needed(&self, decoded: &dyn ParsedResource) -> bool {
         let effects = decoded.effects();
-        if effects.reach_system() {
+        if effects.affect_system() {
             return true;
         }
         // A resource that runs programs of its author always stays inside.
@@ -239,7 +240,7 @@ impl UnconfinedThread for Placement {
     }
 
     fn permit(&self, kind: &str, decoded: &dyn ParsedResource) -> Result<(), String> {
-        if self.unnamed_types && decoded.effects().reach_system() {
+        if self.unnamed_types && decoded.effects().affect_system() {
             return Err(format!(
                 "this node limits paths, and paths cannot limit the type {kind}: allow the type by name in `types` of [limits]"
             ));
@@ -253,13 +254,13 @@ impl UnconfinedThread for Placement {
 }
 
 /// The bus, used from outside of the confinement: connections and threads of the bus must not be confined.
-pub(in crate::agent) struct ExchangeOutside {
+pub(in crate::agent) struct UnconfinedBus {
     pub(in crate::agent) inner: Arc<dyn DiscoveryClient>,
     pub(in crate::agent) worker: Worker,
 }
 
-impl ExchangeOutside {
-    fn ask<T: Send + 'static>(
+impl UnconfinedBus {
+    fn run_outside<T: Send + 'static>(
         &self,
         question: impl FnOnce(&dyn DiscoveryClient) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
@@ -268,20 +269,20 @@ impl ExchangeOutside {
     }
 }
 
-impl DiscoveryClient for ExchangeOutside {
+impl DiscoveryClient for UnconfinedBus {
     fn value(&self, bucket: &str, key: &str) -> Result<BusValue<String>, String> {
         let (bucket, key) = (bucket.to_owned(), key.to_owned());
-        self.ask(move |exchange| exchange.value(&bucket, &key))
+        self.run_outside(move |exchange| exchange.value(&bucket, &key))
     }
 
     fn registrations(&self, filter: &RegistrationFilter) -> Result<BusValue<Vec<Registration>>, String> {
         let filter = filter.clone();
-        self.ask(move |exchange| exchange.registrations(&filter))
+        self.run_outside(move |exchange| exchange.registrations(&filter))
     }
 
     fn register(&self, registration: &Registration) -> Result<(), String> {
         let registration = registration.clone();
-        self.ask(move |exchange| exchange.register(&registration))
+        self.run_outside(move |exchange| exchange.register(&registration))
     }
 }
 
@@ -290,22 +291,22 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::Surroundings;
+    use crate::config::HostDefaults;
     use crate::resource;
     use crate::template::Scope;
 
-    fn settings(limits: &str) -> Settings {
+    fn settings(limits: &str) -> AgentSettings {
         let text = format!(
             "fleet = \"prod\"\n[nats]\nservers = [\"nats://127.0.0.1:4222\"]\n[trust]\nroot = [\"ed25519:AAAA\"]\n[limits]\n{limits}"
         );
         let around =
-            Surroundings { hostname: "web1".into(), state_dir: "/var/lib/ensign".into(), directory: "/etc/ensign".into() };
-        Settings::read(&text, "agent.toml", &around).unwrap()
+            HostDefaults { hostname: "web1".into(), state_dir: "/var/lib/ensign".into(), directory: "/etc/ensign".into() };
+        AgentSettings::read(&text, "agent.toml", &around).unwrap()
     }
 
     #[test]
     fn limits_become_a_confinement() {
-        let of = |limits: &str| of(&settings(limits).limits, Some(Path::new("/bundle")));
+        let of = |limits: &str| from_limits(&settings(limits).limits, Some(Path::new("/bundle")));
         assert_eq!(of(""), Confinement { no_programs: true, ..Confinement::default() });
         assert!(of("exec = true").is_empty());
         assert!(of("confine = \"off\"\npaths = [\"/srv\"]").is_empty());
@@ -319,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_is_not_held_is_told() {
-        let report = |limits: &str, landlock: i32| Report::of(&settings(limits), Kernel { landlock }).state();
+        let report = |limits: &str, landlock: i32| ConfinementReport::new(&settings(limits), KernelFeatures { landlock }).state();
         for (limits, landlock, held, unrestricted) in [
             ("", 7, vec!["programs", "signals"], vec!["files", "network", "state", "system"]),
             ("exec = true", 7, vec![], vec!["files", "network", "programs", "state", "system"]),
@@ -347,9 +348,9 @@ mod tests {
             assert_eq!((state.held, state.unrestricted), (strings(&held), strings(&unrestricted)), "{limits}");
         }
         let required = settings("confine = \"required\"\nfetch_hosts = []");
-        assert!(begin(&required, Kernel { landlock: 7 }).is_ok());
-        assert!(begin(&required, Kernel { landlock: 3 }).unwrap_err().contains("network"));
-        assert!(begin(&settings("fetch_hosts = []"), Kernel { landlock: 0 }).is_ok());
+        assert!(check_kernel(&required, KernelFeatures { landlock: 7 }).is_ok());
+        assert!(check_kernel(&required, KernelFeatures { landlock: 3 }).unwrap_err().contains("network"));
+        assert!(check_kernel(&settings("fetch_hosts = []"), KernelFeatures { landlock: 0 }).is_ok());
     }
 
     fn strings(texts: &[&str]) -> Vec<String> {

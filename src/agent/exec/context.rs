@@ -6,34 +6,34 @@ use std::sync::Arc;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::status::board::StatusBoard;
-use crate::agent::status::counters::Counters;
+use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::trust::TrustHandle;
 
-use super::bus_values::Values;
+use super::bus_values::SignedValues;
 use super::orphaned_runs::OrphanedRuns;
-use super::simulation::Work;
+use super::simulation::RunBackend;
 
 /// The parts of the agent that a run needs.
 pub(in crate::agent) struct RunContext {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) trust: TrustHandle,
     pub(in crate::agent) durable: Arc<DurableState>,
     pub(in crate::agent) publisher: Publisher,
     pub(in crate::agent) status: Arc<StatusBoard>,
-    pub(in crate::agent) counters: Arc<Counters>,
+    pub(in crate::agent) counters: Arc<SharedCounters>,
     pub(in crate::agent) facts: Arc<FactsCache>,
     /// The environment, as `Environ` in templates.
     pub(in crate::agent) environ: BTreeMap<String, String>,
     /// The directories in which bare command names are looked up.
     pub(in crate::agent) search_path: Option<String>,
     /// The engine, or a simulation.
-    pub(in crate::agent) work: Work,
+    pub(in crate::agent) backend: RunBackend,
     /// The journal of the commands that runs start.
     pub(in crate::agent) orphans: OrphanedRuns,
     /// The newest signed values that this node read.
-    pub(in crate::agent) values: Arc<Values>,
+    pub(in crate::agent) values: Arc<SignedValues>,
 }

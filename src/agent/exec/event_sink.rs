@@ -4,50 +4,50 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::config::Publish;
-use crate::diag::chain;
+use crate::config::PublishEvents;
+use crate::diag::error_chain;
 use crate::engine::Plan;
-use crate::model::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
+use crate::model::{HealthResult, HealthStatus, ManifestId, ResourceOutcome, TransactionEvent};
 use crate::store::history::{Recording, RunEnd, RunStart};
-use crate::store::{History, Message, Priority};
+use crate::store::{History, OutboxMessage, Priority};
 use crate::wire::report::HealthReport;
 use crate::wire::subject::EventKind;
 
 use super::approval::PlanRecorder;
-use super::causes::Causes;
+use super::change_causes::ChangeCauses;
 use super::context::RunContext;
 use super::job::{Job, JobKind};
 use super::result::within_size;
 use crate::agent::status::messages;
 
 /// Most failed resources that a result names. The stream of events has all of them.
-const FAILURES: usize = 10;
+const MAX_FAILURES: usize = 10;
 /// Most characters of each error of a failed resource.
 const ERROR_LENGTH: usize = 500;
 
 /// The records of one run. Clones share them.
 #[derive(Clone)]
-pub(in crate::agent) struct Record(Arc<Mutex<Records>>);
+pub(in crate::agent) struct RunRecorder(Arc<Mutex<RecorderState>>);
 
-struct Records {
-    heard: RunEventSink,
+struct RecorderState {
+    sink: RunEventSink,
     recording: Recording,
     manifest: Option<ManifestId>,
 }
 
-impl Record {
+impl RunRecorder {
     pub(in crate::agent) fn new(node: &Arc<RunContext>, job: &Job) -> Self {
-        Self(Arc::new(Mutex::new(Records {
-            heard: RunEventSink::new(node, job),
+        Self(Arc::new(Mutex::new(RecorderState {
+            sink: RunEventSink::new(node, job),
             recording: Recording::default(),
             manifest: None,
         })))
     }
 
     /// Records the begin of the run.
-    pub(in crate::agent) fn begin(&self, node: &RunContext, job: &Job, what: String, manifest: Option<ManifestId>) {
+    pub(in crate::agent) fn record_begin(&self, node: &RunContext, job: &Job, what: String, manifest: Option<ManifestId>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let history = History::of(node.settings.now().state_dir.join("runs"));
+        let history = History::in_directory(node.settings.now().state_dir.join("runs"));
         let digest = manifest.as_ref().and_then(|manifest| manifest.digest.clone());
         let start = RunStart { run_id: job.run, started: node.identity.now(), what, digest };
         // The history has no noop runs.
@@ -56,27 +56,27 @@ impl Record {
     }
 
     /// Records an event.
-    pub(in crate::agent) fn event(&self, event: TransactionEvent) {
+    pub(in crate::agent) fn record_event(&self, event: TransactionEvent) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        records.heard.hear(event);
-        let Records { heard, recording, .. } = &mut *records;
-        if let Some(event) = &heard.told.last {
+        records.sink.receive(event);
+        let RecorderState { sink: heard, recording, .. } = &mut *records;
+        if let Some(event) = &heard.record.last {
             recording.event(event);
         }
     }
 
     /// Records the end of the run. Returns the collected events, and the manifest.
-    pub(in crate::agent) fn end(self, end: &RunEnd) -> (RunRecord, Option<ManifestId>) {
+    pub(in crate::agent) fn record_end(self, end: &RunEnd) -> (RunRecord, Option<ManifestId>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = std::mem::take(&mut records.recording).end(end) {
-            tracing::warn!("cannot write the run to the history: {}", chain(&error));
+            tracing::warn!("cannot write the run to the history: {}", error_chain(&error));
         }
-        (std::mem::take(&mut records.heard.told), records.manifest.take())
+        (std::mem::take(&mut records.sink.record), records.manifest.take())
     }
 }
 
 /// Returns the name of a run in the history.
-pub(in crate::agent) fn name(job: &Job, plan: &Plan) -> String {
+pub(in crate::agent) fn run_name(job: &Job, plan: &Plan) -> String {
     match job.manifest() {
         None => plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default(),
         Some(manifest) => manifest.url.clone(),
@@ -87,7 +87,7 @@ pub(in crate::agent) fn name(job: &Job, plan: &Plan) -> String {
 pub(in crate::agent) struct RunEventSink {
     node: Arc<RunContext>,
     job: Job,
-    pub(in crate::agent) told: RunRecord,
+    pub(in crate::agent) record: RunRecord,
 }
 
 /// The part of the events of a run that its result needs.
@@ -101,11 +101,11 @@ pub(in crate::agent) struct RunRecord {
     /// The reports of health checks, for an observation of health checks.
     pub(in crate::agent) checked: Vec<HealthReport>,
     /// The reasons for the changes.
-    pub(in crate::agent) causes: Causes,
+    pub(in crate::agent) causes: ChangeCauses,
 }
 
 /// Returns the beginning of an error, as long as node states and results carry it.
-pub(in crate::agent) fn shortened(mut error: String) -> String {
+pub(in crate::agent) fn truncate_error(mut error: String) -> String {
     let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
     error.truncate(end);
     error
@@ -113,36 +113,38 @@ pub(in crate::agent) fn shortened(mut error: String) -> String {
 
 impl RunEventSink {
     pub(in crate::agent) fn new(node: &Arc<RunContext>, job: &Job) -> Self {
-        let changes = job.command.options.noop.then(|| PlanRecorder::of(job));
-        let told = RunRecord { changes, causes: Causes::of(node, job), ..RunRecord::default() };
-        Self { node: Arc::clone(node), job: job.clone(), told }
+        let changes = job.command.options.noop.then(|| PlanRecorder::for_job(job));
+        let record = RunRecord { changes, causes: ChangeCauses::for_job(node, job), ..RunRecord::default() };
+        Self { node: Arc::clone(node), job: job.clone(), record }
     }
 
-    pub(in crate::agent) fn hear(&mut self, mut event: TransactionEvent) {
-        self.told.causes.note(&mut event, self.node.identity.now());
-        let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
-        if matters || self.node.settings.now().events == Publish::All {
+    pub(in crate::agent) fn receive(&mut self, mut event: TransactionEvent) {
+        self.record.causes.record(&mut event, self.node.identity.now());
+        let matters = event.outcome() != ResourceOutcome::Stable || !event.errors.is_empty();
+        if matters || self.node.settings.now().events == PublishEvents::All {
             let payload = messages::json(&within_size(event.clone()));
             let event = self.node.publisher.event(EventKind::Transaction, event.event_id, payload, Priority::Event);
-            self.node.publisher.post(&Message { command: Some(self.job.digest().to_owned()), ..event });
+            self.node.publisher.post(&OutboxMessage { command: Some(self.job.digest().to_owned()), ..event });
         }
-        if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.told.failures.len() < FAILURES {
+        if matches!(event.outcome(), ResourceOutcome::Failed | ResourceOutcome::Unmet)
+            && self.record.failures.len() < MAX_FAILURES
+        {
             let mut error = event.errors.join("; ");
             if error.is_empty() {
                 error = format!("requirements are not met: {}", event.unmet_requirements.join(", "));
             }
-            self.told.failures.insert(event.label(), shortened(error));
+            self.record.failures.insert(event.label(), truncate_error(error));
         }
         let checked = event.health_check.iter().map(|check| check.status);
-        self.told.health = checked.chain(self.told.health).max_by_key(|status| status.severity());
-        if let Some(changes) = &mut self.told.changes {
+        self.record.health = checked.chain(self.record.health).max_by_key(|status| status.severity());
+        if let Some(changes) = &mut self.record.changes {
             changes.record(&event);
         }
         if self.job.kind == JobKind::HealthCheck {
             let of =
                 |result: &HealthResult| HealthReport { channel: String::new(), resource: event.label(), result: result.clone() };
-            self.told.checked.extend(event.health_check.iter().map(of));
+            self.record.checked.extend(event.health_check.iter().map(of));
         }
-        self.told.last = Some(event);
+        self.record.last = Some(event);
     }
 }

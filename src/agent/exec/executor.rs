@@ -19,16 +19,16 @@ use crate::agent::status::messages;
 use crate::agent::trust::command_verifier::CommandVerifier;
 use crate::config::PublishRegistrations;
 use crate::host::{Cancel, Checkpoint, checkpoint};
-use crate::manifest::Source;
+use crate::manifest::ManifestText;
 use crate::model::{DiscoveryClient, HealthStatus};
-use crate::registry::{Publish, Registry};
+use crate::registry::{PublishMode, Registry};
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::command::{Action, Healthcheck};
 use crate::wire::{CommandOutcome, CommandResult, Subject};
 
 use super::bus_values::VerifiedBus;
-use super::command_state::{CommandEvent, CommandState, Next};
+use super::command_state::{CommandAction, CommandEvent, CommandState};
 use super::context::RunContext;
 use super::fetch::ManifestFetcher;
 use super::healthcheck::HealthChecks;
@@ -37,7 +37,7 @@ use super::queries::Queries;
 use super::recovery::RecoveredEnd;
 use super::result::RunResult;
 use super::run;
-use super::simulation::{Work, simulate};
+use super::simulation::{RunBackend, simulate};
 
 /// Longest time for which a run may go on after a stop of the agent. A killed package manager leaves a mess.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(in crate::agent) struct ReconcileRun {
     /// The run.
     pub(in crate::agent) job: Job,
     /// Its manifest.
-    pub(in crate::agent) source: Source,
+    pub(in crate::agent) source: ManifestText,
     /// The receiver of its result.
     pub(in crate::agent) ended: oneshot::Sender<RunResult>,
 }
@@ -76,7 +76,7 @@ impl Handle {
     }
 
     /// Waits until the current run has ended, by itself or cancelled.
-    pub(in crate::agent) async fn ended(self) {
+    pub(in crate::agent) async fn join(self) {
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the executor panicked");
         }
@@ -121,7 +121,7 @@ impl Task {
         while let Some(item) = self.next().await {
             match item {
                 QueueItem::Job(job) => self.take_job(&job).await,
-                QueueItem::Reconcile(run) => self.reconcile(*run).await,
+                QueueItem::Reconcile(run) => self.run_reconcile(*run).await,
             }
         }
         // The ledger has the commands that still wait, for the next start.
@@ -141,19 +141,19 @@ impl Task {
     }
 
     async fn take_job(&mut self, job: &Job) {
-        self.show(Some(job.run));
+        self.update_board(Some(job.run));
         match job.kind {
             JobKind::HealthCheck => self.complete_health_gate(job).await,
-            JobKind::Command { .. } | JobKind::Reconcile => self.command(job).await,
+            JobKind::Command { .. } | JobKind::Reconcile => self.run_command(job).await,
         }
         if job.manifest().is_some() {
             self.executor.fetcher.remove_files(job.id());
         }
-        self.show(None);
+        self.update_board(None);
     }
 
     /// Takes a command from the queue to its end, unless its rollout makes it wait longer.
-    async fn command(&mut self, job: &Job) {
+    async fn run_command(&mut self, job: &Job) {
         let began = Instant::now();
         let mut state = CommandState::Queued;
         let mut event = match self.executor.scheduler.decide(job).await {
@@ -166,28 +166,28 @@ impl Task {
             let next;
             (state, next) = state.step(event);
             event = match next {
-                Next::Recheck => match self.recheck(job) {
+                CommandAction::Recheck => match self.recheck(job) {
                     Ok(now) => {
                         rights = now;
                         CommandEvent::Rechecked
                     }
                     Err(result) => CommandEvent::Ended(result),
                 },
-                Next::RecordStart => match self.record_start(job) {
+                CommandAction::RecordStart => match self.record_start(job) {
                     Ok(()) => CommandEvent::StartRecorded,
                     Err(result) => CommandEvent::Ended(result),
                 },
-                Next::Run => {
+                CommandAction::Run => {
                     let job = Job { rights: rights.clone(), ..job.clone() };
                     let result = self.perform(&job).await.into_command_result(&self.executor.context.identity, &job);
                     CommandEvent::Ended(Box::new(result))
                 }
-                Next::Persist(result) => {
+                CommandAction::Persist(result) => {
                     self.executor.context.counters.command_ended(&result, began.elapsed());
                     self.finish(job, *result).await;
                     CommandEvent::Persisted
                 }
-                Next::Nothing => return,
+                CommandAction::Nothing => return,
             };
         }
     }
@@ -207,8 +207,8 @@ impl Task {
 
     fn record_start(&self, job: &Job) -> Result<(), Box<CommandResult>> {
         let context = &self.executor.context;
-        context.durable.start(job.id()).map_err(|error| {
-            let why = crate::diag::chain(&error);
+        context.durable.record_start(job.id()).map_err(|error| {
+            let why = crate::diag::error_chain(&error);
             context.status.raise(AlarmKind::Disk, why.clone());
             Box::new(RunResult::refused(RejectionCode::Storage, why).into_command_result(&context.identity, job))
         })?;
@@ -217,20 +217,20 @@ impl Task {
         Ok(())
     }
 
-    async fn reconcile(&mut self, run: ReconcileRun) {
+    async fn run_reconcile(&mut self, run: ReconcileRun) {
         let ReconcileRun { job, source, ended } = run;
         tracing::info!(id = %job.id(), run = %job.run, "reconciling");
-        self.show(Some(job.run));
-        let until = Instant::now() + job.command.options.timeout.get();
+        self.update_board(Some(job.run));
+        let until = Instant::now() + job.command.options.timeout.as_std();
         checkpoint(Checkpoint::StandingBegun);
         let result = self.execute(&job, Some(source), until).await;
-        self.show(None);
+        self.update_board(None);
         // Only a reconciler that was stopped does not wait for the result.
         let _sent = ended.send(result);
     }
 
     /// Shows on the board the current run, and the number of waiting commands.
-    fn show(&self, running: Option<uuid::Uuid>) {
+    fn update_board(&self, running: Option<uuid::Uuid>) {
         self.executor.context.status.change(|snapshot| {
             snapshot.running = running;
             // Counted under the lock of the board: the intake counts too.
@@ -259,7 +259,7 @@ impl Task {
     }
 
     async fn perform(&mut self, job: &Job) -> RunResult {
-        let until = Instant::now() + job.command.options.timeout.get();
+        let until = Instant::now() + job.command.options.timeout.as_std();
         match &job.command.action {
             Action::Ensure(_) => self.execute(job, None, until).await,
             Action::Apply(apply) => {
@@ -298,13 +298,13 @@ impl Task {
         super::healthcheck::answer(checked, wanted)
     }
 
-    async fn execute(&mut self, job: &Job, source: Option<Source>, until: Instant) -> RunResult {
+    async fn execute(&mut self, job: &Job, source: Option<ManifestText>, until: Instant) -> RunResult {
         let cancel = Cancel::default();
         let (context, owned, flag) = (Arc::clone(&self.executor.context), job.clone(), cancel.clone());
         // The sender is dropped with a run that panics, which the receiver hears.
         let (done, run) = oneshot::channel();
-        match &self.executor.context.work {
-            Work::Engine => {
+        match &self.executor.context.backend {
+            RunBackend::Engine => {
                 let client = self.discovery_client();
                 // Not a thread of the pool: nothing of a run may stay on a thread that others get.
                 let spawned = thread::Builder::new().name("outside".to_owned()).spawn(move || {
@@ -314,7 +314,7 @@ impl Task {
                     return RunResult::failed(format!("cannot start a thread: {error}"));
                 }
             }
-            Work::Simulation(simulation) => {
+            RunBackend::Simulation(simulation) => {
                 let simulated = simulate(context, owned, Arc::clone(simulation), source, until);
                 tokio::spawn(async move { drop(done.send(simulated.await)) });
             }
@@ -326,11 +326,11 @@ impl Task {
     fn discovery_client(&self) -> Arc<dyn DiscoveryClient> {
         let wanted = self.executor.context.settings.now().registration.clone();
         let publish = match wanted.publish {
-            PublishRegistrations::Nats => Publish::Announced,
-            PublishRegistrations::Jetstream | PublishRegistrations::Off => Publish::Stored,
+            PublishRegistrations::Nats => PublishMode::Announced,
+            PublishRegistrations::Jetstream | PublishRegistrations::Off => PublishMode::Stored,
         };
         let bus = Arc::new(VerifiedBus::open(&self.executor.context));
-        Arc::new(Registry::over(runtime::Handle::current(), self.executor.bus.clone(), wanted.stream, publish, bus))
+        Arc::new(Registry::with_shared_bus(runtime::Handle::current(), self.executor.bus.clone(), wanted.stream, publish, bus))
     }
 
     /// Waits for a run. A stop gives the run some time, then cancels it.

@@ -11,14 +11,14 @@ use uuid::Uuid;
 use crate::agent::config::limits;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::reconcile::desired_state::DesiredState;
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::fs::{self, FsError};
 use crate::host::{Checkpoint, checkpoint};
 use crate::http::{self, HttpError};
-use crate::manifest::Source;
-use crate::manifest::fetch::{self, FetchError, Pin};
+use crate::manifest::ManifestText;
+use crate::manifest::fetch::{self, ContentPin, FetchError};
 use crate::manifest::open::{self, OpenError};
-use crate::registry::Objects;
+use crate::registry::BusObjects;
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::command::Apply;
@@ -44,7 +44,7 @@ impl ManifestFetcher {
     ///
     /// # Errors
     /// When the manifest cannot be fetched, differs from the signed digest, or is outside the limits of this host.
-    pub(in crate::agent) async fn manifest(&self, id: Uuid, apply: &Apply, until: Instant) -> Fetched<Source> {
+    pub(in crate::agent) async fn manifest(&self, id: Uuid, apply: &Apply, until: Instant) -> Fetched<ManifestText> {
         let directory = self.directory(id);
         let path = prepare(&directory).map_err(|error| file_failed(&error))?;
         let mut file = fs::create_new(&path, 0o600).map_err(|error| file_failed(&error))?;
@@ -58,24 +58,24 @@ impl ManifestFetcher {
     ///
     /// # Errors
     /// As [`Self::manifest`].
-    pub(in crate::agent) async fn assigned_manifest(&self, apply: &Apply, until: Instant) -> Fetched<Source> {
+    pub(in crate::agent) async fn assigned_manifest(&self, apply: &Apply, until: Instant) -> Fetched<ManifestText> {
         let cache = self.desired_state.blobs();
         let directory = self.settings.now().state_dir.join("work").join(&apply.sha256);
         // Unpacked anew from bytes with the right digest: an earlier copy may have been changed, or torn by a power cut.
         let path = prepare(&directory).map_err(|error| file_failed(&error))?;
         let mut file = fs::create_new(&path, 0o600).map_err(|error| file_failed(&error))?;
-        if let Some(cached) = cache.get(&apply.sha256).map_err(|error| failed(chain(&error)))? {
+        if let Some(cached) = cache.get(&apply.sha256).map_err(|error| failed(error_chain(&error)))? {
             return unpack(cached, apply, directory).await;
         }
         self.fetch_into(apply, &mut file, until).await?;
-        cache.adopt(&path, &apply.sha256).map_err(|error| failed(chain(&error)))?;
+        cache.adopt(&path, &apply.sha256).map_err(|error| failed(error_chain(&error)))?;
         file.rewind().map_err(|error| file_failed(&FsError::io("read", &path, error)))?;
         unpack(file, apply, directory).await
     }
 
     async fn fetch_into(&self, apply: &Apply, file: &mut (impl Write + Send), until: Instant) -> Fetched<()> {
-        let limits = limits::fetching(&self.settings.now(), until.saturating_duration_since(Instant::now()));
-        let fetched = fetch::fetch(&apply.url, &pin(apply), &limits, &Objects(&self.bus), file).await;
+        let limits = limits::fetch_limits(&self.settings.now(), until.saturating_duration_since(Instant::now()));
+        let fetched = fetch::fetch(&apply.url, &pin(apply), &limits, &BusObjects(&self.bus), file).await;
         fetched.map_err(|error| not_fetched(&error))?;
         checkpoint(Checkpoint::RunFetched);
         Ok(())
@@ -89,7 +89,7 @@ impl ManifestFetcher {
     /// Removes the files of a command.
     pub(in crate::agent) fn remove_files(&self, id: Uuid) {
         if let Err(error) = fs::remove_all(&self.directory(id)) {
-            tracing::warn!(error = %chain(&error), "cannot remove the files of a command");
+            tracing::warn!(error = %error_chain(&error), "cannot remove the files of a command");
         }
     }
 }
@@ -106,15 +106,15 @@ fn failed(why: String) -> Box<RunResult> {
 }
 
 fn file_failed(error: &FsError) -> Box<RunResult> {
-    failed(chain(error))
+    failed(error_chain(error))
 }
 
-fn pin(apply: &Apply) -> Pin {
-    Pin { sha256: apply.sha256.clone(), size: apply.size }
+fn pin(apply: &Apply) -> ContentPin {
+    ContentPin { sha256: apply.sha256.clone(), size: apply.size }
 }
 
-async fn unpack(file: impl Read + Seek + Send + 'static, apply: &Apply, directory: PathBuf) -> Fetched<Source> {
-    let (name, pin) = (http::shown(&apply.url), pin(apply));
+async fn unpack(file: impl Read + Seek + Send + 'static, apply: &Apply, directory: PathBuf) -> Fetched<ManifestText> {
+    let (name, pin) = (http::redact_url(&apply.url), pin(apply));
     tokio::task::spawn_blocking(move || open::open(file, &pin, &directory, name).map_err(|error| not_opened(&error)))
         .await
         .unwrap_or_else(|_| Err(failed("cannot read the bundle: the program has an error".to_owned())))
@@ -126,15 +126,15 @@ fn not_fetched(error: &FetchError) -> Box<RunResult> {
         FetchError::Http(HttpError::Denied { .. }) | FetchError::TooLarge { .. } | FetchError::Url(_) => {
             RejectionCode::LocalLimit
         }
-        _ => return failed(chain(error)),
+        _ => return failed(error_chain(error)),
     };
-    Box::new(RunResult::refused(code, chain(error)))
+    Box::new(RunResult::refused(code, error_chain(error)))
 }
 
 /// Returns the result for a bundle that cannot be opened. Wrong bytes reject the command, a broken host fails it.
 fn not_opened(error: &OpenError) -> Box<RunResult> {
     match error {
-        OpenError::Read { .. } | OpenError::File(_) => failed(chain(error)),
-        _ => Box::new(RunResult::refused(RejectionCode::BadArtifact, chain(error))),
+        OpenError::Read { .. } | OpenError::File(_) => failed(error_chain(error)),
+        _ => Box::new(RunResult::refused(RejectionCode::BadArtifact, error_chain(error))),
     }
 }

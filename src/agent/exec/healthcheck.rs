@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::reconcile::desired_state::{Assignment, DesiredState};
 use crate::agent::status::board::StatusBoard;
-use crate::manifest::Source;
+use crate::manifest::ManifestText;
 use crate::wire::CommandOutcome;
 use crate::wire::command::Healthcheck;
 use crate::wire::report::HealthReport;
@@ -19,7 +19,7 @@ use super::result::RunResult;
 
 /// Finds the active assignments and their manifests.
 pub(in crate::agent) struct HealthChecks {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) status: Arc<StatusBoard>,
     pub(in crate::agent) desired_state: Arc<DesiredState>,
     pub(in crate::agent) fetcher: ManifestFetcher,
@@ -33,12 +33,12 @@ impl HealthChecks {
         let is_wanted = |name: &&String| wanted.channel.as_ref().is_none_or(|wanted| wanted == *name);
         let settings = self.fetcher.settings.now();
         let in_force =
-            |name: &String| self.desired_state.channel(name).filter(|channel| channel.is_here(&settings))?.good.clone();
+            |name: &String| self.desired_state.channel(name).filter(|channel| channel.targets_node(&settings))?.good.clone();
         names.iter().filter(is_wanted).filter_map(in_force).collect()
     }
 
     /// Returns the manifest of an assignment.
-    pub(super) async fn manifest(&self, assignment: &Assignment, until: Instant) -> Result<Source, Box<RunResult>> {
+    pub(super) async fn manifest(&self, assignment: &Assignment, until: Instant) -> Result<ManifestText, Box<RunResult>> {
         match assignment.assign() {
             Some(assign) => self.fetcher.assigned_manifest(&assign.manifest, until).await,
             None => Err(Box::new(RunResult::failed("nothing is assigned"))),
@@ -55,7 +55,7 @@ impl HealthChecks {
 pub(super) fn answer(checked: Vec<(Arc<Assignment>, RunResult)>, wanted: &Healthcheck) -> RunResult {
     if checked.is_empty() {
         return match &wanted.channel {
-            None => RunResult::answered(Value::Array(Vec::new())).saying("nothing is assigned to this node"),
+            None => RunResult::answered(Value::Array(Vec::new())).replace_reason("nothing is assigned to this node"),
             Some(channel) => RunResult::failed(format!("nothing is assigned to this node in the channel {channel}")),
         };
     }
@@ -68,7 +68,7 @@ pub(super) fn answer(checked: Vec<(Arc<Assignment>, RunResult)>, wanted: &Health
         }
         if result.is_failed() {
             outcome = CommandOutcome::Failed;
-            wrong.extend(Some(result.why()).filter(|why| !why.is_empty()).map(|why| format!("{channel}: {why}")));
+            wrong.extend(Some(result.reason()).filter(|why| !why.is_empty()).map(|why| format!("{channel}: {why}")));
         }
         reports.extend(result.checked.into_iter().map(|report| HealthReport { channel: channel.clone(), ..report }));
     }
@@ -76,6 +76,6 @@ pub(super) fn answer(checked: Vec<(Arc<Assignment>, RunResult)>, wanted: &Health
         format!("{} {} is {}: {}", report.resource, report.result.name, report.result.status.as_str(), report.result.output)
     }));
     let answer = serde_json::to_value(&reports).unwrap_or_default();
-    let result = RunResult::answered(answer).ending(outcome);
-    if wrong.is_empty() { result } else { result.saying(wrong.join("; ")) }
+    let result = RunResult::answered(answer).replace_outcome(outcome);
+    if wrong.is_empty() { result } else { result.replace_reason(wrong.join("; ")) }
 }

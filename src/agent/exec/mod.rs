@@ -2,7 +2,7 @@
 
 pub(super) mod approval;
 pub(super) mod bus_values;
-mod causes;
+mod change_causes;
 mod command_state;
 pub mod confinement;
 pub(super) mod context;

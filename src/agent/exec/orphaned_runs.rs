@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::config::Settings;
-use crate::diag::chain;
+use crate::config::AgentSettings;
+use crate::diag::error_chain;
 use crate::host::fs::FsError;
 use crate::host::{Journal, Orphans, orphans};
 
@@ -22,13 +22,13 @@ pub(in crate::agent) struct OrphanedRuns {
 impl OrphanedRuns {
     /// Ends the processes that are left, and begins a journal. The caller owns the state directory, so that the earlier
     /// agent is dead.
-    pub(in crate::agent) fn end(settings: &Settings) -> Result<Self, FsError> {
+    pub(in crate::agent) fn end_all(settings: &AgentSettings) -> Result<Self, FsError> {
         let path = settings.state_dir.join(FILE);
         let report = match orphans::end(&path) {
-            Ok(orphans) => tell(&orphans),
+            Ok(orphans) => log_report(&orphans),
             Err(error) => {
                 let error = FsError::io("read", &path, error);
-                let what = format!("cannot find the processes that an earlier run left: {}", chain(&error));
+                let what = format!("cannot find the processes that an earlier run left: {}", error_chain(&error));
                 tracing::error!("{what}");
                 Some(what)
             }
@@ -38,7 +38,7 @@ impl OrphanedRuns {
     }
 }
 
-fn tell(orphans: &Orphans) -> Option<String> {
+fn log_report(orphans: &Orphans) -> Option<String> {
     let report = orphans.report()?;
     if orphans.alive.is_empty() {
         tracing::warn!("{report}");

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::agent::durable::publisher::Publisher;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::intake::fair_queue::{FairQueue, JobReceiver, QueueLimits};
 use crate::agent::status::NodeStateSource;
 use crate::agent::status::facts_cache::FactsCache;
@@ -16,13 +16,13 @@ use crate::agent::status::messages;
 use crate::template;
 use crate::transport::Bus;
 use crate::wire::CommandOutcome;
-use crate::wire::command::{Action, Facts, GoAhead, JobRef};
+use crate::wire::command::{Action, FactsQuery, GoAhead, JobRef};
 
 use super::job::Job;
 use super::result::RunResult;
 
 /// Most waiting queries. Each takes a moment: a longer queue comes from a program in a loop, which gets `busy`.
-pub(in crate::agent) const MAX_WAITING: QueueLimits = QueueLimits { all: 32, each: 16 };
+pub(in crate::agent) const MAX_WAITING: QueueLimits = QueueLimits { total: 32, per_key: 16 };
 /// Longest time for gathering facts: a file system that hangs must not hold up all queries.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -37,7 +37,7 @@ pub(in crate::agent) fn is_query(action: &Action) -> bool {
 /// Answers queries.
 #[derive(Clone)]
 pub(in crate::agent) struct Queries {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) facts: Arc<FactsCache>,
     pub(in crate::agent) node_state: NodeStateSource,
     pub(in crate::agent) publisher: Publisher,
@@ -58,7 +58,7 @@ impl Handle {
     }
 
     /// Waits until the task has ended. The ledger has the queries that still wait.
-    pub(in crate::agent) async fn ended(self) {
+    pub(in crate::agent) async fn join(self) {
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the task of queries panicked");
         }
@@ -105,7 +105,7 @@ impl Queries {
         }
     }
 
-    async fn facts(&self, wanted: &Facts) -> RunResult {
+    async fn facts(&self, wanted: &FactsQuery) -> RunResult {
         let (facts, query) = (Arc::clone(&self.facts), wanted.query.clone());
         let gather = move || match query {
             None => Some(facts.gather()),
@@ -116,7 +116,7 @@ impl Queries {
         };
         match (&wanted.query, found) {
             // A fact that only other hosts have is an answer, too.
-            (Some(query), None) => RunResult::plain(CommandOutcome::Stable, format!("no fact of this host is at {query}")),
+            (Some(query), None) => RunResult::with_reason(CommandOutcome::Stable, format!("no fact of this host is at {query}")),
             (_, found) => within_size(found.unwrap_or_default()),
         }
     }

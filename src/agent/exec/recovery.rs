@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::rollout::{RolloutState, health_gate};
 use crate::agent::status::messages;
@@ -40,7 +40,7 @@ pub(in crate::agent) struct RecoveredEnd {
 
 /// The handles of the recovery.
 pub(in crate::agent) struct Recovery<'a> {
-    pub(in crate::agent) identity: &'a Arc<Identity>,
+    pub(in crate::agent) identity: &'a Arc<AgentInstance>,
     pub(in crate::agent) verifier: &'a CommandVerifier,
     pub(in crate::agent) durable: &'a DurableState,
     pub(in crate::agent) publisher: &'a Publisher,
@@ -133,7 +133,7 @@ impl Recovery<'_> {
         if result.as_ref().is_some_and(|result| !health_gate::is_success(result)) {
             return PendingGate::Obsolete;
         }
-        if self.desired_state.has(id) {
+        if self.desired_state.is_latest(id) {
             return PendingGate::Assignment;
         }
         let Ok(verified) = self.verifier.verify(|verifier| verifier.reverify_queued(envelope)) else {

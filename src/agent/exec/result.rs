@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::status::messages;
 use crate::model::{ApplyState, HealthStatus, TransactionEvent};
 use crate::trust::RejectionCode;
@@ -20,7 +20,7 @@ const MAX_EVENT: usize = 128 * 1024;
 /// The result of a run, from which the result of its command is made.
 pub(in crate::agent) struct RunResult {
     pub(in crate::agent) outcome: CommandOutcome,
-    pub(in crate::agent) why: Option<String>,
+    pub(in crate::agent) reason: Option<String>,
     pub(in crate::agent) code: Option<RejectionCode>,
     pub(in crate::agent) event: Option<TransactionEvent>,
     pub(in crate::agent) apply: Option<ApplyState>,
@@ -36,10 +36,10 @@ pub(in crate::agent) struct RunResult {
 }
 
 impl RunResult {
-    pub(in crate::agent) fn of(outcome: CommandOutcome, why: Option<String>) -> Self {
+    pub(in crate::agent) fn new(outcome: CommandOutcome, reason: Option<String>) -> Self {
         Self {
             outcome,
-            why,
+            reason,
             code: None,
             event: None,
             apply: None,
@@ -53,8 +53,8 @@ impl RunResult {
     }
 
     /// Returns a result with an outcome and its reason.
-    pub(in crate::agent) fn plain(outcome: CommandOutcome, why: impl Into<String>) -> Self {
-        Self::of(outcome, Some(why.into()))
+    pub(in crate::agent) fn with_reason(outcome: CommandOutcome, why: impl Into<String>) -> Self {
+        Self::new(outcome, Some(why.into()))
     }
 
     /// Returns true when the agent stopped during the run.
@@ -63,8 +63,8 @@ impl RunResult {
     }
 
     /// Returns the reason of the outcome, for people.
-    pub(in crate::agent) fn why(&self) -> &str {
-        self.why.as_deref().unwrap_or_default()
+    pub(in crate::agent) fn reason(&self) -> &str {
+        self.reason.as_deref().unwrap_or_default()
     }
 
     /// Returns the summary of the run.
@@ -74,16 +74,16 @@ impl RunResult {
 
     /// Returns the result of a query with its answer.
     pub(in crate::agent) fn answered(answer: Value) -> Self {
-        Self { answer: Some(answer), ..Self::of(CommandOutcome::Stable, None) }
+        Self { answer: Some(answer), ..Self::new(CommandOutcome::Stable, None) }
     }
 
     /// Returns the result with another reason.
-    pub(in crate::agent) fn saying(self, why: impl Into<String>) -> Self {
-        Self { why: Some(why.into()), ..self }
+    pub(in crate::agent) fn replace_reason(self, why: impl Into<String>) -> Self {
+        Self { reason: Some(why.into()), ..self }
     }
 
     /// Returns the result with another outcome.
-    pub(in crate::agent) fn ending(self, outcome: CommandOutcome) -> Self {
+    pub(in crate::agent) fn replace_outcome(self, outcome: CommandOutcome) -> Self {
         Self { outcome, ..self }
     }
 
@@ -94,26 +94,26 @@ impl RunResult {
 
     /// Returns the result of a failed run.
     pub(in crate::agent) fn failed(why: impl Into<String>) -> Self {
-        Self::plain(CommandOutcome::Failed, why)
+        Self::with_reason(CommandOutcome::Failed, why)
     }
 
     /// Returns the result of a run that a stop of the agent ended.
     pub(in crate::agent) fn interrupted() -> Self {
-        Self::plain(CommandOutcome::Interrupted, "the agent was stopped")
+        Self::with_reason(CommandOutcome::Interrupted, "the agent was stopped")
     }
 
     /// Returns the result of a command that the node refuses.
     pub(in crate::agent) fn refused(code: RejectionCode, why: impl Into<String>) -> Self {
-        Self { code: Some(code), ..Self::plain(CommandOutcome::Refused, why) }
+        Self { code: Some(code), ..Self::with_reason(CommandOutcome::Refused, why) }
     }
 
     /// Returns the result as a message. The result of an `apply` carries the summary instead of the event.
-    pub(in crate::agent) fn into_command_result(self, identity: &Identity, job: &Job) -> CommandResult {
+    pub(in crate::agent) fn into_command_result(self, identity: &AgentInstance, job: &Job) -> CommandResult {
         let event = self.event.filter(|_| matches!(job.command.action, Action::Ensure(_)));
         let (rule, signers) = messages::allowed_by(&job.command);
         CommandResult {
             code: self.code.map(|code| code.as_str().to_owned()),
-            message: self.why,
+            message: self.reason,
             event: event.map(within_size),
             apply: self.apply.filter(|_| job.manifest().is_some()),
             failures: self.failures,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::manifest::Source;
+use crate::manifest::ManifestText;
 use crate::model::summary::SummaryBuilder;
 use crate::model::{ApplyState, ManifestId, NodeId, RunOutcome, TransactionEvent};
 use crate::wire::command::Command;
@@ -19,7 +19,7 @@ use crate::wire::CommandOutcome;
 
 /// The way in which an agent runs commands.
 #[derive(Clone, Default)]
-pub enum Work {
+pub enum RunBackend {
     /// The engine, on this host.
     #[default]
     Engine,
@@ -37,7 +37,7 @@ pub trait Simulate: Send + Sync {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulatedRun {
     /// The duration. A run ends at the time limit of its command, as a real run does.
-    pub takes: Duration,
+    pub duration: Duration,
     /// The events of its resources, in order. The outcome follows from them.
     pub events: Vec<TransactionEvent>,
 }
@@ -47,10 +47,10 @@ pub(in crate::agent) async fn simulate(
     node: Arc<RunContext>,
     job: Job,
     simulation: Arc<dyn Simulate>,
-    source: Option<Source>,
+    source: Option<ManifestText>,
     until: Instant,
 ) -> RunResult {
-    let SimulatedRun { takes, events } = simulation.simulate(&node.settings.now().node, &job.command);
+    let SimulatedRun { duration: takes, events } = simulation.simulate(&node.settings.now().node, &job.command);
     let end = Instant::now() + takes;
     tokio::time::sleep_until(end.min(until).into()).await;
     if end > until {
@@ -60,12 +60,12 @@ pub(in crate::agent) async fn simulate(
     let mut tally = SummaryBuilder::default();
     for event in &events {
         tally.add(event);
-        heard.hear(event.clone());
+        heard.receive(event.clone());
     }
-    let RunRecord { last: event, failures, changes, causes, .. } = heard.told;
-    let plan = changes.map(|changes| changes.planned(&job));
+    let RunRecord { last: event, failures, changes, causes, .. } = heard.record;
+    let plan = changes.map(|changes| changes.into_plan(&job));
     let counts = tally.summary();
-    let run = RunOutcome::of(&counts);
+    let run = RunOutcome::from_summary(&counts);
     let outcome = match run {
         RunOutcome::Stable => CommandOutcome::Stable,
         RunOutcome::Changed if job.is_dry() => CommandOutcome::WouldChange,
@@ -73,8 +73,8 @@ pub(in crate::agent) async fn simulate(
         RunOutcome::Failed | RunOutcome::Interrupted => CommandOutcome::Failed,
     };
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
-    let corrective = causes.end(&node, true);
+    let corrective = causes.finish(&node, true);
     let state = ApplyState { corrective, ..summary(&node, &job, manifest, run, None, counts) };
     publish_state(&node, &job, state.clone());
-    RunResult { event, apply: Some(state), failures, plan, planned: true, ..RunResult::of(outcome, None) }
+    RunResult { event, apply: Some(state), failures, plan, planned: true, ..RunResult::new(outcome, None) }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::agent::durable::stable_runs::Telling;
+use crate::agent::durable::stable_runs::RunNotice;
 use crate::agent::status::messages;
-use crate::config::Publish;
+use crate::config::PublishEvents;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, HealthStatus, ManifestId, RunOutcome};
-use crate::store::{Message, Priority};
+use crate::store::{OutboxMessage, Priority};
 use crate::wire::command::Action;
 use crate::wire::subject::EventKind;
 
@@ -43,7 +43,7 @@ pub(in crate::agent) fn summary(
 pub(in crate::agent) fn publish_health(node: &RunContext, job: &Job, state: &ApplyState, health: Option<HealthStatus>) {
     if health.is_some_and(|health| health != HealthStatus::Ok) {
         let event = node.publisher.event(EventKind::Health, state.event_id, messages::json(state), Priority::Result);
-        node.publisher.post(&Message { command: Some(job.digest().to_owned()), ..event });
+        node.publisher.post(&OutboxMessage { command: Some(job.digest().to_owned()), ..event });
     }
 }
 
@@ -56,16 +56,16 @@ pub(in crate::agent) fn publish_state(node: &RunContext, job: &Job, mut state: A
     let is_assigned = matches!(job.command.action, Action::Assign(_)) && !job.command.options.noop;
     if let Some(channel) = job.command.channel.as_ref().filter(|_| is_assigned) {
         let settings = node.settings.now();
-        let interval = if settings.events == Publish::All { Duration::ZERO } else { settings.stable_interval.get() };
+        let interval = if settings.events == PublishEvents::All { Duration::ZERO } else { settings.stable_interval.as_std() };
         // The first run of an assignment is the result of its command.
         let interval = if job.run == job.id() { Duration::ZERO } else { interval };
         let telling = node.publisher.count_run(&channel.name, state.outcome, interval);
         match telling {
-            Telling::Summary(before) => state.stable_runs = before,
-            Telling::Counts(runs) => return node.publisher.post_stable_runs(runs),
-            Telling::Nothing => return,
+            RunNotice::Summary(before) => state.stable_runs = before,
+            RunNotice::Counts(runs) => return node.publisher.post_stable_runs(runs),
+            RunNotice::Nothing => return,
         }
     }
     let event = node.publisher.event(EventKind::Run, state.event_id, messages::json(&state), Priority::Result);
-    node.publisher.post(&Message { command: Some(job.digest().to_owned()), ..event });
+    node.publisher.post(&OutboxMessage { command: Some(job.digest().to_owned()), ..event });
 }

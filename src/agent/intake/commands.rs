@@ -15,17 +15,17 @@ use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
 use crate::agent::exec::job::Job;
 use crate::agent::exec::queries;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::rollout::RolloutState;
 use crate::agent::rollout::queue::RolloutScheduler;
 use crate::agent::status::board::{AlarmKind, StatusBoard};
-use crate::agent::status::counters::Counters;
+use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::status::messages;
 use crate::agent::trust::command_verifier::CommandVerifier;
-use crate::config::{MAX_QUEUE, Settings};
-use crate::diag::chain;
+use crate::config::{AgentSettings, MAX_QUEUE};
+use crate::diag::error_chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Message, TransportError};
 use crate::trust::{OpenedMessage, Rejection, RejectionCode, Verified, Verifier};
@@ -48,7 +48,7 @@ const MAX_INBOUND: usize = 64;
 const MAX_LOCAL: usize = 4;
 
 /// The queue of commands has room for the share of this many keys: as many would have to be stolen to fill the queue.
-const KEYS: usize = 8;
+const SHARES: usize = 8;
 
 /// Most channels with a remembered rejection: more than a fleet has.
 const MAX_REJECTED_CHANNELS: usize = 256;
@@ -63,13 +63,13 @@ pub(in crate::agent) struct Queues {
 
 /// The handles of the intake.
 pub(in crate::agent) struct IntakeHandles {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) verifier: CommandVerifier,
     pub(in crate::agent) durable: Arc<DurableState>,
     pub(in crate::agent) publisher: Publisher,
     pub(in crate::agent) status: Arc<StatusBoard>,
-    pub(in crate::agent) counters: Arc<Counters>,
+    pub(in crate::agent) counters: Arc<SharedCounters>,
     pub(in crate::agent) facts: Arc<FactsCache>,
     pub(in crate::agent) desired_state: Arc<DesiredState>,
     pub(in crate::agent) rollouts: RolloutState,
@@ -113,15 +113,15 @@ impl Handle {
             settings,
             subscriptions,
             stop,
-            rejections: RateLimiter::new(50, Duration::from_millis(100)),
-            forged: ForgeryGuard::default(),
+            rejection_limit: RateLimiter::new(50, Duration::from_millis(100)),
+            forgery_guard: ForgeryGuard::default(),
             rejected: HashMap::new(),
         };
         Ok(Self { inbound, task: tokio::spawn(task.run()), local })
     }
 
     /// Waits until the intake has ended.
-    pub(in crate::agent) async fn ended(self) {
+    pub(in crate::agent) async fn join(self) {
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the intake panicked");
         }
@@ -138,12 +138,12 @@ struct Task {
     filters: mpsc::Sender<FilterRequest>,
     /// The same commands, with an evaluated filter, to be verified again.
     evaluated: mpsc::Receiver<Incoming>,
-    settings: watch::Receiver<Arc<Settings>>,
+    settings: watch::Receiver<Arc<AgentSettings>>,
     subscriptions: Subscriptions,
     stop: watch::Receiver<bool>,
-    rejections: RateLimiter,
+    rejection_limit: RateLimiter,
     /// The recent cost of forged messages.
-    forged: ForgeryGuard,
+    forgery_guard: ForgeryGuard,
     /// The last rejection of each channel.
     rejected: HashMap<String, (RejectionCode, String)>,
 }
@@ -173,7 +173,7 @@ impl Task {
                 _ = self.stop.changed() => return,
                 changed = self.settings.changed() => {
                     if changed.is_ok() && let Err(error) = self.subscriptions.follow(&self.handles.identity, &self.handles.settings.now(), &self.bus).await {
-                        tracing::error!(error = %chain(&error), "cannot subscribe to the subjects of this node's groups");
+                        tracing::error!(error = %error_chain(&error), "cannot subscribe to the subjects of this node's groups");
                     }
                     continue;
                 }
@@ -183,14 +183,14 @@ impl Task {
             };
             match incoming {
                 None => return,
-                Some(Incoming::Local(local)) => self.take_local(local).await,
-                Some(Incoming::Message(message)) => self.take(message).await,
+                Some(Incoming::Local(local)) => self.handle_local(local).await,
+                Some(Incoming::Message(message)) => self.handle_message(message).await,
             }
         }
     }
 
     /// Handles a message of the bus.
-    async fn take(&mut self, message: Message) {
+    async fn handle_message(&mut self, message: Message) {
         let reply = message.reply.as_deref().filter(|reply| is_inbox(reply));
         // A sender that follows the stream needs no reply for an accepted command. In a fleet the replies are many.
         let wanted = reply.filter(|_| message.header(report::ANSWER) != Some(report::NOT_TAKEN));
@@ -209,7 +209,7 @@ impl Task {
     }
 
     /// Handles a command by file as a message of the bus, and also answers its sender.
-    async fn take_local(&mut self, local: LocalCommand) {
+    async fn handle_local(&mut self, local: LocalCommand) {
         let message = Message { payload: local.envelope.clone(), ..Message::default() };
         let (answer, local) = match self.decide(&message, None) {
             Decision::Answer(answer) => (answer, local),
@@ -245,13 +245,13 @@ impl Task {
                 let why = "too many commands wait for the facts of this node".to_owned();
                 let busy =
                     messages::not_run(&self.handles.identity, id, &digest, CommandOutcome::Busy, (RejectionCode::Busy, why));
-                Decision::Evaluate(expression, Answer::No(Box::new(busy), keyids))
+                Decision::Evaluate(expression, Answer::Rejected(Box::new(busy), keyids))
             }
-            (opened, _) => Decision::Answer(self.opened(opened, message, subject, reply)),
+            (opened, _) => Decision::Answer(self.decide_opened(opened, message, subject, reply)),
         }
     }
 
-    fn opened(
+    fn decide_opened(
         &mut self,
         opened: Result<OpenedMessage, Rejection>,
         message: &Message,
@@ -263,31 +263,31 @@ impl Task {
                 self.accept_assignment(&Arc::new(verified), subject, true)
             }
             Ok(OpenedMessage::New(verified)) => self.accept(&Arc::new(verified), subject, reply),
-            Ok(OpenedMessage::NotSelected(verified)) => {
+            Ok(OpenedMessage::FilteredOut(verified)) => {
                 self.handles.counters.not_selected();
                 self.handles.rollouts.results.publish_success(&verified, CommandOutcome::NotSelected);
                 self.acknowledge(&verified, AckStatus::NotSelected)
             }
-            Ok(OpenedMessage::Elsewhere(verified)) => self.accept_assignment(&Arc::new(verified), subject, false),
+            Ok(OpenedMessage::ForOtherNodes(verified)) => self.accept_assignment(&Arc::new(verified), subject, false),
             // The streams repeat assignments all the time. An operator asks for a result in another way.
-            Ok(OpenedMessage::Seen { id, .. }) if self.is_desired(message) => {
+            Ok(OpenedMessage::Duplicate { id, .. }) if self.is_desired(message) => {
                 self.restore_assignment(id, &message.payload);
                 Answer::Nothing
             }
-            Ok(OpenedMessage::Seen { id, digest }) => {
+            Ok(OpenedMessage::Duplicate { id, digest }) => {
                 self.handles.counters.command_repeated();
                 match self.handles.durable.result(id) {
-                    Some(done) => Answer::Again(Box::new(done)),
+                    Some(done) => Answer::Ended(Box::new(done)),
                     None => Answer::Ack(Box::new(self.ack(id, &digest, AckStatus::Accepted))),
                 }
             }
-            Err(refusal) if self.is_desired(message) && !self.is_news(message, &refusal) => Answer::Nothing,
+            Err(refusal) if self.is_desired(message) && !self.is_new_rejection(message, &refusal) => Answer::Nothing,
             Err(Rejection { code, message: why, digest, id, keyids }) => {
                 if matches!(code, RejectionCode::SerialConflict | RejectionCode::StaleSerial) && self.is_desired(message) {
                     self.handles.desired_state.request_sync();
                 }
                 let outcome = if code == RejectionCode::Expired { CommandOutcome::Expired } else { CommandOutcome::Refused };
-                Answer::No(Box::new(messages::not_run(&self.handles.identity, id, &digest, outcome, (code, why))), keyids)
+                Answer::Rejected(Box::new(messages::not_run(&self.handles.identity, id, &digest, outcome, (code, why))), keyids)
             }
         }
     }
@@ -295,16 +295,18 @@ impl Task {
     /// Verifies a message within the signature budget that forged messages leave. Returns also the filter that must be
     /// evaluated first, if there is one.
     fn open(&mut self, message: &Message, subject: Option<&str>) -> (Result<OpenedMessage, Rejection>, Option<String>) {
-        if let Some(refusal) = self.forged.known(&message.payload, self.handles.verifier.trust.current().digest()) {
+        if let Some(refusal) =
+            self.forgery_guard.known_rejection(&message.payload, self.handles.verifier.trust.current().digest())
+        {
             return (Err(refusal.clone()), None);
         }
-        let mut effort = self.forged.effort();
+        let mut effort = self.forgery_guard.budget();
         let open = |verifier: &Verifier<'_>| verifier.open_within(&message.payload, subject, &mut effort);
         let (opened, expression) = self.handles.verifier.verify_or_filter(open);
         if let Err(refusal) = &opened
             && matches!(refusal.code, RejectionCode::UnknownKey | RejectionCode::BadSignature | RejectionCode::Busy)
         {
-            self.forged.note(&message.payload, refusal, effort.spent());
+            self.forgery_guard.record(&message.payload, refusal, effort.computed());
         }
         (opened, expression)
     }
@@ -314,7 +316,7 @@ impl Task {
     }
 
     /// Returns true when this rejection is new: each sync reads the same invalid message of the stream again.
-    fn is_news(&mut self, message: &Message, refusal: &Rejection) -> bool {
+    fn is_new_rejection(&mut self, message: &Message, refusal: &Rejection) -> bool {
         let Some((_, Route::Desired(channel))) = self.handles.identity.subjects.route(&message.subject) else { return true };
         if self.rejected.len() >= MAX_REJECTED_CHANNELS {
             self.rejected.clear();
@@ -326,7 +328,7 @@ impl Task {
     /// Restores an accepted assignment that this node lost: its file was removed, or is an older one.
     fn restore_assignment(&self, id: Uuid, envelope: &[u8]) {
         let node = &self.handles;
-        if node.desired_state.has(id) {
+        if node.desired_state.is_latest(id) {
             return;
         }
         // An assignment that the host no longer allows stays out.
@@ -344,7 +346,7 @@ impl Task {
     fn accept_assignment(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, here: bool) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let no = |outcome, code, why: String| {
-            Answer::No(
+            Answer::Rejected(
                 Box::new(messages::not_run(&self.handles.identity, Some(id), &digest, outcome, (code, why))),
                 verified.signers().to_vec(),
             )
@@ -354,7 +356,7 @@ impl Task {
         }
         checkpoint(Checkpoint::IntakeVerified);
         if let Err(error) = self.handles.publisher.record_accepted(verified, subject) {
-            let why = chain(&error);
+            let why = error_chain(&error);
             self.handles.status.raise(AlarmKind::Disk, why.clone());
             return no(CommandOutcome::Refused, RejectionCode::Storage, why);
         }
@@ -381,18 +383,18 @@ impl Task {
         }
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let no = |outcome, code, why: String| {
-            Answer::No(
+            Answer::Rejected(
                 Box::new(messages::not_run(&self.handles.identity, Some(id), &digest, outcome, (code, why))),
                 verified.signers().to_vec(),
             )
         };
-        let place = match self.place(verified) {
+        let place = match self.find_queue(verified) {
             Ok(place) => place,
             Err((outcome, code, why)) => return no(outcome, code, why),
         };
         checkpoint(Checkpoint::IntakeVerified);
         if let Err(error) = self.handles.publisher.record_accepted(verified, subject) {
-            let why = chain(&error);
+            let why = error_chain(&error);
             self.handles.status.raise(AlarmKind::Disk, why.clone());
             return no(CommandOutcome::Refused, RejectionCode::Storage, why);
         }
@@ -402,7 +404,7 @@ impl Task {
         match place {
             QueuePlace::Queue(place) => {
                 place.push(job);
-                self.shows_queue();
+                self.update_board();
             }
             QueuePlace::RolloutQueue => self.handles.scheduler.enqueue(*job),
         }
@@ -413,7 +415,7 @@ impl Task {
     }
 
     /// Shows on the board how many commands wait, also during a long run.
-    fn shows_queue(&self) {
+    fn update_board(&self) {
         // Counted under the lock of the board: the executor counts too.
         self.handles.status.change(|standing| standing.queued = self.queues.work.len() as u64);
     }
@@ -433,7 +435,7 @@ impl Task {
 
     /// Finds a place for one more command. Returns the reason when there is none. Only the intake fills the queues, one
     /// command at a time, so that a found place stays free.
-    fn place(&self, verified: &Verified<Command>) -> Result<QueuePlace<'_>, (CommandOutcome, RejectionCode, String)> {
+    fn find_queue(&self, verified: &Verified<Command>) -> Result<QueuePlace<'_>, (CommandOutcome, RejectionCode, String)> {
         let (command, signers) = (verified.get(), verified.signers());
         let busy = |why: String| (CommandOutcome::Busy, RejectionCode::Busy, why);
         self.handles.durable.find_place(verified).map_err(busy)?;
@@ -446,7 +448,7 @@ impl Task {
             (&self.queues.queries, queries::MAX_WAITING, "queries")
         } else {
             let each = self.handles.settings.now().queue;
-            (&self.queues.work, QueueLimits { all: each.saturating_mul(KEYS).min(MAX_QUEUE), each }, "commands")
+            (&self.queues.work, QueueLimits { total: each.saturating_mul(SHARES).min(MAX_QUEUE), per_key: each }, "commands")
         };
         if queue.is_closed() {
             return Err((CommandOutcome::Refused, RejectionCode::ShuttingDown, "the agent is stopping".to_owned()));
@@ -465,7 +467,7 @@ impl Task {
             // A result that cannot be written now is written at the next start of the agent.
             let _written = self.handles.publisher.finish(&done, &mut false);
         }
-        Answer::Again(Box::new(done))
+        Answer::Ended(Box::new(done))
     }
 
     /// Applies a `halt` or `resume`. Returns its result, which names the effect on this node.
@@ -475,7 +477,7 @@ impl Task {
         let is_newer = handles.rollouts.gate.record_override(verified);
         let (Action::Halt(wanted) | Action::Resume(wanted)) = &command.action else { return result(CommandOutcome::Failed) };
         let halts = matches!(command.action, Action::Halt(_));
-        let (outcome, message) = match (is_newer, handles.rollouts.queue.holds(wanted.job)) {
+        let (outcome, message) = match (is_newer, handles.rollouts.queue.is_waiting(wanted.job)) {
             (false, _) => (CommandOutcome::Stable, "a later `halt` or `resume` of this job is active"),
             (true, true) if halts => (CommandOutcome::Changed, "the job waits for its wave, and is halted"),
             (true, true) => (CommandOutcome::Changed, "the job waits for its wave, and is resumed"),
@@ -494,12 +496,12 @@ impl Task {
                 let job = self.handles.identity.subjects.job(ack.id, &self.handles.settings.now().node, ReportStage::Ack);
                 (messages::json(ack), ack.digest.as_str(), Some(job))
             }
-            Answer::Again(done) => (messages::json(done), done.digest.as_str(), None),
-            Answer::No(done, keyids) => {
+            Answer::Ended(done) => (messages::json(done), done.digest.as_str(), None),
+            Answer::Rejected(done, keyids) => {
                 self.handles.counters.command_rejected(done);
                 tracing::warn!(id = ?done.id, code = done.code.as_deref(), why = done.message.as_deref(), subject, "rejected a command");
                 // Any user that can publish can cause rejections: they must not fill the disk.
-                if self.rejections.take() {
+                if self.rejection_limit.take() {
                     self.handles.publisher.post_rejection(done, subject, keyids.clone());
                     self.handles.publisher.post_result_of_rejected(done);
                 }

@@ -16,54 +16,59 @@ use crate::agent::reconcile::desired_state::Assignment;
 /// The latest command of a channel, reduced to the parts that are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::agent) struct ChannelHead {
-    at: (u64, u64),
+    version: (u64, u64),
     id: Uuid,
     digest: String,
     keyids: Vec<String>,
     withdraws: bool,
-    to: Target,
+    target: Target,
 }
 
 impl ChannelHead {
-    fn of(command: &Command, digest: &str, keyids: Vec<String>) -> Option<Self> {
+    fn from_command(command: &Command, digest: &str, keyids: Vec<String>) -> Option<Self> {
         let place = command.channel.as_ref()?;
         Some(Self {
-            at: (place.epoch, place.serial),
+            version: (place.epoch, place.serial),
             id: command.id,
             digest: digest.to_owned(),
             keyids,
             withdraws: matches!(command.action, Action::Withdraw(_)),
-            to: command.to.clone(),
+            target: command.to.clone(),
         })
     }
 
     /// Returns the command of an assignment of this node.
-    pub(in crate::agent) fn held(statement: &Assignment) -> Option<Self> {
-        Self::of(&statement.command, statement.command.digest(), statement.command.signers().to_vec())
+    pub(in crate::agent) fn from_assignment(statement: &Assignment) -> Option<Self> {
+        Self::from_command(&statement.command, statement.command.digest(), statement.command.signers().to_vec())
     }
 
     /// Returns the command of a message of the stream; none for an unreadable one. The signature is not verified.
-    pub(in crate::agent) fn stored(message: &Message, name: &str) -> Option<Self> {
+    pub(in crate::agent) fn from_message(message: &Message, name: &str) -> Option<Self> {
         let envelope = Envelope::parse(&message.payload).ok()?;
         let command: Command = json::read(&envelope.payload).ok()?;
         let keyids = envelope.signatures.iter().map(|signature| signature.keyid.clone()).collect();
         command.channel.as_ref().filter(|place| place.name == name)?;
-        Self::of(&command, &envelope.digest(), keyids)
+        Self::from_command(&command, &envelope.digest(), keyids)
     }
 
-    fn shown(&self) -> String {
+    fn describe(&self) -> String {
         let signers = if self.keyids.is_empty() { "no name".to_owned() } else { self.keyids.join(", ") };
-        format!("serial {} ({}, sha256 {}, signed as {signers})", self.at.1, self.id, self.digest.get(..12).unwrap_or_default())
+        format!(
+            "serial {} ({}, sha256 {}, signed as {signers})",
+            self.version.1,
+            self.id,
+            self.digest.get(..12).unwrap_or_default()
+        )
     }
 }
 
 /// The last message of each channel in the stream.
-pub(in crate::agent) type Found = BTreeMap<String, Option<ChannelHead>>;
+pub(in crate::agent) type StreamHeads = BTreeMap<String, Option<ChannelHead>>;
 
 /// Records a message of the stream.
-pub(in crate::agent) fn note(found: &mut Found, message: &Message, subjects: &Subjects) {
+pub(in crate::agent) fn record(found: &mut StreamHeads, message: &Message, subjects: &Subjects) {
     if let Some(name) = message.subject.strip_prefix(subjects.desired("").as_str()) {
-        found.insert(name.to_owned(), ChannelHead::stored(message, name));
+        found.insert(name.to_owned(), ChannelHead::from_message(message, name));
     }
 }
 
@@ -71,7 +76,7 @@ pub(in crate::agent) fn note(found: &mut Found, message: &Message, subjects: &Su
 /// this node.
 pub(in crate::agent) fn alarm(
     held: &BTreeMap<String, ChannelHead>,
-    found: &Found,
+    found: &StreamHeads,
     is_meant: impl Fn(&Target) -> bool,
 ) -> Option<String> {
     let differences = held.iter().filter_map(|(name, held)| {
@@ -83,7 +88,7 @@ pub(in crate::agent) fn alarm(
 
 /// Returns the difference between the assignment of this node and the stream, if there is one.
 fn difference(held: &ChannelHead, stored: Option<&Option<ChannelHead>>, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
-    let keeps = format!("this node has {}", held.shown());
+    let keeps = format!("this node has {}", held.describe());
     let stored = match stored {
         // A withdrawn channel equals a missing one.
         None if held.withdraws => return None,
@@ -92,12 +97,12 @@ fn difference(held: &ChannelHead, stored: Option<&Option<ChannelHead>>, is_meant
         Some(Some(stored)) if stored.digest == held.digest => return None,
         Some(Some(stored)) => stored,
     };
-    if stored.at > held.at && !is_meant(&stored.to) {
+    if stored.version > held.version && !is_meant(&stored.target) {
         // The newer command is for other nodes. The rule that allows it decides whether this assignment ends.
         return None;
     }
-    let has = stored.shown();
-    Some(if stored.at > held.at {
+    let has = stored.describe();
+    Some(if stored.version > held.version {
         format!("{keeps}, and did not accept {has}")
     } else {
         format!("{keeps}, and the stream has {has}")
@@ -110,19 +115,19 @@ mod tests {
 
     fn side(serial: u64, digest: &str) -> ChannelHead {
         ChannelHead {
-            at: (1, serial),
+            version: (1, serial),
             id: Uuid::nil(),
             digest: digest.repeat(32),
             keyids: vec!["ops".into()],
             withdraws: false,
-            to: Target::all(),
+            target: Target::all(),
         }
     }
 
     #[test]
     fn only_other_content_is_a_difference() {
         let ended = ChannelHead { withdraws: true, ..side(5, "aa") };
-        let for_others = ChannelHead { to: Target::groups(vec!["other".into()]), ..side(6, "bb") };
+        let for_others = ChannelHead { target: Target::groups(vec!["other".into()]), ..side(6, "bb") };
         let gone: Option<&Option<ChannelHead>> = None;
         for (held, stored, wanted) in [
             (side(5, "aa"), Some(&Some(side(5, "aa"))), None),

@@ -9,15 +9,15 @@ use tokio::sync::Notify;
 use crate::agent::exec::job::Job;
 
 /// Most lanes whose last service is remembered: more than operators work at one time.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 256;
 
 /// The numbers of places.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::agent) struct QueueLimits {
     /// The places for all keys together.
-    pub(in crate::agent) all: usize,
+    pub(in crate::agent) total: usize,
     /// The places for one key.
-    pub(in crate::agent) each: usize,
+    pub(in crate::agent) per_key: usize,
 }
 
 /// A missing place.
@@ -37,7 +37,7 @@ impl QueueLimits {
     ///
     /// # Errors
     /// When there is no place.
-    pub(in crate::agent) fn find<'a>(
+    pub(in crate::agent) fn find_place<'a>(
         self,
         waiting: impl Iterator<Item = &'a [String]>,
         signers: &[String],
@@ -50,10 +50,10 @@ impl QueueLimits {
                 *count += usize::from(held.contains(signer));
             }
         }
-        if all >= self.all {
+        if all >= self.total {
             return Err(QueueFull::All(all));
         }
-        let share = |own: usize| (self.all - (all - own)).div_ceil(2).min(self.each);
+        let share = |own: usize| (self.total - (all - own)).div_ceil(2).min(self.per_key);
         match own.iter().find(|own| **own < share(**own)) {
             Some(_) => Ok(()),
             None => Err(QueueFull::Share(own.into_iter().min().unwrap_or_default())),
@@ -103,7 +103,7 @@ impl FairQueue {
         (Arc::clone(&queue), JobReceiver(queue))
     }
 
-    fn held(&self) -> MutexGuard<'_, SignerLanes> {
+    fn lock(&self) -> MutexGuard<'_, SignerLanes> {
         // Whole jobs are added and removed: a panic of another thread leaves none half written.
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,24 +113,24 @@ impl FairQueue {
     /// # Errors
     /// When there is no place.
     pub(in crate::agent) fn find_place(&self, places: QueueLimits, signers: &[String]) -> Result<(), QueueFull> {
-        let lanes = self.held();
-        places.find(lanes.lanes.iter().flat_map(|lane| &lane.jobs).map(|job| job.command.signers()), signers)
+        let lanes = self.lock();
+        places.find_place(lanes.lanes.iter().flat_map(|lane| &lane.jobs).map(|job| job.command.signers()), signers)
     }
 
     /// Puts a job into the lane of its signers.
     pub(in crate::agent) fn push(&self, job: Box<Job>) {
-        self.held().push(job);
+        self.lock().push(job);
         self.added.notify_one();
     }
 
     /// Returns the number of waiting jobs.
     pub(in crate::agent) fn len(&self) -> usize {
-        self.held().lanes.iter().map(|lane| lane.jobs.len()).sum()
+        self.lock().lanes.iter().map(|lane| lane.jobs.len()).sum()
     }
 
     /// Returns true when the queue is closed.
     pub(in crate::agent) fn is_closed(&self) -> bool {
-        self.held().closed
+        self.lock().closed
     }
 }
 
@@ -151,7 +151,7 @@ impl SignerLanes {
         let lane = self.lanes.get_mut(index)?;
         let job = lane.jobs.pop_front();
         self.turn += 1;
-        if self.served.len() >= REMEMBERED {
+        if self.served.len() >= MAX_REMEMBERED {
             self.served.clear();
         }
         self.served.insert(lane.name.clone(), self.turn);
@@ -166,7 +166,7 @@ impl JobReceiver {
     /// Returns the next job. Cancel-safe: a dropped call removes no job.
     pub(in crate::agent) async fn next(&mut self) -> Box<Job> {
         loop {
-            if let Some(job) = self.0.held().pop() {
+            if let Some(job) = self.0.lock().pop() {
                 return job;
             }
             self.0.added.notified().await;
@@ -176,7 +176,7 @@ impl JobReceiver {
 
 impl Drop for JobReceiver {
     fn drop(&mut self) {
-        self.0.held().closed = true;
+        self.0.lock().closed = true;
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
     fn filled(places: QueueLimits, asking: &[&[&str]]) -> Vec<Vec<String>> {
         let mut waiting: Vec<Vec<String>> = Vec::new();
         for signers in asking.iter().map(|list| names(list)) {
-            while places.find(waiting.iter().map(Vec::as_slice), &signers).is_ok() {
+            while places.find_place(waiting.iter().map(Vec::as_slice), &signers).is_ok() {
                 waiting.push(signers.clone());
             }
         }
@@ -201,19 +201,19 @@ mod tests {
 
     #[test]
     fn no_key_takes_all_places() {
-        let places = QueueLimits { all: 64, each: 64 };
+        let places = QueueLimits { total: 64, per_key: 64 };
         let count = |waiting: &[Vec<String>], name: &str| waiting.iter().filter(|held| held[0] == name).count();
         let waiting = filled(places, &[&["a"], &["b"], &["c"], &["a"]]);
         assert_eq!(["a", "b", "c"].map(|name| count(&waiting, name)), [32, 16, 8]);
         // A command of two keys counts for both, and gets a place as long as one of them has room.
         let waiting = filled(places, &[&["a"], &["a", "b"], &["c"]]);
         assert_eq!(waiting.len(), 32 + 16 + 8);
-        assert_eq!(places.find(waiting.iter().map(Vec::as_slice), &names(&["a"])), Err(QueueFull::Share(48)));
-        let few = QueueLimits { all: 16, each: 2 };
+        assert_eq!(places.find_place(waiting.iter().map(Vec::as_slice), &names(&["a"])), Err(QueueFull::Share(48)));
+        let few = QueueLimits { total: 16, per_key: 2 };
         assert_eq!(filled(few, &[&["a"], &["b"], &["a", "c"]]).len(), 6);
-        assert_eq!(filled(QueueLimits { all: 1, each: 1 }, &[&["a"]]).len(), 1);
+        assert_eq!(filled(QueueLimits { total: 1, per_key: 1 }, &[&["a"]]).len(), 1);
         assert_eq!(
-            QueueLimits { all: 1, each: 1 }.find([names(&["a"])].iter().map(Vec::as_slice), &names(&["b"])),
+            QueueLimits { total: 1, per_key: 1 }.find_place([names(&["a"])].iter().map(Vec::as_slice), &names(&["b"])),
             Err(QueueFull::All(1))
         );
         assert_eq!(QueueFull::Share(2).sentence("commands"), "2 commands of the same key wait already");

@@ -12,7 +12,7 @@ use crate::agent::status::facts_cache::FactsCache;
 
 /// Most waiting commands. Each takes about a second at most, so that the last one waits a few seconds. Further commands
 /// get `busy`.
-const WAITING: usize = 8;
+const MAX_WAITING: usize = 8;
 
 /// A command whose filter is evaluated.
 pub(in crate::agent) struct FilterRequest {
@@ -24,7 +24,7 @@ pub(in crate::agent) struct FilterRequest {
 
 /// Starts the task that evaluates filters, one after the other. The task ends with the intake.
 pub(in crate::agent) fn spawn(facts: Arc<FactsCache>) -> (mpsc::Sender<FilterRequest>, mpsc::Receiver<Incoming>) {
-    let (asked, mut questions) = mpsc::channel::<FilterRequest>(WAITING);
+    let (asked, mut questions) = mpsc::channel::<FilterRequest>(MAX_WAITING);
     // One place: the task evaluates the next filter while the intake verifies this command.
     let (back, evaluated) = mpsc::channel(1);
     tokio::spawn(async move {

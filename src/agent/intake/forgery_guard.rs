@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crate::trust::{Rejection, SignatureBudget};
 
 /// Most signature checks on forged messages at once: a third of a second of work.
-const MOST: u32 = 4096;
+const MAX_CHECKS: u32 = 4096;
 /// Further signature checks for each second: a fiftieth of the time.
-const EACH_SECOND: u32 = 200;
+const CHECKS_PER_SECOND: u32 = 200;
 /// Most forged messages that are remembered, for those that a sender repeats.
-const REMEMBERED: usize = 64;
+const MAX_REMEMBERED: usize = 64;
 
 /// The recent cost of forged messages.
 pub(in crate::agent) struct ForgeryGuard {
@@ -23,19 +23,25 @@ pub(in crate::agent) struct ForgeryGuard {
     known: VecDeque<(u64, Rejection)>,
     /// The trust bundle under which the messages are forged.
     trust: String,
-    left: u32,
-    since: Instant,
+    remaining: u32,
+    refilled_at: Instant,
 }
 
 impl Default for ForgeryGuard {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), known: VecDeque::new(), trust: String::new(), left: MOST, since: Instant::now() }
+        Self {
+            hasher: RandomState::new(),
+            known: VecDeque::new(),
+            trust: String::new(),
+            remaining: MAX_CHECKS,
+            refilled_at: Instant::now(),
+        }
     }
 }
 
 impl ForgeryGuard {
     /// Returns the rejection of a message that came before, byte for byte, under the same trust bundle.
-    pub(in crate::agent) fn known(&mut self, message: &[u8], trust: &str) -> Option<&Rejection> {
+    pub(in crate::agent) fn known_rejection(&mut self, message: &[u8], trust: &str) -> Option<&Rejection> {
         if self.trust != trust {
             self.known.clear();
             trust.clone_into(&mut self.trust);
@@ -45,23 +51,24 @@ impl ForgeryGuard {
     }
 
     /// Returns the signature budget of the next message.
-    pub(in crate::agent) fn effort(&mut self) -> SignatureBudget {
-        let gained = u64::from(EACH_SECOND) * u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX) / 1000;
+    pub(in crate::agent) fn budget(&mut self) -> SignatureBudget {
+        let gained =
+            u64::from(CHECKS_PER_SECOND) * u64::try_from(self.refilled_at.elapsed().as_millis()).unwrap_or(u64::MAX) / 1000;
         if gained > 0 {
-            self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(u32::MAX)).min(MOST);
-            self.since += Duration::from_millis(gained * 1000 / u64::from(EACH_SECOND));
+            self.remaining = self.remaining.saturating_add(u32::try_from(gained).unwrap_or(u32::MAX)).min(MAX_CHECKS);
+            self.refilled_at += Duration::from_millis(gained * 1000 / u64::from(CHECKS_PER_SECOND));
         }
-        if self.left > 0 { SignatureBudget::default() } else { SignatureBudget::under_pressure() }
+        if self.remaining > 0 { SignatureBudget::default() } else { SignatureBudget::under_pressure() }
     }
 
     /// Records a message that was rejected as forged after `spent` signature checks.
-    pub(in crate::agent) fn note(&mut self, message: &[u8], refusal: &Rejection, spent: usize) {
-        self.left = self.left.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
+    pub(in crate::agent) fn record(&mut self, message: &[u8], refusal: &Rejection, spent: usize) {
+        self.remaining = self.remaining.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
         // A message that was not checked completely may be valid at another time.
         if refusal.code == crate::trust::RejectionCode::Busy {
             return;
         }
-        if self.known.len() >= REMEMBERED {
+        if self.known.len() >= MAX_REMEMBERED {
             self.known.pop_front();
         }
         self.known.push_back((self.hasher.hash_one(message), refusal.clone()));
@@ -80,29 +87,29 @@ mod tests {
     #[test]
     fn what_was_forged_once_is_known_under_the_same_bundle() {
         let mut forged = ForgeryGuard::default();
-        assert!(forged.known(b"x", "one").is_none());
-        forged.note(b"x", &refusal(RejectionCode::BadSignature), 1);
-        forged.note(b"y", &refusal(RejectionCode::Busy), 0);
-        assert!(forged.known(b"x", "one").is_some() && forged.known(b"y", "one").is_none());
-        assert!(forged.known(b"x", "two").is_none(), "another bundle may have the key");
-        assert!(forged.known(b"x", "one").is_none());
-        for number in 0..=REMEMBERED {
-            forged.note(&[u8::try_from(number).unwrap()], &refusal(RejectionCode::UnknownKey), 0);
+        assert!(forged.known_rejection(b"x", "one").is_none());
+        forged.record(b"x", &refusal(RejectionCode::BadSignature), 1);
+        forged.record(b"y", &refusal(RejectionCode::Busy), 0);
+        assert!(forged.known_rejection(b"x", "one").is_some() && forged.known_rejection(b"y", "one").is_none());
+        assert!(forged.known_rejection(b"x", "two").is_none(), "another bundle may have the key");
+        assert!(forged.known_rejection(b"x", "one").is_none());
+        for number in 0..=MAX_REMEMBERED {
+            forged.record(&[u8::try_from(number).unwrap()], &refusal(RejectionCode::UnknownKey), 0);
         }
-        assert_eq!(forged.known.len(), REMEMBERED);
+        assert_eq!(forged.known.len(), MAX_REMEMBERED);
     }
 
     #[test]
     fn the_allowance_ends_and_comes_back() {
         let mut forged = ForgeryGuard::default();
         let pressed =
-            |forged: &mut ForgeryGuard| format!("{:?}", forged.effort()) == format!("{:?}", SignatureBudget::under_pressure());
+            |forged: &mut ForgeryGuard| format!("{:?}", forged.budget()) == format!("{:?}", SignatureBudget::under_pressure());
         assert!(!pressed(&mut forged));
-        forged.note(b"x", &refusal(RejectionCode::BadSignature), usize::MAX);
-        forged.since = Instant::now();
+        forged.record(b"x", &refusal(RejectionCode::BadSignature), usize::MAX);
+        forged.refilled_at = Instant::now();
         assert!(pressed(&mut forged));
-        forged.since = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        forged.refilled_at = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
         assert!(!pressed(&mut forged));
-        assert_eq!(forged.left, MOST);
+        assert_eq!(forged.remaining, MAX_CHECKS);
     }
 }

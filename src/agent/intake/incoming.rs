@@ -18,9 +18,9 @@ pub(in crate::agent) enum Answer {
     /// An acknowledgement, for the sender and for the stream.
     Ack(Box<Ack>),
     /// The result of an earlier attempt, which the stream has already.
-    Again(Box<CommandResult>),
+    Ended(Box<CommandResult>),
     /// A rejection, or a busy node. With the ids of the keys that signed.
-    No(Box<CommandResult>, Vec<String>),
+    Rejected(Box<CommandResult>, Vec<String>),
     /// None: no sender waits.
     Nothing,
 }

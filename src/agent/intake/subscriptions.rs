@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::agent::identity::Identity;
-use crate::config::Settings;
+use crate::agent::identity::AgentInstance;
+use crate::config::AgentSettings;
 use crate::transport::{Bus, Inbox, Message, TransportError};
 
 /// The subscriptions to the subjects of this node, its groups and all nodes.
@@ -25,7 +25,12 @@ impl Subscriptions {
     ///
     /// # Errors
     /// When a subscription fails.
-    pub(super) async fn follow(&mut self, identity: &Identity, settings: &Settings, bus: &Bus) -> Result<(), TransportError> {
+    pub(super) async fn follow(
+        &mut self,
+        identity: &AgentInstance,
+        settings: &AgentSettings,
+        bus: &Bus,
+    ) -> Result<(), TransportError> {
         let wanted: BTreeSet<String> =
             identity.subjects.work_subscriptions(&settings.node, &settings.groups).iter().map(ToString::to_string).collect();
         for subject in wanted.iter().filter(|subject| !self.open.contains_key(*subject)).collect::<Vec<_>>() {

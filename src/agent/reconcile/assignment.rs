@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::model::{HealthStatus, RunOutcome};
 use crate::store::ChannelRecord;
 use crate::store::desired_state::EnvelopeBytes;
@@ -23,7 +23,7 @@ pub(in crate::agent) struct Assignment {
 }
 
 impl Assignment {
-    pub(super) fn of(command: Arc<Verified<Command>>) -> Arc<Self> {
+    pub(super) fn new(command: Arc<Verified<Command>>) -> Arc<Self> {
         Arc::new(Self { command })
     }
 
@@ -38,7 +38,7 @@ impl Assignment {
 
 /// A channel with its latest and its last good assignment.
 #[derive(Debug, Clone)]
-pub(in crate::agent) struct Channel {
+pub(in crate::agent) struct ChannelAssignments {
     /// The latest accepted assignment.
     pub(in crate::agent) latest: Arc<Assignment>,
     /// The last assignment that could be applied: the latest one or an earlier one.
@@ -57,21 +57,21 @@ pub(in crate::agent) struct Channel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::agent) struct LastRun {
     /// The end of the last run, and its outcome.
-    pub(in crate::agent) ran: Option<(Timestamp, RunOutcome)>,
+    pub(in crate::agent) ended: Option<(Timestamp, RunOutcome)>,
     /// The runs in a row, up to the last one, that found every resource as wanted.
     pub(in crate::agent) stable_runs: u64,
     /// The worst health check.
     pub(in crate::agent) health: Option<HealthStatus>,
 }
 
-impl Channel {
+impl ChannelAssignments {
     pub(super) fn new(latest: Arc<Assignment>, good: Option<Arc<Assignment>>, result_pending: bool, run_at: Instant) -> Self {
         let state = ChannelState::AwaitingFirstRun { run_at };
         Self { latest, good, result_pending, state, unsaved: false, last_run: LastRun::default() }
     }
 
     /// Returns true when the latest assignment is for this node.
-    pub(in crate::agent) fn is_here(&self, settings: &Settings) -> bool {
+    pub(in crate::agent) fn targets_node(&self, settings: &AgentSettings) -> bool {
         let is_named = settings.channels.as_ref().is_none_or(|names| names.contains(&self.name()));
         is_named && self.latest.assign().is_some() && self.latest.command.to.includes(&settings.node, &settings.groups)
     }
@@ -88,14 +88,17 @@ impl Channel {
     /// Returns the next times of an assignment.
     ///
     /// The times are this node's own: nodes that got an assignment together do not run it together.
-    pub(super) fn timers(&self, assign: &Assign, settings: &Settings, now: Timestamp) -> Timers {
-        let slot = |interval: Duration| self.slot(interval, settings, now);
-        Timers { run_at: slot(assign.interval.get()), health_at: assign.health_interval.map(|interval| slot(interval.get())) }
+    pub(super) fn timers(&self, assign: &Assign, settings: &AgentSettings, now: Timestamp) -> Timers {
+        let slot = |interval: Duration| self.next_slot(interval, settings, now);
+        Timers {
+            run_at: slot(assign.interval.as_std()),
+            health_at: assign.health_interval.map(|interval| slot(interval.as_std())),
+        }
     }
 
-    fn slot(&self, interval: Duration, settings: &Settings, now: Timestamp) -> Instant {
+    fn next_slot(&self, interval: Duration, settings: &AgentSettings, now: Timestamp) -> Instant {
         let every = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
-        let own = RolloutPosition::of(self.latest.command.id, &settings.node).share(every);
+        let own = RolloutPosition::for_node(self.latest.command.id, &settings.node).fraction_of(every);
         let mut wait = (own - now.as_millisecond()).rem_euclid(every);
         if wait < every / 2 {
             // The last run has just ended.

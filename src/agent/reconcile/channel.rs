@@ -1,7 +1,7 @@
 //! The state machine of a channel: reconciles this node with the assignment of one channel.
 //!
 //! [`ChannelState`] names the event that the channel waits for. [`step`] is pure: an event leads to the next state and to
-//! the [`Effect`]s that `reconciler.rs` carries out. Each effect that takes time ends in exactly one event.
+//! the [`ChannelEffect`]s that `reconciler.rs` carries out. Each effect that takes time ends in exactly one event.
 //!
 //! The last good assignment stays active while the latest one waits for its wave, cannot be applied, or was stopped.
 
@@ -19,7 +19,7 @@ const STOPPED_POLL: Duration = Duration::from_secs(3600);
 
 /// The work that a channel can be due for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum Work {
+pub(in crate::agent) enum ChannelWork {
     /// Reconcile the node with the latest assignment.
     Latest,
     /// Reconcile the node with the last good assignment, while the latest one waits.
@@ -48,7 +48,7 @@ pub(in crate::agent) enum ChannelState {
     /// Waits for the evaluation of the filter (`where`) of the assignment.
     AwaitingFilter {
         /// The work to do when the filter selects the node.
-        work: Work,
+        work: ChannelWork,
         /// The state that the channel came from.
         resume: Box<Self>,
     },
@@ -114,15 +114,15 @@ pub(in crate::agent) enum ChannelState {
 
 /// An event in the life of a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum Event {
+pub(in crate::agent) enum ChannelEvent {
     /// The time of this work has come.
-    Due(Work),
+    Due(ChannelWork),
     /// The filter selects this node, or not, or cannot be evaluated.
     FilterEvaluated(Result<bool, String>),
     /// The rollout gate answered.
     GateAnswered(RolloutTurn),
     /// A run of the latest assignment, or of the last good one, ended.
-    RunEnded(RunEnd),
+    RunEnded(ChannelRunEnd),
     /// The health checks were observed; `None` without health checks.
     HealthChecked(Option<HealthStatus>),
     /// The agent stops: the work ended early, and the next start does it again.
@@ -131,7 +131,7 @@ pub(in crate::agent) enum Event {
 
 /// The end of a run, as far as the channel depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum RunEnd {
+pub(in crate::agent) enum ChannelRunEnd {
     /// The manifest was planned and run, with any outcome of its resources. Has the worst health check, if there was one.
     Planned(Option<HealthStatus>),
     /// The manifest could not be fetched or planned, for this reason.
@@ -140,23 +140,23 @@ pub(in crate::agent) enum RunEnd {
 
 /// An action that a step asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum Effect {
-    /// Evaluate the filter. Ends in [`Event::FilterEvaluated`].
+pub(in crate::agent) enum ChannelEffect {
+    /// Evaluate the filter. Ends in [`ChannelEvent::FilterEvaluated`].
     EvaluateFilter,
-    /// Ask the rollout gate. Ends in [`Event::GateAnswered`].
+    /// Ask the rollout gate. Ends in [`ChannelEvent::GateAnswered`].
     AskGate,
-    /// Run the latest assignment. Ends in [`Event::RunEnded`].
+    /// Run the latest assignment. Ends in [`ChannelEvent::RunEnded`].
     RunLatest,
-    /// Run the last good assignment. Ends in [`Event::RunEnded`].
+    /// Run the last good assignment. Ends in [`ChannelEvent::RunEnded`].
     RunLastGood,
-    /// Observe the health checks. Ends in [`Event::HealthChecked`].
+    /// Observe the health checks. Ends in [`ChannelEvent::HealthChecked`].
     CheckHealth,
     /// Make the latest assignment the last good one.
     Promote,
     /// Forget the convergence records of the channel.
     Forget,
     /// Publish the result of the assignment, if the sender still waits for one.
-    Publish(Report),
+    Publish(AssignmentReport),
     /// Report a critical health check as a failure of the rollout.
     ReportHealth(Option<HealthStatus>),
     /// Complete the health gate of the rollout, if its time has come.
@@ -165,7 +165,7 @@ pub(in crate::agent) enum Effect {
 
 /// The result of an assignment, for its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum Report {
+pub(in crate::agent) enum AssignmentReport {
     /// The assignment needed no run.
     Stable,
     /// The filter did not select this node.
@@ -182,7 +182,7 @@ pub(in crate::agent) enum Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) struct ChannelView {
     /// True when the latest assignment is for this node.
-    pub(in crate::agent) is_here: bool,
+    pub(in crate::agent) targets_node: bool,
     /// True when the latest assignment has a filter.
     pub(in crate::agent) has_filter: bool,
     /// True when the latest assignment comes in waves.
@@ -190,9 +190,9 @@ pub(in crate::agent) struct ChannelView {
     /// True when the sender of the latest assignment still waits for its result.
     pub(in crate::agent) result_pending: bool,
     /// The next times of the latest assignment after a run or a health check at this moment.
-    pub(in crate::agent) next: Timers,
+    pub(in crate::agent) next_timers: Timers,
     /// The same times of the last good assignment, if it is an earlier one.
-    pub(in crate::agent) good_next: Option<Timers>,
+    pub(in crate::agent) good_timers: Option<Timers>,
     /// The time between two questions to the rollout gate of this assignment.
     pub(in crate::agent) gate_interval: Duration,
     /// True when the health gate is due without health checks to observe.
@@ -201,15 +201,15 @@ pub(in crate::agent) struct ChannelView {
 
 /// The next state of a channel, and the effects to carry out.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::agent) struct Step {
+pub(in crate::agent) struct ChannelStep {
     /// The next state.
     pub(in crate::agent) state: ChannelState,
     /// The effects, in order. At most the last one takes time.
-    pub(in crate::agent) effects: Vec<Effect>,
+    pub(in crate::agent) effects: Vec<ChannelEffect>,
 }
 
-impl Step {
-    fn to(state: ChannelState, effects: impl Into<Vec<Effect>>) -> Self {
+impl ChannelStep {
+    fn to(state: ChannelState, effects: impl Into<Vec<ChannelEffect>>) -> Self {
         Self { state, effects: effects.into() }
     }
 }
@@ -218,20 +218,20 @@ impl ChannelState {
     /// Returns the next work and its time; `None` while the channel does not wait for time.
     ///
     /// `gate_at` is the time of the health gate of the rollout, while the gate is pending.
-    pub(in crate::agent) fn due(&self, gate_at: Option<Instant>) -> Option<(Instant, Work)> {
-        let gate = gate_at.map(|at| (at, Work::HealthCheck));
-        let timed = |timers: &Timers, run: Work| {
-            let health = timers.health_at.map(|at| (at, Work::HealthCheck));
+    pub(in crate::agent) fn due(&self, gate_at: Option<Instant>) -> Option<(Instant, ChannelWork)> {
+        let gate = gate_at.map(|at| (at, ChannelWork::HealthCheck));
+        let timed = |timers: &Timers, run: ChannelWork| {
+            let health = timers.health_at.map(|at| (at, ChannelWork::HealthCheck));
             earlier(Some((timers.run_at, run)), health)
         };
         match self {
-            Self::AwaitingFirstRun { run_at } => Some((*run_at, Work::Latest)),
-            Self::InForce(timers) => earlier(timed(timers, Work::Latest), gate),
+            Self::AwaitingFirstRun { run_at } => Some((*run_at, ChannelWork::Latest)),
+            Self::InForce(timers) => earlier(timed(timers, ChannelWork::Latest), gate),
             Self::NotSelected(timers) | Self::Degraded { timers, .. } | Self::Undecided { timers, .. } => {
-                timed(timers, Work::Latest)
+                timed(timers, ChannelWork::Latest)
             }
             Self::AwaitingTurn { ask_at, good, .. } | Self::Stopped { ask_at, good, .. } => {
-                earlier(Some((*ask_at, Work::Latest)), good.as_ref().and_then(|good| timed(good, Work::LastGood)))
+                earlier(Some((*ask_at, ChannelWork::Latest)), good.as_ref().and_then(|good| timed(good, ChannelWork::LastGood)))
             }
             Self::AwaitingFilter { .. }
             | Self::AwaitingGate { .. }
@@ -276,18 +276,18 @@ impl ChannelState {
     }
 
     /// Returns the same state, with the times after work that just ended.
-    fn after(self, work: Work, view: &ChannelView, now: Instant, is_critical: bool) -> Self {
+    fn with_next_timers(self, work: ChannelWork, view: &ChannelView, now: Instant, is_critical: bool) -> Self {
         let moved = |timers: Timers, next: Timers| match work {
-            Work::HealthCheck if is_critical => Timers { run_at: now, health_at: next.health_at },
-            Work::HealthCheck => Timers { health_at: next.health_at, ..timers },
+            ChannelWork::HealthCheck if is_critical => Timers { run_at: now, health_at: next.health_at },
+            ChannelWork::HealthCheck => Timers { health_at: next.health_at, ..timers },
             _ => next,
         };
-        let good_moved = |good: Option<Timers>| good.map(|timers| moved(timers, view.good_next.unwrap_or(view.next)));
+        let good_moved = |good: Option<Timers>| good.map(|timers| moved(timers, view.good_timers.unwrap_or(view.next_timers)));
         match self {
-            Self::InForce(timers) => Self::InForce(moved(timers, view.next)),
-            Self::NotSelected(timers) => Self::NotSelected(moved(timers, view.next)),
-            Self::Degraded { timers, why } => Self::Degraded { timers: moved(timers, view.next), why },
-            Self::Undecided { timers, why } => Self::Undecided { timers: moved(timers, view.next), why },
+            Self::InForce(timers) => Self::InForce(moved(timers, view.next_timers)),
+            Self::NotSelected(timers) => Self::NotSelected(moved(timers, view.next_timers)),
+            Self::Degraded { timers, why } => Self::Degraded { timers: moved(timers, view.next_timers), why },
+            Self::Undecided { timers, why } => Self::Undecided { timers: moved(timers, view.next_timers), why },
             Self::AwaitingTurn { ask_at, good, why } => Self::AwaitingTurn { ask_at, good: good_moved(good), why },
             Self::Stopped { ask_at, good, why } => Self::Stopped { ask_at, good: good_moved(good), why },
             state => state,
@@ -295,7 +295,7 @@ impl ChannelState {
     }
 }
 
-fn earlier(one: Option<(Instant, Work)>, other: Option<(Instant, Work)>) -> Option<(Instant, Work)> {
+fn earlier(one: Option<(Instant, ChannelWork)>, other: Option<(Instant, ChannelWork)>) -> Option<(Instant, ChannelWork)> {
     match (one, other) {
         (Some(one), Some(other)) if other.0 < one.0 => Some(other),
         (one, other) => one.or(other),
@@ -305,102 +305,108 @@ fn earlier(one: Option<(Instant, Work)>, other: Option<(Instant, Work)>) -> Opti
 /// Returns the next state of a channel after an event, and the effects to carry out.
 ///
 /// An event that the state does not wait for changes nothing.
-pub(in crate::agent) fn step(state: ChannelState, event: Event, view: &ChannelView, now: Instant) -> Step {
+pub(in crate::agent) fn step(state: ChannelState, event: ChannelEvent, view: &ChannelView, now: Instant) -> ChannelStep {
     use ChannelState as S;
     match (state, event) {
-        (state, Event::Due(_)) if !view.is_here && state.due(None).is_some() => {
-            Step::to(S::Absent, [Effect::Forget, Effect::Publish(Report::Stable)])
+        (state, ChannelEvent::Due(_)) if !view.targets_node && state.due(None).is_some() => {
+            ChannelStep::to(S::Absent, [ChannelEffect::Forget, ChannelEffect::Publish(AssignmentReport::Stable)])
         }
-        (S::Absent, Event::Due(work)) if view.is_here => begin(S::AwaitingFirstRun { run_at: now }, work, view, now),
-        (state, Event::Due(work)) if state.due(None).is_some() => begin(state, work, view, now),
-        (S::AwaitingFilter { work, resume }, Event::FilterEvaluated(Ok(true))) => selected(*resume, work, view, now),
-        (S::AwaitingFilter { .. }, Event::FilterEvaluated(Ok(false))) => {
-            Step::to(S::NotSelected(view.next), [Effect::Publish(Report::NotSelected)])
+        (S::Absent, ChannelEvent::Due(work)) if view.targets_node => {
+            begin_work(S::AwaitingFirstRun { run_at: now }, work, view, now)
         }
-        (S::AwaitingFilter { .. }, Event::FilterEvaluated(Err(why))) => {
-            let report = Effect::Publish(Report::BadFilter(why.clone()));
+        (state, ChannelEvent::Due(work)) if state.due(None).is_some() => begin_work(state, work, view, now),
+        (S::AwaitingFilter { work, resume }, ChannelEvent::FilterEvaluated(Ok(true))) => filter_passed(*resume, work, view, now),
+        (S::AwaitingFilter { .. }, ChannelEvent::FilterEvaluated(Ok(false))) => {
+            ChannelStep::to(S::NotSelected(view.next_timers), [ChannelEffect::Publish(AssignmentReport::NotSelected)])
+        }
+        (S::AwaitingFilter { .. }, ChannelEvent::FilterEvaluated(Err(why))) => {
+            let report = ChannelEffect::Publish(AssignmentReport::BadFilter(why.clone()));
             let why = format!("cannot evaluate the filter (`where`) of the assignment: {why}");
-            Step::to(S::Undecided { timers: retry(view.next, now), why }, [report])
+            ChannelStep::to(S::Undecided { timers: retry_timers(view.next_timers, now), why }, [report])
         }
-        (S::AwaitingGate { resume }, Event::GateAnswered(turn)) => gate_answered(*resume, turn, view, now),
-        (S::AwaitingRun { .. }, Event::RunEnded(RunEnd::Planned(health))) => {
+        (S::AwaitingGate { resume }, ChannelEvent::GateAnswered(turn)) => gate_answered(*resume, turn, view, now),
+        (S::AwaitingRun { .. }, ChannelEvent::RunEnded(ChannelRunEnd::Planned(health))) => {
             // The first run reports its health with its result.
-            let health = (!view.result_pending).then_some(Effect::ReportHealth(health));
-            let effects: Vec<Effect> =
-                [Effect::Promote].into_iter().chain(health).chain([Effect::Publish(Report::Run)]).collect();
-            Step::to(S::InForce(view.next), effects)
+            let health = (!view.result_pending).then_some(ChannelEffect::ReportHealth(health));
+            let effects: Vec<ChannelEffect> = [ChannelEffect::Promote]
+                .into_iter()
+                .chain(health)
+                .chain([ChannelEffect::Publish(AssignmentReport::Run)])
+                .collect();
+            ChannelStep::to(S::InForce(view.next_timers), effects)
         }
-        (S::AwaitingRun { .. }, Event::RunEnded(RunEnd::NotPlanned(why))) => {
-            let kept = if view.good_next.is_some() { "; the previous one stays active" } else { "" };
+        (S::AwaitingRun { .. }, ChannelEvent::RunEnded(ChannelRunEnd::NotPlanned(why))) => {
+            let kept = if view.good_timers.is_some() { "; the previous one stays active" } else { "" };
             let why = format!("cannot apply the new assignment: {why}{kept}");
-            let degraded = S::Degraded { timers: retry(view.next, now), why };
-            match view.good_next {
-                Some(_) => Step::to(
+            let degraded = S::Degraded { timers: retry_timers(view.next_timers, now), why };
+            match view.good_timers {
+                Some(_) => ChannelStep::to(
                     S::AwaitingLastGoodRun { resume: Box::new(degraded) },
-                    [Effect::Publish(Report::Run), Effect::RunLastGood],
+                    [ChannelEffect::Publish(AssignmentReport::Run), ChannelEffect::RunLastGood],
                 ),
-                None => Step::to(degraded, [Effect::Publish(Report::Run)]),
+                None => ChannelStep::to(degraded, [ChannelEffect::Publish(AssignmentReport::Run)]),
             }
         }
-        (S::AwaitingLastGoodRun { resume }, Event::RunEnded(_)) => {
+        (S::AwaitingLastGoodRun { resume }, ChannelEvent::RunEnded(_)) => {
             let resume = match *resume {
                 // The times of another attempt at the latest assignment stay.
                 state @ S::Degraded { .. } => state,
-                state => state.after(Work::LastGood, view, now, false),
+                state => state.with_next_timers(ChannelWork::LastGood, view, now, false),
             };
-            Step::to(resume, [])
+            ChannelStep::to(resume, [])
         }
-        (S::AwaitingHealth { resume }, Event::HealthChecked(health)) => {
+        (S::AwaitingHealth { resume }, ChannelEvent::HealthChecked(health)) => {
             let is_critical = health == Some(HealthStatus::Critical);
-            let effects = [Effect::ReportHealth(health), Effect::CompleteHealthGate(health)];
-            Step::to(resume.after(Work::HealthCheck, view, now, is_critical), effects)
+            let effects = [ChannelEffect::ReportHealth(health), ChannelEffect::CompleteHealthGate(health)];
+            ChannelStep::to(resume.with_next_timers(ChannelWork::HealthCheck, view, now, is_critical), effects)
         }
         // The agent stops: the next start begins with what is on disk.
-        (state, Event::Interrupted) => Step::to(state.at_rest().clone(), []),
-        (state, _) => Step::to(state, []),
+        (state, ChannelEvent::Interrupted) => ChannelStep::to(state.at_rest().clone(), []),
+        (state, _) => ChannelStep::to(state, []),
     }
 }
 
-fn begin(state: ChannelState, work: Work, view: &ChannelView, now: Instant) -> Step {
+fn begin_work(state: ChannelState, work: ChannelWork, view: &ChannelView, now: Instant) -> ChannelStep {
     let resume = Box::new(state);
     match work {
         // The filter of the latest assignment does not apply to the last good one.
-        Work::LastGood => Step::to(ChannelState::AwaitingLastGoodRun { resume }, [Effect::RunLastGood]),
-        _ if view.has_filter => Step::to(ChannelState::AwaitingFilter { work, resume }, [Effect::EvaluateFilter]),
-        work => selected(*resume, work, view, now),
+        ChannelWork::LastGood => ChannelStep::to(ChannelState::AwaitingLastGoodRun { resume }, [ChannelEffect::RunLastGood]),
+        _ if view.has_filter => ChannelStep::to(ChannelState::AwaitingFilter { work, resume }, [ChannelEffect::EvaluateFilter]),
+        work => filter_passed(*resume, work, view, now),
     }
 }
 
-fn selected(state: ChannelState, work: Work, view: &ChannelView, now: Instant) -> Step {
-    if work == Work::HealthCheck && view.is_gate_only {
-        return Step::to(state.after(work, view, now, false), [Effect::CompleteHealthGate(None)]);
+fn filter_passed(state: ChannelState, work: ChannelWork, view: &ChannelView, now: Instant) -> ChannelStep {
+    if work == ChannelWork::HealthCheck && view.is_gate_only {
+        return ChannelStep::to(state.with_next_timers(work, view, now, false), [ChannelEffect::CompleteHealthGate(None)]);
     }
     let resume = Box::new(state);
     match work {
-        Work::LastGood => Step::to(ChannelState::AwaitingLastGoodRun { resume }, [Effect::RunLastGood]),
-        Work::HealthCheck => Step::to(ChannelState::AwaitingHealth { resume }, [Effect::CheckHealth]),
-        Work::Latest if view.has_waves => Step::to(ChannelState::AwaitingGate { resume }, [Effect::AskGate]),
-        Work::Latest => Step::to(ChannelState::AwaitingRun { resume }, [Effect::RunLatest]),
+        ChannelWork::LastGood => ChannelStep::to(ChannelState::AwaitingLastGoodRun { resume }, [ChannelEffect::RunLastGood]),
+        ChannelWork::HealthCheck => ChannelStep::to(ChannelState::AwaitingHealth { resume }, [ChannelEffect::CheckHealth]),
+        ChannelWork::Latest if view.has_waves => ChannelStep::to(ChannelState::AwaitingGate { resume }, [ChannelEffect::AskGate]),
+        ChannelWork::Latest => ChannelStep::to(ChannelState::AwaitingRun { resume }, [ChannelEffect::RunLatest]),
     }
 }
 
-fn gate_answered(state: ChannelState, turn: RolloutTurn, view: &ChannelView, now: Instant) -> Step {
-    let good = state.good().or(view.good_next.map(|next| Timers { run_at: now, ..next }));
-    let wait = |pause: Duration, why: Option<String>| Step::to(ChannelState::AwaitingTurn { ask_at: now + pause, good, why }, []);
+fn gate_answered(state: ChannelState, turn: RolloutTurn, view: &ChannelView, now: Instant) -> ChannelStep {
+    let good = state.good().or(view.good_timers.map(|next| Timers { run_at: now, ..next }));
+    let wait =
+        |pause: Duration, why: Option<String>| ChannelStep::to(ChannelState::AwaitingTurn { ask_at: now + pause, good, why }, []);
     match turn {
-        RolloutTurn::Begin => Step::to(ChannelState::AwaitingRun { resume: Box::new(state) }, [Effect::RunLatest]),
+        RolloutTurn::Begin => ChannelStep::to(ChannelState::AwaitingRun { resume: Box::new(state) }, [ChannelEffect::RunLatest]),
         RolloutTurn::Wait(_) => wait(view.gate_interval, None),
         RolloutTurn::Halted(by) => wait(GATE_POLL, Some(format!("the new assignment is {by}"))),
         RolloutTurn::Unknown(why) => wait(GATE_POLL, Some(format!("cannot ask whether the new assignment may begin: {why}"))),
-        RolloutTurn::Over(why) => {
-            let report = Effect::Publish(Report::Halted(why.clone()));
+        RolloutTurn::Ended(why) => {
+            let report = ChannelEffect::Publish(AssignmentReport::Halted(why.clone()));
             let why = format!("the new assignment was not begun: {why}");
-            Step::to(ChannelState::Stopped { ask_at: now + STOPPED_POLL, good, why }, [report])
+            ChannelStep::to(ChannelState::Stopped { ask_at: now + STOPPED_POLL, good, why }, [report])
         }
     }
 }
 
-fn retry(next: Timers, now: Instant) -> Timers {
+fn retry_timers(next: Timers, now: Instant) -> Timers {
     Timers { run_at: next.run_at.min(now + RETRY), ..next }
 }
 
@@ -424,12 +430,12 @@ mod tests {
         /// A channel of this node: the latest assignment runs at 600 and is checked at 60, an earlier one at 700 and 70.
         fn view(&self) -> ChannelView {
             ChannelView {
-                is_here: true,
+                targets_node: true,
                 has_filter: false,
                 has_waves: false,
                 result_pending: true,
-                next: self.timers(600, 60),
-                good_next: Some(self.timers(700, 70)),
+                next_timers: self.timers(600, 60),
+                good_timers: Some(self.timers(700, 70)),
                 gate_interval: Duration::from_secs(5),
                 is_gate_only: false,
             }
@@ -440,7 +446,7 @@ mod tests {
         Box::new(state.clone())
     }
 
-    fn check(from: &S, event: Event, view: &ChannelView, now: Instant, to: &S, effects: &[Effect]) {
+    fn check(from: &S, event: ChannelEvent, view: &ChannelView, now: Instant, to: &S, effects: &[ChannelEffect]) {
         let name = format!("{from:?} {event:?}");
         let step = step(from.clone(), event, view, now);
         assert_eq!((&step.state, step.effects.as_slice()), (to, effects), "{name}");
@@ -452,44 +458,44 @@ mod tests {
         let clock = Clock(Instant::now());
         let (view, now) = (clock.view(), clock.at(0));
         let first = S::AwaitingFirstRun { run_at: now };
-        let filter = S::AwaitingFilter { work: Work::Latest, resume: boxed(&first) };
+        let filter = S::AwaitingFilter { work: ChannelWork::Latest, resume: boxed(&first) };
         let gate = S::AwaitingGate { resume: boxed(&first) };
         let run = S::AwaitingRun { resume: boxed(&first) };
         let (filtered, waves) = (ChannelView { has_filter: true, ..view }, ChannelView { has_waves: true, ..view });
         let good = Some(Timers { run_at: now, ..clock.timers(700, 70) });
         let wait = |seconds, why: Option<&str>| S::AwaitingTurn { ask_at: clock.at(seconds), good, why: why.map(str::to_owned) };
-        let due = || Event::Due(Work::Latest);
-        let turn = |turn| Event::GateAnswered(turn);
+        let due = || ChannelEvent::Due(ChannelWork::Latest);
+        let turn = |turn| ChannelEvent::GateAnswered(turn);
         for (from, event, view, to, effects) in [
-            (&first, due(), view, &run, vec![Effect::RunLatest]),
-            (&first, due(), filtered, &filter, vec![Effect::EvaluateFilter]),
-            (&first, due(), waves, &gate, vec![Effect::AskGate]),
-            (&filter, Event::FilterEvaluated(Ok(true)), filtered, &run, vec![Effect::RunLatest]),
+            (&first, due(), view, &run, vec![ChannelEffect::RunLatest]),
+            (&first, due(), filtered, &filter, vec![ChannelEffect::EvaluateFilter]),
+            (&first, due(), waves, &gate, vec![ChannelEffect::AskGate]),
+            (&filter, ChannelEvent::FilterEvaluated(Ok(true)), filtered, &run, vec![ChannelEffect::RunLatest]),
             (
                 &filter,
-                Event::FilterEvaluated(Ok(true)),
+                ChannelEvent::FilterEvaluated(Ok(true)),
                 ChannelView { has_waves: true, ..filtered },
                 &gate,
-                vec![Effect::AskGate],
+                vec![ChannelEffect::AskGate],
             ),
             (
                 &filter,
-                Event::FilterEvaluated(Ok(false)),
+                ChannelEvent::FilterEvaluated(Ok(false)),
                 filtered,
-                &S::NotSelected(view.next),
-                vec![Effect::Publish(Report::NotSelected)],
+                &S::NotSelected(view.next_timers),
+                vec![ChannelEffect::Publish(AssignmentReport::NotSelected)],
             ),
             (
                 &filter,
-                Event::FilterEvaluated(Err("no fact".into())),
+                ChannelEvent::FilterEvaluated(Err("no fact".into())),
                 filtered,
                 &S::Undecided {
                     timers: clock.timers(30, 60),
                     why: "cannot evaluate the filter (`where`) of the assignment: no fact".into(),
                 },
-                vec![Effect::Publish(Report::BadFilter("no fact".into()))],
+                vec![ChannelEffect::Publish(AssignmentReport::BadFilter("no fact".into()))],
             ),
-            (&gate, turn(RolloutTurn::Begin), waves, &run, vec![Effect::RunLatest]),
+            (&gate, turn(RolloutTurn::Begin), waves, &run, vec![ChannelEffect::RunLatest]),
             (&gate, turn(RolloutTurn::Wait("wave 1".into())), waves, &wait(5, None), vec![]),
             (
                 &gate,
@@ -507,10 +513,10 @@ mod tests {
             ),
             (
                 &gate,
-                turn(RolloutTurn::Over("3 failed".into())),
+                turn(RolloutTurn::Ended("3 failed".into())),
                 waves,
                 &S::Stopped { ask_at: clock.at(3600), good, why: "the new assignment was not begun: 3 failed".into() },
-                vec![Effect::Publish(Report::Halted("3 failed".into()))],
+                vec![ChannelEffect::Publish(AssignmentReport::Halted("3 failed".into()))],
             ),
         ] {
             check(from, event, &view, now, to, &effects);
@@ -523,27 +529,49 @@ mod tests {
         let clock = Clock(Instant::now());
         let (view, now) = (clock.view(), clock.at(0));
         let run = S::AwaitingRun { resume: boxed(&S::AwaitingFirstRun { run_at: now }) };
-        let in_force = S::InForce(view.next);
-        let planned = |health| Event::RunEnded(RunEnd::Planned(health));
-        check(&run, planned(None), &view, now, &in_force, &[Effect::Promote, Effect::Publish(Report::Run)]);
+        let in_force = S::InForce(view.next_timers);
+        let planned = |health| ChannelEvent::RunEnded(ChannelRunEnd::Planned(health));
+        check(
+            &run,
+            planned(None),
+            &view,
+            now,
+            &in_force,
+            &[ChannelEffect::Promote, ChannelEffect::Publish(AssignmentReport::Run)],
+        );
         let again = ChannelView { result_pending: false, ..view };
         let critical = Some(HealthStatus::Critical);
-        let effects = [Effect::Promote, Effect::ReportHealth(critical), Effect::Publish(Report::Run)];
+        let effects =
+            [ChannelEffect::Promote, ChannelEffect::ReportHealth(critical), ChannelEffect::Publish(AssignmentReport::Run)];
         check(&run, planned(critical), &again, now, &in_force, &effects);
 
-        let failed = || Event::RunEnded(RunEnd::NotPlanned("not found".into()));
+        let failed = || ChannelEvent::RunEnded(ChannelRunEnd::NotPlanned("not found".into()));
         let degraded = |why: &str| S::Degraded { timers: clock.timers(30, 60), why: why.into() };
         let kept = degraded("cannot apply the new assignment: not found; the previous one stays active");
         let last_good = S::AwaitingLastGoodRun { resume: boxed(&kept) };
-        check(&run, failed(), &view, now, &last_good, &[Effect::Publish(Report::Run), Effect::RunLastGood]);
+        check(
+            &run,
+            failed(),
+            &view,
+            now,
+            &last_good,
+            &[ChannelEffect::Publish(AssignmentReport::Run), ChannelEffect::RunLastGood],
+        );
         check(&last_good, planned(None), &view, now, &kept, &[]);
-        let alone = ChannelView { good_next: None, ..view };
+        let alone = ChannelView { good_timers: None, ..view };
         let alarm = degraded("cannot apply the new assignment: not found");
-        check(&run, failed(), &alone, now, &alarm, &[Effect::Publish(Report::Run)]);
+        check(&run, failed(), &alone, now, &alarm, &[ChannelEffect::Publish(AssignmentReport::Run)]);
         assert_eq!(kept.alarm(), Some("cannot apply the new assignment: not found; the previous one stays active"));
         assert_eq!(last_good.alarm(), kept.alarm(), "also while the last good one runs");
         // Half an hour later the attempt is repeated.
-        check(&kept, Event::Due(Work::Latest), &view, now, &S::AwaitingRun { resume: boxed(&kept) }, &[Effect::RunLatest]);
+        check(
+            &kept,
+            ChannelEvent::Due(ChannelWork::Latest),
+            &view,
+            now,
+            &S::AwaitingRun { resume: boxed(&kept) },
+            &[ChannelEffect::RunLatest],
+        );
     }
 
     /// While a new assignment waits for its wave, runs and health checks of the last good one go on.
@@ -554,27 +582,27 @@ mod tests {
         let now = clock.at(10);
         let waiting = |run, health| S::AwaitingTurn { ask_at: clock.at(300), good: Some(clock.timers(run, health)), why: None };
         let state = waiting(10, 20);
-        assert_eq!(state.due(None), Some((clock.at(10), Work::LastGood)));
-        assert_eq!(waiting(700, 20).due(None), Some((clock.at(20), Work::HealthCheck)));
-        assert_eq!(waiting(700, 800).due(None), Some((clock.at(300), Work::Latest)));
+        assert_eq!(state.due(None), Some((clock.at(10), ChannelWork::LastGood)));
+        assert_eq!(waiting(700, 20).due(None), Some((clock.at(20), ChannelWork::HealthCheck)));
+        assert_eq!(waiting(700, 800).due(None), Some((clock.at(300), ChannelWork::Latest)));
         let running = S::AwaitingLastGoodRun { resume: boxed(&state) };
-        check(&state, Event::Due(Work::LastGood), &view, now, &running, &[Effect::RunLastGood]);
-        check(&running, Event::RunEnded(RunEnd::Planned(None)), &view, now, &waiting(700, 70), &[]);
+        check(&state, ChannelEvent::Due(ChannelWork::LastGood), &view, now, &running, &[ChannelEffect::RunLastGood]);
+        check(&running, ChannelEvent::RunEnded(ChannelRunEnd::Planned(None)), &view, now, &waiting(700, 70), &[]);
         let checking = S::AwaitingHealth { resume: boxed(&state) };
-        check(&state, Event::Due(Work::HealthCheck), &view, now, &checking, &[Effect::CheckHealth]);
-        let effects = |health| [Effect::ReportHealth(health), Effect::CompleteHealthGate(health)];
+        check(&state, ChannelEvent::Due(ChannelWork::HealthCheck), &view, now, &checking, &[ChannelEffect::CheckHealth]);
+        let effects = |health| [ChannelEffect::ReportHealth(health), ChannelEffect::CompleteHealthGate(health)];
         let (ok, critical) = (Some(HealthStatus::Ok), Some(HealthStatus::Critical));
-        check(&checking, Event::HealthChecked(ok), &view, now, &waiting(10, 70), &effects(ok));
+        check(&checking, ChannelEvent::HealthChecked(ok), &view, now, &waiting(10, 70), &effects(ok));
         // A critical check brings the run of the last good assignment forward.
         let late = S::AwaitingHealth { resume: boxed(&waiting(700, 20)) };
-        check(&late, Event::HealthChecked(critical), &view, now, &waiting(10, 70), &effects(critical));
+        check(&late, ChannelEvent::HealthChecked(critical), &view, now, &waiting(10, 70), &effects(critical));
         // The gate is asked again, and the times of the last good assignment stay.
         let asking = S::AwaitingGate { resume: boxed(&waiting(700, 20)) };
-        check(&waiting(700, 20), Event::Due(Work::Latest), &view, now, &asking, &[Effect::AskGate]);
+        check(&waiting(700, 20), ChannelEvent::Due(ChannelWork::Latest), &view, now, &asking, &[ChannelEffect::AskGate]);
         let again = S::AwaitingTurn { ask_at: clock.at(15), good: Some(clock.timers(700, 20)), why: None };
-        check(&asking, Event::GateAnswered(RolloutTurn::Wait(String::new())), &view, now, &again, &[]);
+        check(&asking, ChannelEvent::GateAnswered(RolloutTurn::Wait(String::new())), &view, now, &again, &[]);
         let stopped = S::Stopped { ask_at: clock.at(300), good: Some(clock.timers(700, 20)), why: "over".into() };
-        assert_eq!(stopped.due(None), Some((clock.at(20), Work::HealthCheck)));
+        assert_eq!(stopped.due(None), Some((clock.at(20), ChannelWork::HealthCheck)));
     }
 
     /// Health checks of an assignment in force.
@@ -583,17 +611,24 @@ mod tests {
         let clock = Clock(Instant::now());
         let (view, now) = (clock.view(), clock.at(40));
         let in_force = S::InForce(clock.timers(500, 40));
-        assert_eq!(in_force.due(None), Some((clock.at(40), Work::HealthCheck)));
-        assert_eq!(in_force.due(Some(clock.at(5))), Some((clock.at(5), Work::HealthCheck)), "the health gate comes first");
+        assert_eq!(in_force.due(None), Some((clock.at(40), ChannelWork::HealthCheck)));
+        assert_eq!(in_force.due(Some(clock.at(5))), Some((clock.at(5), ChannelWork::HealthCheck)), "the health gate comes first");
         let checking = S::AwaitingHealth { resume: boxed(&in_force) };
-        check(&in_force, Event::Due(Work::HealthCheck), &view, now, &checking, &[Effect::CheckHealth]);
+        check(&in_force, ChannelEvent::Due(ChannelWork::HealthCheck), &view, now, &checking, &[ChannelEffect::CheckHealth]);
         for (health, run_at) in [(None, 500), (Some(HealthStatus::Warning), 500), (Some(HealthStatus::Critical), 40)] {
-            let effects = [Effect::ReportHealth(health), Effect::CompleteHealthGate(health)];
-            check(&checking, Event::HealthChecked(health), &view, now, &S::InForce(clock.timers(run_at, 60)), &effects);
+            let effects = [ChannelEffect::ReportHealth(health), ChannelEffect::CompleteHealthGate(health)];
+            check(&checking, ChannelEvent::HealthChecked(health), &view, now, &S::InForce(clock.timers(run_at, 60)), &effects);
         }
         let gate_only = ChannelView { is_gate_only: true, ..view };
         let after = S::InForce(clock.timers(500, 60));
-        check(&in_force, Event::Due(Work::HealthCheck), &gate_only, now, &after, &[Effect::CompleteHealthGate(None)]);
+        check(
+            &in_force,
+            ChannelEvent::Due(ChannelWork::HealthCheck),
+            &gate_only,
+            now,
+            &after,
+            &[ChannelEffect::CompleteHealthGate(None)],
+        );
     }
 
     /// A withdrawn assignment, one for other nodes, and the way back.
@@ -601,15 +636,15 @@ mod tests {
     fn an_assignment_for_other_nodes_is_absent_until_it_names_this_one() {
         let clock = Clock(Instant::now());
         let (here, now) = (clock.view(), clock.at(0));
-        let elsewhere = ChannelView { is_here: false, ..here };
-        let gone = [Effect::Forget, Effect::Publish(Report::Stable)];
-        for state in [S::AwaitingFirstRun { run_at: now }, S::InForce(here.next), S::NotSelected(here.next)] {
-            check(&state, Event::Due(Work::Latest), &elsewhere, now, &S::Absent, &gone);
+        let elsewhere = ChannelView { targets_node: false, ..here };
+        let gone = [ChannelEffect::Forget, ChannelEffect::Publish(AssignmentReport::Stable)];
+        for state in [S::AwaitingFirstRun { run_at: now }, S::InForce(here.next_timers), S::NotSelected(here.next_timers)] {
+            check(&state, ChannelEvent::Due(ChannelWork::Latest), &elsewhere, now, &S::Absent, &gone);
         }
         assert_eq!(S::Absent.due(None), None);
-        check(&S::Absent, Event::Due(Work::Latest), &elsewhere, now, &S::Absent, &[]);
+        check(&S::Absent, ChannelEvent::Due(ChannelWork::Latest), &elsewhere, now, &S::Absent, &[]);
         let run = S::AwaitingRun { resume: boxed(&S::AwaitingFirstRun { run_at: now }) };
-        check(&S::Absent, Event::Due(Work::Latest), &here, now, &run, &[Effect::RunLatest]);
+        check(&S::Absent, ChannelEvent::Due(ChannelWork::Latest), &here, now, &run, &[ChannelEffect::RunLatest]);
     }
 
     /// Events that a state does not wait for, and the stop of the agent.
@@ -617,10 +652,10 @@ mod tests {
     fn work_in_progress_is_not_begun_twice_and_a_stop_forgets_it() {
         let clock = Clock(Instant::now());
         let (view, now) = (clock.view(), clock.at(0));
-        let rest = S::InForce(view.next);
+        let rest = S::InForce(view.next_timers);
         let resume = boxed(&rest);
         let busy = [
-            S::AwaitingFilter { work: Work::Latest, resume: resume.clone() },
+            S::AwaitingFilter { work: ChannelWork::Latest, resume: resume.clone() },
             S::AwaitingGate { resume: resume.clone() },
             S::AwaitingRun { resume: resume.clone() },
             S::AwaitingLastGoodRun { resume: resume.clone() },
@@ -628,19 +663,19 @@ mod tests {
         ];
         for state in &busy {
             assert_eq!(state.due(None), None, "{state:?}");
-            check(state, Event::Due(Work::Latest), &view, now, state, &[]);
-            check(state, Event::Interrupted, &view, now, &rest, &[]);
+            check(state, ChannelEvent::Due(ChannelWork::Latest), &view, now, state, &[]);
+            check(state, ChannelEvent::Interrupted, &view, now, &rest, &[]);
             assert!(state.is_selected() && state.alarm().is_none());
         }
         for event in [
-            Event::FilterEvaluated(Ok(true)),
-            Event::GateAnswered(RolloutTurn::Begin),
-            Event::RunEnded(RunEnd::Planned(None)),
-            Event::HealthChecked(None),
-            Event::Interrupted,
+            ChannelEvent::FilterEvaluated(Ok(true)),
+            ChannelEvent::GateAnswered(RolloutTurn::Begin),
+            ChannelEvent::RunEnded(ChannelRunEnd::Planned(None)),
+            ChannelEvent::HealthChecked(None),
+            ChannelEvent::Interrupted,
         ] {
             check(&rest, event, &view, now, &rest, &[]);
         }
-        assert!(!S::NotSelected(view.next).is_selected());
+        assert!(!S::NotSelected(view.next_timers).is_selected());
     }
 }

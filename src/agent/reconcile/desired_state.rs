@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::agent::durable::state::DurableState;
 use crate::agent::jitter;
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::lock;
 use crate::store::{BlobCache, DesiredStateStore, StoreError};
@@ -21,17 +21,17 @@ use crate::trust::{Rejection, Verified};
 use crate::wire::command::Command;
 use crate::wire::report::AssignmentStatus;
 
-use super::channel::{ChannelState, Work};
+use super::channel::{ChannelState, ChannelWork};
 use super::restore;
 
-pub(in crate::agent) use super::assignment::{Assignment, Channel, LastRun};
+pub(in crate::agent) use super::assignment::{Assignment, ChannelAssignments, LastRun};
 
 /// The desired state of this node.
 #[derive(Debug)]
 pub(in crate::agent) struct DesiredState {
     store: DesiredStateStore,
     blobs: BlobCache,
-    channels: Mutex<BTreeMap<String, Channel>>,
+    channels: Mutex<BTreeMap<String, ChannelAssignments>>,
     changed: Notify,
     sync_requested: Notify,
 }
@@ -42,12 +42,12 @@ impl DesiredState {
     /// # Errors
     /// When a file cannot be read or written.
     pub(in crate::agent) fn open(
-        settings: &Settings,
+        settings: &AgentSettings,
         durable: &DurableState,
         reverify: impl Fn(&[u8]) -> Result<Verified<Command>, Rejection>,
     ) -> Result<Self, StoreError> {
         let (store, found) = DesiredStateStore::open(&settings.state_dir)?;
-        let channels = restore::channels(&store, found, durable, &reverify)?;
+        let channels = restore::restore_channels(&store, found, durable, &reverify)?;
         Ok(Self {
             store,
             blobs: BlobCache::open(&settings.state_dir)?,
@@ -68,11 +68,11 @@ impl DesiredState {
     /// When its file cannot be written. The assignment is accepted all the same, and [`Self::save`] writes the file later.
     pub(in crate::agent) fn accept(&self, verified: &Arc<Verified<Command>>, result_pending: bool) -> Result<(), StoreError> {
         let Some(name) = verified.channel.as_ref().map(|channel| channel.name.clone()) else { return Ok(()) };
-        let latest = Assignment::of(Arc::clone(verified));
+        let latest = Assignment::new(Arc::clone(verified));
         let mut channels = lock(&self.channels);
         let good = channels.get(&name).and_then(|channel| channel.good.clone()).filter(|_| latest.assign().is_some());
-        let splay = latest.assign().map(|assign| assign.splay.get()).unwrap_or_default();
-        let mut channel = Channel::new(latest, good, result_pending, Instant::now() + jitter::random_delay(splay));
+        let splay = latest.assign().map(|assign| assign.splay.as_std()).unwrap_or_default();
+        let mut channel = ChannelAssignments::new(latest, good, result_pending, Instant::now() + jitter::random_delay(splay));
         let written = self.store.write(&name, &channel.record());
         checkpoint(Checkpoint::StandingKept);
         channel.unsaved = written.is_err();
@@ -98,7 +98,7 @@ impl DesiredState {
     }
 
     /// Returns true when this command is the latest assignment of a channel.
-    pub(in crate::agent) fn has(&self, id: Uuid) -> bool {
+    pub(in crate::agent) fn is_latest(&self, id: Uuid) -> bool {
         lock(&self.channels).values().any(|channel| channel.latest.command.id == id)
     }
 
@@ -128,9 +128,10 @@ impl DesiredState {
     }
 
     /// Returns the channels in the order in which they are applied: that of the configuration, or by name.
-    pub(in crate::agent) fn in_order(&self, settings: &Settings) -> Vec<(String, Channel)> {
+    pub(in crate::agent) fn in_order(&self, settings: &AgentSettings) -> Vec<(String, ChannelAssignments)> {
         let channels = lock(&self.channels);
-        let mut all: Vec<(String, Channel)> = channels.iter().map(|(name, channel)| (name.clone(), channel.clone())).collect();
+        let mut all: Vec<(String, ChannelAssignments)> =
+            channels.iter().map(|(name, channel)| (name.clone(), channel.clone())).collect();
         let place = |name: &String| settings.channels.as_ref().and_then(|names| names.iter().position(|other| other == name));
         all.sort_by_key(|(name, _)| place(name).unwrap_or(usize::MAX));
         all
@@ -141,17 +142,17 @@ impl DesiredState {
     /// `gate_at` gives the time of a pending health gate.
     pub(in crate::agent) fn next(
         &self,
-        settings: &Settings,
+        settings: &AgentSettings,
         gate_at: impl Fn(&Assignment) -> Option<Instant>,
-    ) -> Option<(Instant, String, Work)> {
+    ) -> Option<(Instant, String, ChannelWork)> {
         let now = Instant::now();
-        let mut next: Option<(Instant, String, Work)> = None;
+        let mut next: Option<(Instant, String, ChannelWork)> = None;
         for (name, channel) in self.in_order(settings) {
             let is_absent = channel.state == ChannelState::Absent;
-            let due = match channel.is_here(settings) {
+            let due = match channel.targets_node(settings) {
                 // A group or the list of channels changed: the assignment applies now, or no longer.
-                is_here if is_here == is_absent => Some((now, Work::Latest)),
-                false if channel.result_pending => Some((now, Work::Latest)),
+                is_here if is_here == is_absent => Some((now, ChannelWork::Latest)),
+                false if channel.result_pending => Some((now, ChannelWork::Latest)),
                 _ => channel.state.due(gate_at(&channel.latest)).map(|(at, work)| (at.max(now), work)),
             };
             if let Some((at, work)) = due
@@ -164,12 +165,12 @@ impl DesiredState {
     }
 
     /// Returns one channel.
-    pub(in crate::agent) fn channel(&self, name: &str) -> Option<Channel> {
+    pub(in crate::agent) fn channel(&self, name: &str) -> Option<ChannelAssignments> {
         lock(&self.channels).get(name).cloned()
     }
 
     /// Changes a channel. Returns false when a later assignment took the place of this one.
-    pub(in crate::agent) fn change(&self, name: &str, latest: &Assignment, change: impl FnOnce(&mut Channel)) -> bool {
+    pub(in crate::agent) fn change(&self, name: &str, latest: &Assignment, change: impl FnOnce(&mut ChannelAssignments)) -> bool {
         let mut channels = lock(&self.channels);
         let channel = channels.get_mut(name).filter(|channel| channel.latest.command.id == latest.command.id);
         channel.map(change).is_some()
@@ -194,10 +195,10 @@ impl DesiredState {
     }
 
     /// Returns the status of each assignment, and the text of the alarm if one is not in force.
-    pub(in crate::agent) fn report(&self, settings: &Settings, now: Timestamp) -> (Vec<AssignmentStatus>, Option<String>) {
+    pub(in crate::agent) fn report(&self, settings: &AgentSettings, now: Timestamp) -> (Vec<AssignmentStatus>, Option<String>) {
         let (mut states, mut wrong) = (Vec::new(), Vec::new());
         for (name, channel) in self.in_order(settings) {
-            let Some(assign) = channel.latest.assign().filter(|_| channel.is_here(settings)) else { continue };
+            let Some(assign) = channel.latest.assign().filter(|_| channel.targets_node(settings)) else { continue };
             let expires = channel.latest.command.expires;
             if now > expires {
                 wrong.push(format!(
@@ -206,7 +207,7 @@ impl DesiredState {
             }
             wrong.extend(channel.state.alarm().map(|why| format!("channel {name}: {why}")));
             let in_force = channel.good.as_ref().and_then(|good| good.assign());
-            let LastRun { ran, stable_runs, health } = channel.last_run;
+            let LastRun { ended: ran, stable_runs, health } = channel.last_run;
             states.push(AssignmentStatus {
                 in_force: in_force.map(|assign| assign.manifest.sha256.clone()),
                 id: channel.latest.command.id,

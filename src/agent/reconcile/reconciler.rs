@@ -17,29 +17,31 @@ use crate::agent::exec::executor::ReconcileRun;
 use crate::agent::exec::fetch::ManifestFetcher;
 use crate::agent::exec::job::Job;
 use crate::agent::exec::result::RunResult;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::jitter;
 use crate::agent::rollout::RolloutState;
 use crate::agent::rollout::gate::{RolloutProgress, RolloutTurn, poll_interval};
 use crate::agent::status::board::{AlarmKind, StatusBoard};
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::status::messages;
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::model::{HealthStatus, RunOutcome};
 use crate::store::Convergence;
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::{CommandOutcome, CommandResult};
 
-use super::channel::{ChannelView, Effect, Event, Report, RunEnd, Step, Timers, Work, step};
-use super::desired_state::{Assignment, Channel, DesiredState};
+use super::channel::{
+    AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelStep, ChannelView, ChannelWork, Timers, step,
+};
+use super::desired_state::{Assignment, ChannelAssignments, DesiredState};
 
 /// Time between two questions to the rollout gate for a command without waves. No gate is asked: any value fits.
 const NO_GATE: Duration = Duration::ZERO;
 
 /// The handles of the reconciler.
 pub(in crate::agent) struct Reconciler {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) durable: Arc<DurableState>,
     pub(in crate::agent) publisher: Publisher,
@@ -74,7 +76,7 @@ impl Reconciler {
         if !self.rollouts.health_gates.is_pending(assignment.command.id) {
             return None;
         }
-        Some(Instant::now() + until(self.success_counts_at(assignment)?, self.identity.now()))
+        Some(Instant::now() + time_until(self.success_counts_at(assignment)?, self.identity.now()))
     }
 
     fn success_counts_at(&self, assignment: &Assignment) -> Option<Timestamp> {
@@ -82,7 +84,7 @@ impl Reconciler {
         Some(plan.success_counts_at(self.durable.result(assignment.command.id)?.at))
     }
 
-    fn view(&self, channel: &Channel) -> ChannelView {
+    fn view(&self, channel: &ChannelAssignments) -> ChannelView {
         let (settings, now) = (self.settings.now(), self.identity.now());
         let latest = &channel.latest;
         let far = Timers { run_at: Instant::now(), health_at: None };
@@ -90,19 +92,19 @@ impl Reconciler {
         let gates = &self.rollouts.health_gates;
         let has_checks = latest.assign().is_some_and(|assign| assign.health_interval.is_some());
         ChannelView {
-            is_here: channel.is_here(&settings),
-            has_filter: latest.command.to.only_where.is_some(),
+            targets_node: channel.targets_node(&settings),
+            has_filter: latest.command.to.filter.is_some(),
             has_waves: latest.command.options.waves.is_some(),
             result_pending: channel.result_pending,
-            next: timers(latest).unwrap_or(far),
-            good_next: channel.earlier_good().and_then(|good| timers(good)),
+            next_timers: timers(latest).unwrap_or(far),
+            good_timers: channel.earlier_good().and_then(|good| timers(good)),
             gate_interval: latest.command.options.waves.as_ref().map_or(NO_GATE, poll_interval),
             is_gate_only: gates.is_pending(latest.command.id) && !gates.is_gated(&latest.command) && !has_checks,
         }
     }
 
     /// Shows the assignments on the status board.
-    fn show(&self) {
+    fn update_board(&self) {
         let (assignments, wrong) = self.desired_state.report(&self.settings.now(), self.identity.now());
         self.status.change(|snapshot| snapshot.assignments = assignments);
         self.status.set(AlarmKind::Channels, wrong);
@@ -110,8 +112,8 @@ impl Reconciler {
 
     /// Forgets the convergence records of a channel without an assignment.
     fn forget(&self, name: &str) {
-        if let Err(error) = Convergence::forget(&self.settings.now().state_dir, name) {
-            tracing::warn!(channel = name, "{}", chain(&error));
+        if let Err(error) = Convergence::remove(&self.settings.now().state_dir, name) {
+            tracing::warn!(channel = name, "{}", error_chain(&error));
         }
         self.status.change(|snapshot| {
             snapshot.failing.remove(name);
@@ -123,7 +125,7 @@ impl Reconciler {
         let ran = result.apply().map(|state| (state.timestamp, state.outcome));
         self.desired_state.change(name, latest, |channel| {
             let last = &mut channel.last_run;
-            last.ran = ran.or(last.ran);
+            last.ended = ran.or(last.ended);
             if let Some((_, outcome)) = ran {
                 last.stable_runs = if outcome == RunOutcome::Stable { last.stable_runs + 1 } else { 0 };
             }
@@ -132,7 +134,7 @@ impl Reconciler {
     }
 
     /// Publishes a critical health check as a failure of the rollout, as long as other nodes may begin.
-    fn report_health(&self, channel: &Channel, health: Option<HealthStatus>) {
+    fn report_health(&self, channel: &ChannelAssignments, health: Option<HealthStatus>) {
         let latest = &channel.latest;
         let plan = latest.command.options.waves.as_ref().filter(|plan| plan.health);
         let is_on = plan.is_some() && self.identity.now() < latest.command.latest_start();
@@ -168,7 +170,7 @@ impl Task {
     async fn run(mut self) {
         let mut settings = self.reconciler.settings.watch();
         loop {
-            self.reconciler.show();
+            self.reconciler.update_board();
             let next = self
                 .reconciler
                 .desired_state
@@ -196,18 +198,19 @@ impl Task {
     }
 
     /// Steps a channel until it waits for time again, or a later assignment takes its place.
-    async fn reconcile_channel(&mut self, name: &str, work: Work) {
-        let Some(Channel { latest, .. }) = self.reconciler.desired_state.channel(name) else { return };
-        let mut event = Some(Event::Due(work));
+    async fn reconcile_channel(&mut self, name: &str, work: ChannelWork) {
+        let Some(ChannelAssignments { latest, .. }) = self.reconciler.desired_state.channel(name) else { return };
+        let mut event = Some(ChannelEvent::Due(work));
         // The result of the last run of the latest assignment, until it is published.
         let mut result = None;
         while let Some(happened) = event.take() {
             let Some(channel) = self.reconciler.desired_state.channel(name) else { return };
-            let Step { state, effects } = step(channel.state.clone(), happened, &self.reconciler.view(&channel), Instant::now());
+            let ChannelStep { state, effects } =
+                step(channel.state.clone(), happened, &self.reconciler.view(&channel), Instant::now());
             if !self.reconciler.desired_state.change(name, &latest, |channel| channel.state = state) {
                 return;
             }
-            self.reconciler.show();
+            self.reconciler.update_board();
             for effect in effects {
                 if let Some(next) = self.carry_out(name, &latest, effect, &mut result).await {
                     event = Some(next);
@@ -221,58 +224,58 @@ impl Task {
         &mut self,
         name: &str,
         latest: &Arc<Assignment>,
-        effect: Effect,
+        effect: ChannelEffect,
         result: &mut Option<CommandResult>,
-    ) -> Option<Event> {
+    ) -> Option<ChannelEvent> {
         let channel = self.reconciler.desired_state.channel(name)?;
         match effect {
-            Effect::EvaluateFilter => {
-                let expression = latest.command.to.only_where.clone().unwrap_or_default();
+            ChannelEffect::EvaluateFilter => {
+                let expression = latest.command.to.filter.clone().unwrap_or_default();
                 let selected = self.reconciler.facts.evaluate_in_background(&expression).await;
-                return Some(Event::FilterEvaluated(selected));
+                return Some(ChannelEvent::FilterEvaluated(selected));
             }
-            Effect::AskGate => return Some(Event::GateAnswered(self.ask_gate(name, &channel).await)),
-            Effect::RunLatest => {
+            ChannelEffect::AskGate => return Some(ChannelEvent::GateAnswered(self.ask_gate(name, &channel).await)),
+            ChannelEffect::RunLatest => {
                 self.rollouts.remove(name);
                 // The first run has the id of the command: the run's result is the result of the command.
                 let run = if channel.result_pending { latest.command.id } else { self.new_id() };
                 let job = Job::reconcile(&latest.command, run);
                 let ended = self.perform(latest, job.clone()).await;
-                return Some(self.latest_ended(name, latest, &job, ended, result));
+                return Some(self.end_latest_run(name, latest, &job, ended, result));
             }
-            Effect::RunLastGood => {
+            ChannelEffect::RunLastGood => {
                 let good = Arc::clone(channel.good.as_ref()?);
                 let job = Job::reconcile(&good.command, self.new_id());
                 let ended = self.perform(&good, job).await;
                 if ended.is_interrupted() {
-                    return Some(Event::Interrupted);
+                    return Some(ChannelEvent::Interrupted);
                 }
                 self.reconciler.record_run(name, latest, &ended);
-                return Some(Event::RunEnded(RunEnd::Planned(ended.health)));
+                return Some(ChannelEvent::RunEnded(ChannelRunEnd::Planned(ended.health)));
             }
-            Effect::CheckHealth => {
-                let Some(good) = channel.good.clone() else { return Some(Event::HealthChecked(None)) };
+            ChannelEffect::CheckHealth => {
+                let Some(good) = channel.good.clone() else { return Some(ChannelEvent::HealthChecked(None)) };
                 let job = Job::reconcile(&good.command, self.new_id()).health_check();
                 let ended = self.perform(&good, job).await;
                 if ended.is_interrupted() {
-                    return Some(Event::Interrupted);
+                    return Some(ChannelEvent::Interrupted);
                 }
                 let health = ended.health;
                 self.reconciler.desired_state.change(name, latest, |channel| channel.last_run.health = health);
                 if health == Some(HealthStatus::Critical) {
                     tracing::warn!(channel = name, "a health check is critical: the channel runs now");
                 }
-                return Some(Event::HealthChecked(health));
+                return Some(ChannelEvent::HealthChecked(health));
             }
-            Effect::Promote => {
+            ChannelEffect::Promote => {
                 if let Err(error) = self.reconciler.desired_state.promote(name, latest) {
-                    self.reconciler.status.raise(AlarmKind::Disk, chain(&error));
+                    self.reconciler.status.raise(AlarmKind::Disk, error_chain(&error));
                 }
             }
-            Effect::Forget => self.reconciler.forget(name),
-            Effect::ReportHealth(health) => self.reconciler.report_health(&channel, health),
-            Effect::CompleteHealthGate(health) => self.reconciler.complete_health_gate(latest, health),
-            Effect::Publish(report) => self.publish(name, latest, report, result.take()).await,
+            ChannelEffect::Forget => self.reconciler.forget(name),
+            ChannelEffect::ReportHealth(health) => self.reconciler.report_health(&channel, health),
+            ChannelEffect::CompleteHealthGate(health) => self.reconciler.complete_health_gate(latest, health),
+            ChannelEffect::Publish(report) => self.publish(name, latest, report, result.take()).await,
         }
         None
     }
@@ -282,43 +285,43 @@ impl Task {
     }
 
     /// Returns the event of the end of a run of the latest assignment, and keeps its result for its sender.
-    fn latest_ended(
+    fn end_latest_run(
         &self,
         name: &str,
         latest: &Assignment,
         job: &Job,
         ended: RunResult,
         result: &mut Option<CommandResult>,
-    ) -> Event {
+    ) -> ChannelEvent {
         if ended.is_interrupted() {
             // The next start runs it again, and has the result.
-            return Event::Interrupted;
+            return ChannelEvent::Interrupted;
         }
         let end = if ended.planned {
             self.reconciler.record_run(name, latest, &ended);
-            RunEnd::Planned(ended.health)
+            ChannelRunEnd::Planned(ended.health)
         } else {
-            tracing::error!(channel = name, "cannot apply the new assignment: {}", ended.why());
-            RunEnd::NotPlanned(ended.why().to_owned())
+            tracing::error!(channel = name, "cannot apply the new assignment: {}", ended.reason());
+            ChannelRunEnd::NotPlanned(ended.reason().to_owned())
         };
         *result = Some(ended.into_command_result(&self.reconciler.identity, job));
-        Event::RunEnded(end)
+        ChannelEvent::RunEnded(end)
     }
 
     /// Asks the rollout gate whether the latest assignment may begin.
     ///
     /// A run that began once may go on. An assignment that did not begin before it expired never begins: until then the
     /// ledger knows its end.
-    async fn ask_gate(&mut self, name: &str, channel: &Channel) -> RolloutTurn {
+    async fn ask_gate(&mut self, name: &str, channel: &ChannelAssignments) -> RolloutTurn {
         let command = &channel.latest.command;
         match self.reconciler.durable.result(command.id) {
             Some(CommandResult { outcome: CommandOutcome::Halted, message, .. }) => {
-                RolloutTurn::Over(message.unwrap_or_default())
+                RolloutTurn::Ended(message.unwrap_or_default())
             }
             Some(_) => RolloutTurn::Begin,
             None if channel.good.as_ref().is_some_and(|good| good.command.id == command.id) => RolloutTurn::Begin,
             None if self.reconciler.identity.now() > command.expires => {
-                RolloutTurn::Over(format!("the assignment expired at {}", command.expires))
+                RolloutTurn::Ended(format!("the assignment expired at {}", command.expires))
             }
             None => {
                 let (id, progress) = self.rollouts.entry(name.to_owned()).or_default();
@@ -338,7 +341,7 @@ impl Task {
             // The run would leave no record. The next start begins with the ledger as it is.
             return RunResult::interrupted();
         }
-        let until = Instant::now() + assignment.command.options.timeout.get();
+        let until = Instant::now() + assignment.command.options.timeout.as_std();
         // Cancel-safe: a dropped download leaves a file that the next one replaces.
         let fetched = tokio::select! {
             biased;
@@ -358,24 +361,24 @@ impl Task {
     }
 
     /// Publishes the result of an assignment once, to its sender.
-    async fn publish(&mut self, name: &str, latest: &Assignment, report: Report, run: Option<CommandResult>) {
+    async fn publish(&mut self, name: &str, latest: &Assignment, report: AssignmentReport, run: Option<CommandResult>) {
         let is_pending = self.reconciler.desired_state.channel(name).is_some_and(|channel| channel.result_pending);
         if !is_pending || !self.save(name).await {
             return;
         }
         let reconciler = &self.reconciler;
         let result = match report {
-            Report::Stable => reconciler.result(latest, CommandOutcome::Stable),
-            Report::NotSelected => {
+            AssignmentReport::Stable => reconciler.result(latest, CommandOutcome::Stable),
+            AssignmentReport::NotSelected => {
                 reconciler.rollouts.results.publish_success(&latest.command, CommandOutcome::NotSelected);
                 reconciler.result(latest, CommandOutcome::NotSelected)
             }
-            Report::BadFilter(why) => {
+            AssignmentReport::BadFilter(why) => {
                 let why = format!("cannot evaluate its filter (`where`): {why}");
                 reconciler.not_run(latest, CommandOutcome::Refused, (RejectionCode::BadWhere, why))
             }
-            Report::Halted(why) => reconciler.not_run(latest, CommandOutcome::Halted, (RejectionCode::Halted, why)),
-            Report::Run => match run {
+            AssignmentReport::Halted(why) => reconciler.not_run(latest, CommandOutcome::Halted, (RejectionCode::Halted, why)),
+            AssignmentReport::Run => match run {
                 Some(result) => result,
                 None => return,
             },
@@ -405,6 +408,6 @@ impl Task {
     }
 }
 
-fn until(then: Timestamp, now: Timestamp) -> Duration {
+fn time_until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or_default()
 }

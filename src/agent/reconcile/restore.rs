@@ -14,7 +14,7 @@ use crate::trust::{Rejection, Verified};
 use crate::wire::command::Command;
 use crate::wire::report::ChannelPosition;
 
-use super::assignment::{Assignment, Channel, record};
+use super::assignment::{Assignment, ChannelAssignments, record};
 use crate::agent::durable::state::DurableState;
 use crate::agent::jitter;
 
@@ -22,7 +22,7 @@ use crate::agent::jitter;
 const AFTER_START: Duration = Duration::from_secs(5);
 
 /// Returns the assignments in the ledger without an end: of each channel the latest accepted one.
-fn to_redo<R>(
+fn unfinished_assignments<R>(
     durable: &DurableState,
     accepted: &BTreeMap<String, ChannelPosition>,
     reverify: &R,
@@ -42,50 +42,50 @@ where
 ///
 /// # Errors
 /// When a file or the ledger cannot be written.
-pub(super) fn channels<R>(
+pub(super) fn restore_channels<R>(
     store: &DesiredStateStore,
     mut found: BTreeMap<String, ChannelRecord>,
     durable: &DurableState,
     reverify: &R,
-) -> Result<BTreeMap<String, Channel>, StoreError>
+) -> Result<BTreeMap<String, ChannelAssignments>, StoreError>
 where
     R: Fn(&[u8]) -> Result<Verified<Command>, Rejection>,
 {
     let accepted = durable.channels();
-    let mut redo = to_redo(durable, &accepted, reverify);
+    let mut redo = unfinished_assignments(durable, &accepted, reverify);
     let names: BTreeSet<String> = found.keys().chain(redo.keys()).cloned().collect();
     let mut channels = BTreeMap::new();
     for name in names {
         let file = found.remove(&name);
         let good =
-            file.as_ref().and_then(|kept| reverify(&kept.good.as_ref()?.0).ok()).map(|good| Assignment::of(Arc::new(good)));
+            file.as_ref().and_then(|kept| reverify(&kept.good.as_ref()?.0).ok()).map(|good| Assignment::new(Arc::new(good)));
         let due = Instant::now() + jitter::random_delay(AFTER_START);
         if let Some(verified) = redo.remove(&name) {
-            let latest = Assignment::of(Arc::new(verified));
+            let latest = Assignment::new(Arc::new(verified));
             let good = good.filter(|_| latest.assign().is_some());
             if file.is_none_or(|kept| kept.latest != latest.command.envelope()) {
                 store.write(&name, &record(&latest, good.as_deref()))?;
                 tracing::info!(channel = name, id = %latest.command.id, "restored the assignment from the ledger");
             }
-            channels.insert(name, Channel::new(latest, good, false, due));
+            channels.insert(name, ChannelAssignments::new(latest, good, false, due));
             continue;
         }
         let Some(file) = file else { continue };
         match (reverify(&file.latest), good) {
             (Ok(verified), good) => match verified.get().channel_state().map(|(_, state)| state) {
-                Some(state) if accepted.get(&name).is_some_and(|last| order(last) > order(&state)) => {
+                Some(state) if accepted.get(&name).is_some_and(|last| version(last) > version(&state)) => {
                     tracing::error!(
                         channel = name,
                         "the file of the channel is older than the ledger: the channel is inactive until the latest assignment arrives"
                     );
                 }
-                Some(state) if accepted.get(&name).is_none_or(|last| order(last) < order(&state)) => {
+                Some(state) if accepted.get(&name).is_none_or(|last| version(last) < version(&state)) => {
                     tracing::error!(channel = name, "the file of the channel is newer than the ledger: recorded in the ledger");
-                    durable.accept(&verified, None)?;
-                    channels.insert(name, Channel::new(Assignment::of(Arc::new(verified)), good, false, due));
+                    durable.record_accepted(&verified, None)?;
+                    channels.insert(name, ChannelAssignments::new(Assignment::new(Arc::new(verified)), good, false, due));
                 }
                 _ => {
-                    channels.insert(name, Channel::new(Assignment::of(Arc::new(verified)), good, false, due));
+                    channels.insert(name, ChannelAssignments::new(Assignment::new(Arc::new(verified)), good, false, due));
                 }
             },
             (Err(refusal), Some(good)) => {
@@ -94,7 +94,7 @@ where
                     why = refusal.message,
                     "the latest assignment is rejected now: the last good one stays active"
                 );
-                channels.insert(name, Channel::new(Arc::clone(&good), Some(good), false, due));
+                channels.insert(name, ChannelAssignments::new(Arc::clone(&good), Some(good), false, due));
             }
             (Err(refusal), None) => {
                 tracing::error!(channel = name, why = refusal.message, "the assignment is rejected now: the channel is inactive");
@@ -104,6 +104,6 @@ where
     Ok(channels)
 }
 
-fn order(state: &ChannelPosition) -> (u64, u64) {
+fn version(state: &ChannelPosition) -> (u64, u64) {
     (state.epoch, state.serial)
 }

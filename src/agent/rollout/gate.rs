@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::agent::durable::publisher::Publisher;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::messages;
 use crate::agent::trust::command_verifier::CommandVerifier;
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
 use crate::trust::{Verified, proves_success};
@@ -45,18 +45,18 @@ pub(in crate::agent) enum RolloutTurn {
     /// The stream of rollouts cannot be read, for this reason. Ask again after a pause.
     Unknown(String),
     /// This node never begins: too many nodes failed, or too few succeeded.
-    Over(String),
+    Ended(String),
 }
 
 /// Returns the time between two looks of a waiting node, before jitter: a part of the hold between two waves.
 pub(in crate::agent) fn poll_interval(plan: &RolloutPlan) -> Duration {
-    (plan.hold.get() / 4).clamp(Duration::from_millis(500), Duration::from_secs(15))
+    (plan.hold.as_std() / 4).clamp(Duration::from_millis(500), Duration::from_secs(15))
 }
 
 /// Reads the rollout of a command and decides.
 #[derive(Clone)]
 pub(in crate::agent) struct Gate {
-    pub(super) identity: Arc<Identity>,
+    pub(super) identity: Arc<AgentInstance>,
     pub(super) verifier: CommandVerifier,
     pub(super) publisher: Publisher,
     pub(super) status: Arc<StatusBoard>,
@@ -75,7 +75,7 @@ impl Gate {
 
     /// Verifies an override or a go-ahead of a job. A rejected one is reported once, and has no effect.
     fn verify_control(&self, about: &Command, subject: &str, bytes: &[u8]) -> Option<Verified<Command>> {
-        let rejection = match self.verifier.verify(|verifier| verifier.open_control(bytes, about)) {
+        let rejection = match self.verifier.verify(|verifier| verifier.open_override(bytes, about)) {
             Ok(verified) => return Some(verified),
             Err(rejection) => rejection,
         };
@@ -97,13 +97,13 @@ pub(in crate::agent) struct RolloutProgress {
     /// The sequence up to which failures were read.
     read: u64,
     /// The witnesses of the previous wave that proved a success.
-    ok: BTreeSet<NodeId>,
+    succeeded: BTreeSet<NodeId>,
     /// The highest wave with a signed go-ahead.
-    go: u64,
+    released_wave: u64,
     /// The time for which this node watched the previous waves.
     watched: Duration,
     /// The last look that read the stream.
-    looked: Option<Instant>,
+    last_read: Option<Instant>,
 }
 
 impl RolloutProgress {
@@ -111,13 +111,13 @@ impl RolloutProgress {
     pub(in crate::agent) async fn may_begin(&mut self, command: &Verified<Command>, gate: &Gate, bus: &Bus) -> RolloutTurn {
         let Some(plan) = &command.options.waves else { return RolloutTurn::Begin };
         let turn = match self.read_stream(command, plan, gate, bus).await {
-            Ok(Some(why)) => return RolloutTurn::Over(why),
-            Ok(None) => self.turn(command, plan, gate, bus).await,
+            Ok(Some(why)) => return RolloutTurn::Ended(why),
+            Ok(None) => self.decide(command, plan, gate, bus).await,
             Err(error) => Err(error),
         };
         turn.unwrap_or_else(|error| {
-            self.looked = None;
-            RolloutTurn::Unknown(chain(&error))
+            self.last_read = None;
+            RolloutTurn::Unknown(error_chain(&error))
         })
     }
 
@@ -128,7 +128,7 @@ impl RolloutProgress {
             && gate.overrides.halted(command.id).is_none()
     }
 
-    async fn turn(
+    async fn decide(
         &mut self,
         command: &Verified<Command>,
         plan: &RolloutPlan,
@@ -136,12 +136,12 @@ impl RolloutProgress {
         bus: &Bus,
     ) -> Result<RolloutTurn, TransportError> {
         if let Some(halted) = gate.overrides.halted(command.id) {
-            self.looked = None;
+            self.last_read = None;
             return Ok(RolloutTurn::Halted(halted));
         }
-        let wave = plan.wave_number(RolloutPosition::of(command.id, &gate.identity.node));
+        let wave = plan.wave_number(RolloutPosition::for_node(command.id, &gate.identity.node));
         let Some(previous) = plan.previous_wave(wave) else { return Ok(RolloutTurn::Begin) };
-        self.watched += self.looked.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed().min(MAX_GAP));
+        self.watched += self.last_read.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed().min(MAX_GAP));
         let is_late = self.watched >= plan.max_wait(wave, command.options.timeout);
         self.read_successes(command, previous, is_late, gate, bus).await?;
         let turn = self.evaluate_wave(plan, wave, previous, is_late);
@@ -164,7 +164,7 @@ impl RolloutProgress {
         let subjects = &gate.identity.subjects;
         let stream = subjects.stream("ROLLOUTS");
         for witness in &previous.witnesses {
-            if self.ok.contains(&witness.node) || self.failed.contains(&witness.node) {
+            if self.succeeded.contains(&witness.node) || self.failed.contains(&witness.node) {
                 continue;
             }
             let subject = subjects.rollout_ok(command.id, &witness.node);
@@ -173,7 +173,7 @@ impl RolloutProgress {
             if proof.is_some_and(|(receipt, payload)| {
                 proves_success(witness, command.id, command.digest(), subject.as_str(), receipt, payload)
             }) {
-                self.ok.insert(witness.node.clone());
+                self.succeeded.insert(witness.node.clone());
             } else if !is_late {
                 break;
             }
@@ -186,26 +186,26 @@ impl RolloutProgress {
     fn evaluate_wave(&self, waves: &RolloutPlan, wave: usize, before: &Wave, late: bool) -> RolloutTurn {
         let names = || before.witnesses.iter().map(|witness| &witness.node);
         let silent: Vec<&str> =
-            names().filter(|name| !self.ok.contains(*name) && !self.failed.contains(name)).map(NodeId::as_str).collect();
+            names().filter(|name| !self.succeeded.contains(*name) && !self.failed.contains(name)).map(NodeId::as_str).collect();
         // A failure after a success counts as a failure.
-        let is_ok = |name: &&NodeId| self.ok.contains(*name) && !self.failed.contains(name);
+        let is_ok = |name: &&NodeId| self.succeeded.contains(*name) && !self.failed.contains(name);
         let (ok, number) = (names().filter(is_ok).count() as u64, wave.saturating_sub(1));
         if !late && !silent.is_empty() {
             let wanted = before.witnesses.len();
             return RolloutTurn::Wait(format!("wave {wave} waits for wave {number}: {ok} of {wanted} succeeded"));
         }
         if ok < before.min_ok {
-            let said = if silent.is_empty() { String::new() } else { format!(", and {} stayed silent", few(&silent)) };
-            return RolloutTurn::Over(format!(
+            let said = if silent.is_empty() { String::new() } else { format!(", and {} stayed silent", join_names(&silent)) };
+            return RolloutTurn::Ended(format!(
                 "{ok} of the {} nodes of wave {number} that must succeed did{said}",
                 before.min_ok
             ));
         }
         if (self.failed.len() + silent.len()) as u64 > waves.max_failed.max(before.witnesses.len() as u64 - before.min_ok) {
-            return RolloutTurn::Over(format!(
+            return RolloutTurn::Ended(format!(
                 "the error budget of {} is exhausted: {} stayed silent",
                 waves.max_failed,
-                few(&silent)
+                join_names(&silent)
             ));
         }
         RolloutTurn::Begin
@@ -214,7 +214,7 @@ impl RolloutProgress {
     /// Returns true when an operator signed a go-ahead for this wave.
     async fn has_go_ahead(&mut self, command: &Command, wave: usize, gate: &Gate, bus: &Bus) -> Result<bool, TransportError> {
         let wave = wave as u64;
-        if self.go >= wave {
+        if self.released_wave >= wave {
             return Ok(true);
         }
         let subjects = &gate.identity.subjects;
@@ -223,9 +223,9 @@ impl RolloutProgress {
             && let Some(verified) = gate.verify_control(command, subject.as_str(), &message.payload)
             && let Action::Go(ahead) = &verified.get().action
         {
-            self.go = self.go.max(ahead.wave);
+            self.released_wave = self.released_wave.max(ahead.wave);
         }
-        Ok(self.go >= wave)
+        Ok(self.released_wave >= wave)
     }
 
     /// Reads the new part of the stream: records overrides, and returns the reason when too many nodes failed.
@@ -271,11 +271,12 @@ impl RolloutProgress {
     fn budget_exhausted(&self, plan: &RolloutPlan) -> Option<String> {
         let max = plan.max_failed;
         let names: Vec<&str> = self.failed.iter().map(NodeId::as_str).collect();
-        (self.failed.len() as u64 > max).then(|| format!("the error budget of {max} is exhausted: {} failed first", few(&names)))
+        (self.failed.len() as u64 > max)
+            .then(|| format!("the error budget of {max} is exhausted: {} failed first", join_names(&names)))
     }
 }
 
-fn few(names: &[&str]) -> String {
+fn join_names(names: &[&str]) -> String {
     names.get(..MAX_NAMED).unwrap_or(names).join(", ")
 }
 
@@ -340,11 +341,11 @@ mod tests {
         ] {
             let names = |list: &[&str]| list.iter().map(|node| name(node)).collect::<Vec<_>>();
             let ok = names(ok).into_iter().collect();
-            let rollout = RolloutProgress { ok, failed: names(failed), ..RolloutProgress::default() };
+            let rollout = RolloutProgress { succeeded: ok, failed: names(failed), ..RolloutProgress::default() };
             let waves = waves(&["a", "b"], min_ok, max_failed);
             let said = match rollout.evaluate_wave(&waves, 2, waves.previous_wave(2).unwrap(), late) {
                 RolloutTurn::Begin => String::new(),
-                RolloutTurn::Wait(why) | RolloutTurn::Over(why) => why,
+                RolloutTurn::Wait(why) | RolloutTurn::Ended(why) => why,
                 other => panic!("{other:?}"),
             };
             assert!(if wanted.is_empty() { said.is_empty() } else { said.starts_with(wanted) }, "{said}, wanted {wanted}");

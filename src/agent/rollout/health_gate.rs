@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::agent::durable::state::DurableState;
 use crate::agent::status::board::StatusBoard;
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::lock;
 use crate::store::{HealthGateStore, StoreError};
@@ -27,7 +27,7 @@ impl StoredGates {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(in crate::agent) fn open(settings: &Settings) -> Result<Self, StoreError> {
+    pub(in crate::agent) fn open(settings: &AgentSettings) -> Result<Self, StoreError> {
         let (store, pending) = HealthGateStore::open(&settings.state_dir)?;
         Ok(Self { store, pending })
     }

@@ -11,7 +11,7 @@ pub(super) mod results;
 
 use std::sync::Arc;
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::store::StoreError;
 use crate::trust::Verified;
 use crate::wire::CommandResult;
@@ -19,7 +19,7 @@ use crate::wire::command::Command;
 
 use super::durable::publisher::Publisher;
 use super::durable::state::DurableState;
-use super::identity::Identity;
+use super::identity::AgentInstance;
 use super::status::board::StatusBoard;
 use super::trust::command_verifier::CommandVerifier;
 use gate::Gate;
@@ -54,14 +54,14 @@ impl RolloutState {
     ///
     /// # Errors
     /// When a store cannot be read.
-    pub(in crate::agent) fn open_stores(settings: &Settings) -> Result<RolloutStores, StoreError> {
+    pub(in crate::agent) fn open_stores(settings: &AgentSettings) -> Result<RolloutStores, StoreError> {
         Ok(RolloutStores { overrides: Overrides::open(settings)?, gates: StoredGates::open(settings)? })
     }
 
     /// Returns the state of rollouts. `has_health` is false on a simulated node, which has no health checks.
     pub(in crate::agent) fn new(
         stores: RolloutStores,
-        identity: &Arc<Identity>,
+        identity: &Arc<AgentInstance>,
         verifier: &CommandVerifier,
         durable: &Arc<DurableState>,
         (publisher, status): (&Publisher, &Arc<StatusBoard>),

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::lock;
 use crate::store::{Override, OverrideStore, StoreError};
@@ -19,7 +19,7 @@ use crate::wire::command::{Action, Command};
 const MAX_JOBS: usize = 256;
 
 impl Override {
-    fn of(verified: &Verified<Command>) -> Option<(Uuid, Self)> {
+    fn from_command(verified: &Verified<Command>) -> Option<(Uuid, Self)> {
         let command = verified.get();
         let (job, halted) = match &command.action {
             Action::Halt(wanted) => (wanted.job, true),
@@ -53,7 +53,7 @@ pub(in crate::agent) struct Overrides {
 
 impl Overrides {
     /// Opens the overrides on disk.
-    pub(in crate::agent) fn open(settings: &Settings) -> Result<Self, StoreError> {
+    pub(in crate::agent) fn open(settings: &AgentSettings) -> Result<Self, StoreError> {
         let (store, latest) = OverrideStore::open(&settings.state_dir)?;
         Ok(Self { store, latest: Mutex::new(latest), rejected: Mutex::default(), changed: watch::Sender::new(()) })
     }
@@ -70,7 +70,7 @@ impl Overrides {
 
     /// Records a verified override. Returns false when a newer one is known.
     pub(super) fn record(&self, verified: &Verified<Command>) -> bool {
-        let Some((job, new)) = Override::of(verified) else { return false };
+        let Some((job, new)) = Override::from_command(verified) else { return false };
         let mut latest = lock(&self.latest);
         if latest.get(&job).is_some_and(|known| !new.is_after(known)) {
             return false;

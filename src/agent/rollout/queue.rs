@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::agent::exec::job::{Job, JobKind};
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::intake::fair_queue::{FairQueue, QueueFull, QueueLimits};
 use crate::agent::jitter;
 use crate::agent::status::messages;
@@ -27,7 +27,7 @@ use super::gate::{RolloutProgress, RolloutTurn, poll_interval};
 
 /// Most waiting commands: more rollouts at a time than an operator can follow, and few enough for memory
 /// (64 envelopes of at most 64 KiB). As many more that are halted take no place.
-const LIMITS: QueueLimits = QueueLimits { all: 64, each: 32 };
+const LIMITS: QueueLimits = QueueLimits { total: 64, per_key: 32 };
 /// Longest pause before a halted command asks the gate again, and before the clock is read again.
 const POLL: Duration = Duration::from_secs(30);
 /// Nodes that reconnect together spread over this time.
@@ -47,7 +47,7 @@ struct WaitingJob {
     wave: u64,
     signers: Vec<String>,
     /// The time of the last answer of the gate, and the end that it led to, if any.
-    called: Option<(Instant, Option<CommandResult>)>,
+    answered: Option<(Instant, Option<CommandResult>)>,
 }
 
 /// The decision about a command that the queue of the executor returns.
@@ -68,8 +68,8 @@ impl RolloutQueue {
     pub(in crate::agent) fn find_place(&self, signers: &[String], is_halted: impl Fn(Uuid) -> bool) -> Result<(), QueueFull> {
         let waiting = lock(&self.waiting);
         let (halted, active): (Vec<_>, Vec<_>) = waiting.iter().partition(|(job, _)| is_halted(**job));
-        let counted = active.into_iter().chain(halted.into_iter().skip(LIMITS.all));
-        LIMITS.find(counted.map(|(_, waiting)| waiting.signers.as_slice()), signers)
+        let counted = active.into_iter().chain(halted.into_iter().skip(LIMITS.total));
+        LIMITS.find_place(counted.map(|(_, waiting)| waiting.signers.as_slice()), signers)
     }
 
     /// Returns the wave of a waiting command.
@@ -78,7 +78,7 @@ impl RolloutQueue {
     }
 
     /// Returns true while a command waits.
-    pub(in crate::agent) fn holds(&self, job: Uuid) -> bool {
+    pub(in crate::agent) fn is_waiting(&self, job: Uuid) -> bool {
         self.wave(job).is_some()
     }
 
@@ -93,9 +93,9 @@ impl RolloutQueue {
         tasks.spawn(task);
     }
 
-    fn called(&self, job: Uuid, ended: Option<CommandResult>) {
+    fn record_answer(&self, job: Uuid, ended: Option<CommandResult>) {
         if let Some(waiting) = lock(&self.waiting).get_mut(&job) {
-            waiting.called = Some((Instant::now(), ended));
+            waiting.answered = Some((Instant::now(), ended));
         }
     }
 }
@@ -103,7 +103,7 @@ impl RolloutQueue {
 /// Moves commands between the rollout queue and the queue of the executor.
 #[derive(Clone)]
 pub(in crate::agent) struct RolloutScheduler {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) verifier: CommandVerifier,
     pub(in crate::agent) rollouts: RolloutState,
     pub(in crate::agent) bus: Bus,
@@ -118,11 +118,11 @@ impl RolloutScheduler {
         // The sender does not wait: a reply subject is allowed for minutes only. The stream has every result.
         let job = job.without_reply();
         let signers = job.command.signers().to_vec();
-        lock(&self.rollouts.queue.waiting).insert(job.id(), WaitingJob { wave, signers, called: None });
+        lock(&self.rollouts.queue.waiting).insert(job.id(), WaitingJob { wave, signers, answered: None });
         let scheduler = self.clone();
         self.rollouts.queue.spawn(async move {
             let ended = scheduler.wait_for_turn(&job).await;
-            scheduler.rollouts.queue.called(job.id(), ended);
+            scheduler.rollouts.queue.record_answer(job.id(), ended);
             scheduler.queue.push(Box::new(job));
         });
     }
@@ -144,8 +144,8 @@ impl RolloutScheduler {
             let turn = progress.may_begin(command, &self.rollouts.gate, &self.bus).await;
             attempt = if matches!(turn, RolloutTurn::Unknown(_)) { attempt + 1 } else { 0 };
             let pause = match turn {
-                RolloutTurn::Over(why) => return Some(self.halted(job, why)),
-                turn if self.identity.now() > latest_start => return Some(self.too_late(job, latest_start, turn)),
+                RolloutTurn::Ended(why) => return Some(self.halted(job, why)),
+                turn if self.identity.now() > latest_start => return Some(self.end_at_deadline(job, latest_start, turn)),
                 RolloutTurn::Begin => return None,
                 RolloutTurn::Wait(_) => poll_interval(plan) / 2 + jitter::random_delay(poll_interval(plan)),
                 RolloutTurn::Halted(_) => POLL,
@@ -183,7 +183,7 @@ impl RolloutScheduler {
         self.not_run(job, CommandOutcome::Halted, (RejectionCode::Halted, why))
     }
 
-    fn too_late(&self, job: &Job, at: Timestamp, turn: RolloutTurn) -> CommandResult {
+    fn end_at_deadline(&self, job: &Job, at: Timestamp, turn: RolloutTurn) -> CommandResult {
         let why = match turn {
             RolloutTurn::Halted(halted) => return self.halted(job, format!("{halted}; not resumed by {at}")),
             RolloutTurn::Unknown(why) => format!("cannot ask until {at} whether the command may begin: {why}"),
@@ -199,7 +199,7 @@ impl RolloutScheduler {
         if job.command.options.waves.is_none() || matches!(job.kind, JobKind::HealthCheck) {
             return QueueDecision::Begin;
         }
-        let known = lock(&self.rollouts.queue.waiting).remove(&job.id()).and_then(|waiting| waiting.called);
+        let known = lock(&self.rollouts.queue.waiting).remove(&job.id()).and_then(|waiting| waiting.answered);
         let gate = &self.rollouts.gate;
         let may_begin = match known {
             Some((_, Some(result))) => return QueueDecision::Ended(Box::new(result)),

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::agent::durable::publisher::Publisher;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::status::messages;
 use crate::model::lock;
-use crate::store::{Message, Priority};
+use crate::store::{OutboxMessage, Priority};
 use crate::trust::{RejectionCode, Verified};
 use crate::wire::command::Command;
 use crate::wire::report::{ROLLOUT_FAILURE, ROLLOUT_SUCCESS, RolloutResult};
@@ -24,21 +24,21 @@ const MAX_PUBLISHED: usize = 256;
 /// Publishes the results of rollouts. Clones share which were published.
 #[derive(Clone)]
 pub(in crate::agent) struct RolloutResults {
-    identity: Arc<Identity>,
+    identity: Arc<AgentInstance>,
     publisher: Publisher,
     /// The last published results, by job and protocol. The stream keeps only one of each.
     published: Arc<Mutex<VecDeque<(Uuid, &'static str)>>>,
 }
 
 impl RolloutResults {
-    pub(super) fn new(identity: &Arc<Identity>, publisher: &Publisher) -> Self {
+    pub(super) fn new(identity: &Arc<AgentInstance>, publisher: &Publisher) -> Self {
         Self { identity: Arc::clone(identity), publisher: publisher.clone(), published: Arc::default() }
     }
 
     /// Returns the wave of this node, from 1; `None` for a command without waves.
     pub(in crate::agent) fn wave(&self, command: &Command) -> Option<u64> {
         let plan = command.options.waves.as_ref()?;
-        u64::try_from(plan.wave_number(RolloutPosition::of(command.id, &self.identity.node))).ok()
+        u64::try_from(plan.wave_number(RolloutPosition::for_node(command.id, &self.identity.node))).ok()
     }
 
     /// Returns true when the next wave waits for a success of this node.
@@ -96,7 +96,7 @@ impl RolloutResults {
         let result = RolloutResult { protocol: protocol.to_owned(), id, node: self.identity.node.clone(), at, outcome };
         let (payload, msg_id) = (messages::json(&result), format!("{id}.{}.{protocol}", result.node));
         let (subject, command) = (subject.as_str().to_owned(), Some(digest.to_owned()));
-        self.publisher.post(&Message { subject, msg_id, payload, class: Priority::Result, command });
+        self.publisher.post(&OutboxMessage { subject, msg_id, payload, priority: Priority::Result, command });
     }
 
     fn is_first(&self, job: Uuid, protocol: &'static str) -> bool {

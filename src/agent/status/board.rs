@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::model::ApplyState;
 use crate::store::StoreError;
 use crate::wire::command::Command;
@@ -145,7 +145,7 @@ impl StatusBoard {
     ///
     /// The heartbeat clears the alarm: a small record may still fit where the next one does not.
     pub(in crate::agent) fn report_storage_error<T>(&self, written: Result<T, StoreError>) -> Option<T> {
-        written.inspect_err(|error| self.raise(AlarmKind::Disk, chain(error))).ok()
+        written.inspect_err(|error| self.raise(AlarmKind::Disk, error_chain(error))).ok()
     }
 
     /// Shows the channel position that an accepted command leads to.

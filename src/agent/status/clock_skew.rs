@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::status::board::StatusBoard;
 use crate::transport::{Bus, Message};
 use crate::wire::NodeState;
@@ -20,12 +20,12 @@ use crate::agent::status::board::AlarmKind;
 /// Largest skew without an alarm: half of the skew that commands allow for. The way of a message counts into it.
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(15);
 /// Shortest pause between two checks.
-const EVERY: Duration = Duration::from_secs(600);
+const INTERVAL: Duration = Duration::from_secs(600);
 /// Pause after a check that found a wrong clock: an operator may be repairing it.
-const SOON: Duration = Duration::from_secs(30);
+const ALARMED_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Checks from time to time, until the agent ends. A server that denies reading the own state affects nothing else.
-pub(in crate::agent) async fn run(identity: Arc<Identity>, status: Arc<StatusBoard>, bus: Bus) {
+pub(in crate::agent) async fn run(identity: Arc<AgentInstance>, status: Arc<StatusBoard>, bus: Bus) {
     let mut link = bus.watch();
     let (stream, subject) = (identity.subjects.stream("STATE"), identity.subjects.state(&identity.node));
     loop {
@@ -33,10 +33,10 @@ pub(in crate::agent) async fn run(identity: Arc<Identity>, status: Arc<StatusBoa
         if link.wait_for(|link| link.connected).await.is_err() {
             return;
         }
-        let pause = match last(&identity, &bus, &stream, subject.as_str()).await {
-            None => EVERY,
+        let pause = match compare_last_state(&identity, &bus, &stream, subject.as_str()).await {
+            None => INTERVAL,
             Some(wrong) => {
-                let pause = if wrong.is_some() { SOON } else { EVERY };
+                let pause = if wrong.is_some() { ALARMED_INTERVAL } else { INTERVAL };
                 status.set(AlarmKind::ServerClock, wrong);
                 pause
             }
@@ -46,18 +46,18 @@ pub(in crate::agent) async fn run(identity: Arc<Identity>, status: Arc<StatusBoa
 }
 
 /// Returns the result of comparing the last state of this agent; none without a usable state.
-async fn last(identity: &Identity, bus: &Bus, stream: &str, subject: &str) -> Option<Option<String>> {
+async fn compare_last_state(identity: &AgentInstance, bus: &Bus, stream: &str, subject: &str) -> Option<Option<String>> {
     // The last state was published a moment ago: it may not be stored yet, or may come from an earlier agent.
     for attempt in 1..=5 {
         tokio::time::sleep(Duration::from_millis(500) + jitter::backoff(attempt)).await;
         match bus.last_on(stream, subject).await {
             Ok(Message { payload, time: Some(stored), .. }) => match serde_json::from_slice::<NodeState>(&payload) {
-                Ok(state) if state.boot == identity.boot => return Some(compare(state.at, stored)),
+                Ok(state) if state.boot == identity.boot => return Some(alarm(state.at, stored)),
                 _ => {}
             },
             Ok(_) => {}
             Err(error) => {
-                tracing::debug!(error = %crate::diag::chain(&error), "cannot compare the clock with the server's");
+                tracing::debug!(error = %crate::diag::error_chain(&error), "cannot compare the clock with the server's");
                 return None;
             }
         }
@@ -66,7 +66,7 @@ async fn last(identity: &Identity, bus: &Bus, stream: &str, subject: &str) -> Op
 }
 
 /// Returns the text of the alarm for a message that this host made at `said` and the server stored at `stored`.
-fn compare(said: Timestamp, stored: Timestamp) -> Option<String> {
+fn alarm(said: Timestamp, stored: Timestamp) -> Option<String> {
     let ahead = said.duration_since(stored);
     if ahead.abs() < MAX_SKEW {
         return None;
@@ -99,7 +99,7 @@ mod tests {
             ("2026-11-20T13:00:00Z", Some("about 3 hours ahead of")),
             ("1970-01-01T00:00:00Z", Some("about 20777 days behind")),
         ] {
-            let said = compare(host.parse().unwrap(), server);
+            let said = alarm(host.parse().unwrap(), server);
             let wanted = wanted.map(|wanted| format!("the clock of this host is {wanted} the server's"));
             assert_eq!(said, wanted, "{host}");
         }

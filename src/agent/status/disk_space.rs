@@ -2,25 +2,26 @@
 
 use std::path::Path;
 
-use crate::host::kernel::{self, Space};
+use crate::host::kernel::{self, FileSystemSpace};
 
 /// Free bytes below which a file system is nearly full: the outbox alone may need as many.
-const FLOOR: u64 = 64 << 20;
+const MIN_FREE_BYTES: u64 = 64 << 20;
 /// The part of a small file system below which it is nearly full: a twentieth of its bytes or inodes.
-const SMALL: u64 = 20;
+const SMALL_FRACTION: u64 = 20;
 /// Free inodes below which a file system is nearly full: a run that unpacks an archive may create as many files.
-const INODES: u64 = 1000;
+const MIN_FREE_INODES: u64 = 1000;
 
 /// Returns the text of the alarm about too little space. `before` is true while the alarm is raised. The limits are
 /// then higher, so that the alarm ends only with clearly more space.
-pub(in crate::agent) fn look(state_dir: &Path, before: bool) -> Option<String> {
+pub(in crate::agent) fn alarm(state_dir: &Path, before: bool) -> Option<String> {
     // An unreadable file system raises no alarm here: the next write to the disk fails and raises one.
     let space = kernel::space(state_dir).ok()?;
     low(&space, before).map(|what| format!("{what} on the file system of {}", state_dir.display()))
 }
 
-fn low(space: &Space, before: bool) -> Option<String> {
-    let (bytes, inodes) = (FLOOR.min(space.total / SMALL), INODES.min(space.inodes_total / SMALL));
+fn low(space: &FileSystemSpace, before: bool) -> Option<String> {
+    let (bytes, inodes) =
+        (MIN_FREE_BYTES.min(space.total / SMALL_FRACTION), MIN_FREE_INODES.min(space.inodes_total / SMALL_FRACTION));
     let more = |floor: u64| if before { floor + floor / 4 } else { floor };
     if space.free < more(bytes) {
         let floor = if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) };
@@ -37,7 +38,13 @@ mod tests {
     #[test]
     fn a_disk_is_nearly_full_before_it_is_full() {
         let (gib, mib) = (1 << 30, 1 << 20);
-        let space = |total, free, inodes_total, inodes_free| Space { total, free, used: total - free, inodes_total, inodes_free };
+        let space = |total, free, inodes_total, inodes_free| FileSystemSpace {
+            total,
+            free,
+            used: total - free,
+            inodes_total,
+            inodes_free,
+        };
         for (space, before, wanted) in [
             (space(100 * gib, gib, 0, 0), false, None),
             (space(100 * gib, 63 * mib, 0, 0), false, Some("less than 64 MiB are free")),

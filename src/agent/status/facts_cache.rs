@@ -12,29 +12,29 @@ use crate::model::EvaluationBudget;
 use crate::template::Scope;
 
 /// Gathers the facts of this host, anew each time.
-type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
+type HostFactsLoader = Arc<dyn Fn() -> Value + Send + Sync>;
 
 /// Longest age of facts and answers that decide whether a command selects this node. Runs gather their own facts.
 const FRESH: Duration = Duration::from_secs(60);
 /// Most cached answers: more expressions than a fleet uses in a minute.
-const ANSWERS: usize = 256;
+const MAX_ANSWERS: usize = 256;
 /// Most memory for the values of one expression, in bytes: enough for all facts several times.
-const VALUES: usize = 8 << 20;
+const MAX_VALUE_MEMORY: usize = 8 << 20;
 /// Longest time for one expression. A normal one takes less than a millisecond.
-const TIME: Duration = Duration::from_secs(1);
+const EVALUATION_TIME: Duration = Duration::from_secs(1);
 
 /// A cache of facts: a burst of commands gathers them once.
 pub(in crate::agent) struct FactsCache {
-    gather: Facts,
+    gather: HostFactsLoader,
     last: Mutex<Option<(Instant, Arc<Value>)>>,
-    answers: Mutex<HashMap<String, (Instant, Answer)>>,
+    answers: Mutex<HashMap<String, (Instant, FilterResult)>>,
 }
 
 /// The value of a filter, or the reason why it cannot be evaluated.
-pub(in crate::agent) type Answer = Result<bool, String>;
+pub(in crate::agent) type FilterResult = Result<bool, String>;
 
 impl FactsCache {
-    pub(in crate::agent) fn new(gather: Facts) -> Self {
+    pub(in crate::agent) fn new(gather: HostFactsLoader) -> Self {
         Self { gather, last: Mutex::new(None), answers: Mutex::default() }
     }
 
@@ -58,12 +58,12 @@ impl FactsCache {
     ///
     /// # Errors
     /// When the expression cannot be evaluated.
-    pub(in crate::agent) async fn evaluate_in_background(self: &Arc<Self>, expression: &str) -> Answer {
+    pub(in crate::agent) async fn evaluate_in_background(self: &Arc<Self>, expression: &str) -> FilterResult {
         let (facts, text) = (Arc::clone(self), expression.to_owned());
         let broken = || Err("the evaluation panicked: the program has an error".to_owned());
         let answer = tokio::task::spawn_blocking(move || facts.evaluate(&text)).await;
         answer.unwrap_or_else(|_| {
-            self.note(expression, broken());
+            self.cache_answer(expression, broken());
             broken()
         })
     }
@@ -75,15 +75,15 @@ impl FactsCache {
     }
 
     /// Returns the cached answer, if there is one. Never blocks.
-    pub(in crate::agent) fn answer(&self, expression: &str) -> Option<Answer> {
+    pub(in crate::agent) fn cached_answer(&self, expression: &str) -> Option<FilterResult> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.get(expression).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, answer)| answer.clone())
     }
 
     /// Caches an answer.
-    pub(in crate::agent) fn note(&self, expression: &str, answer: Answer) {
+    pub(in crate::agent) fn cache_answer(&self, expression: &str, answer: FilterResult) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.len() >= ANSWERS {
+        if answers.len() >= MAX_ANSWERS {
             answers.clear();
         }
         answers.insert(expression.to_owned(), (Instant::now(), answer));
@@ -93,17 +93,17 @@ impl FactsCache {
     ///
     /// # Errors
     /// When the expression cannot be evaluated, with the reason.
-    pub(in crate::agent) fn evaluate(&self, expression: &str) -> Answer {
+    pub(in crate::agent) fn evaluate(&self, expression: &str) -> FilterResult {
         let facts = self.facts();
-        let until = Instant::now() + TIME;
-        let budget = EvaluationBudget::of(VALUES).until(Arc::new(move || Instant::now() >= until));
+        let until = Instant::now() + EVALUATION_TIME;
+        let budget = EvaluationBudget::with_limit(MAX_VALUE_MEMORY).with_cancel(Arc::new(move || Instant::now() >= until));
         let scope = Scope::restricted(Arc::new(move || facts.as_ref().clone())).with_budget(budget);
-        let answer = match scope.condition(expression) {
+        let answer = match scope.evaluate_condition(expression) {
             // Nodes differ in their facts: a comparison with a missing fact is false.
             Err(error) if error.is_missing_key() => Ok(false),
             answer => answer.map_err(|error| error.to_string()),
         };
-        self.note(expression, answer.clone());
+        self.cache_answer(expression, answer.clone());
         answer
     }
 }
@@ -130,10 +130,10 @@ mod tests {
             assert_eq!(known.evaluate(missing), Ok(false), "{missing}");
         }
         assert_eq!(gathered.load(Ordering::Relaxed), 1);
-        assert_eq!(known.answer("Facts.os == 'debian'"), Some(Ok(true)));
-        assert_eq!(known.answer("Facts.os"), None);
+        assert_eq!(known.cached_answer("Facts.os == 'debian'"), Some(Ok(true)));
+        assert_eq!(known.cached_answer("Facts.os"), None);
         known.forget();
-        assert_eq!(known.answer("Facts.os == 'debian'"), None);
+        assert_eq!(known.cached_answer("Facts.os == 'debian'"), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::status::NodeStateSource;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::trust::TrustHandle;
@@ -29,23 +29,23 @@ use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
 
 /// The time for which changes are collected into one state.
-const GATHER: Duration = Duration::from_millis(100);
+const COLLECT_TIME: Duration = Duration::from_millis(100);
 /// Delay of changes of running and waiting commands alone. A command that ends within this time is reported with its end,
 /// in one message instead of two.
-const BUSY: Duration = Duration::from_secs(2);
+const WORK_DELAY: Duration = Duration::from_secs(2);
 /// The time over which a fleet spreads its states after a change for all nodes: answers to commands go first.
 const SPREAD: Duration = Duration::from_millis(400);
 
 /// Time of the alarm before a trust bundle expires: enough for people to meet and sign the next bundle.
-const NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
+const EXPIRY_NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Earliest plausible time of a clock: the program is younger.
-const NO_EARLIER: &str = "2026-01-01T00:00:00Z";
+const EARLIEST_TIME: &str = "2026-01-01T00:00:00Z";
 
 /// The handles of the heartbeat.
 #[derive(Clone)]
 pub(in crate::agent) struct HeartbeatHandles {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) durable: Arc<DurableState>,
     pub(in crate::agent) publisher: Publisher,
@@ -59,14 +59,14 @@ pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop:
     // Without the permission to subscribe only the detection of a duplicate node id is missing.
     let own = handles.identity.subjects.state(&handles.identity.node);
     let own = bus.subscribe(own.as_str()).await.ok();
-    let mut task = Task { twin: None, looked: None, own, handles, bus };
+    let mut task = Task { duplicate_seen: None, disk_checked: None, own, handles, bus };
     let mut standing = task.handles.status.watch();
     let mut link = task.bus.watch();
     let mut settings = task.handles.settings.watch();
     // Spread from the start: nodes that start together do not send their heartbeats together.
-    let mut due = Instant::now() + jitter::random_delay(task.handles.settings.now().heartbeat.get());
+    let mut due = Instant::now() + jitter::random_delay(task.handles.settings.now().heartbeat.as_std());
     loop {
-        task.look();
+        task.check_conditions();
         publish_state(&task.handles, &task.bus).await;
         let said = standing.borrow_and_update().clone();
         let mut busy: Option<Instant> = None;
@@ -78,30 +78,30 @@ pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop:
                 () = tokio::time::sleep_until(busy.map_or(due, |busy| busy.min(due)).into()) => {
                     let now = Instant::now();
                     if due <= now {
-                        due = now + task.handles.settings.now().heartbeat.get();
+                        due = now + task.handles.settings.now().heartbeat.as_std();
                     }
                     break;
                 }
                 changed = standing.changed() => if changed.is_ok() {
                     if !standing.borrow_and_update().differs_in_work_alone(&said) {
-                        tokio::time::sleep(GATHER + jitter::random_delay(SPREAD)).await;
+                        tokio::time::sleep(COLLECT_TIME + jitter::random_delay(SPREAD)).await;
                         break;
                     }
-                    busy.get_or_insert_with(|| Instant::now() + BUSY + jitter::random_delay(SPREAD));
+                    busy.get_or_insert_with(|| Instant::now() + WORK_DELAY + jitter::random_delay(SPREAD));
                 },
                 changed = settings.changed() => if changed.is_ok() {
                     // The state has the groups and the interval, and the next heartbeat may be due sooner.
-                    due = due.min(Instant::now() + task.handles.settings.now().heartbeat.get());
+                    due = due.min(Instant::now() + task.handles.settings.now().heartbeat.as_std());
                     break;
                 },
                 changed = link.changed() => if changed.is_ok() && link.borrow().connected { break },
-                Some(message) = heard(&mut task.own) => task.hear(&message),
+                Some(message) = receive(&mut task.own) => task.check_origin(&message),
             }
         }
     }
 }
 
-async fn heard(own: &mut Option<Inbox>) -> Option<Message> {
+async fn receive(own: &mut Option<Inbox>) -> Option<Message> {
     match own {
         Some(inbox) => inbox.next().await,
         None => std::future::pending().await,
@@ -113,9 +113,9 @@ struct Task {
     bus: Bus,
     own: Option<Inbox>,
     /// The time of the last state of another agent with this node id.
-    twin: Option<Instant>,
+    duplicate_seen: Option<Instant>,
     /// The time of the last check of the disk space: a change of the node state needs no new check.
-    looked: Option<Instant>,
+    disk_checked: Option<Instant>,
 }
 
 /// The origin of a [`NodeState`](crate::wire::NodeState), to tell agents apart. Most states are this agent's own.
@@ -128,20 +128,20 @@ struct HeartbeatOrigin {
 }
 
 impl Task {
-    fn hear(&mut self, message: &Message) {
+    fn check_origin(&mut self, message: &Message) {
         let Ok(state) = serde_json::from_slice::<HeartbeatOrigin>(&message.payload) else { return };
         if state.boot != self.handles.identity.boot && state.alive {
-            self.twin = Some(Instant::now());
+            self.duplicate_seen = Some(Instant::now());
             let what = format!("another agent uses the node id {}: on host \"{}\"", state.node, state.hostname);
             self.handles.status.raise(AlarmKind::Identity, what);
         }
     }
 
     /// Checks the conditions that no event reports.
-    fn look(&mut self) {
+    fn check_conditions(&mut self) {
         let node = &self.handles;
-        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings.now().heartbeat.get()) {
-            self.twin = None;
+        if self.duplicate_seen.is_some_and(|heard| heard.elapsed() > 3 * node.settings.now().heartbeat.as_std()) {
+            self.duplicate_seen = None;
             node.status.clear(AlarmKind::Identity);
         }
         // Also without a command: a node that cannot accept commands reports that before the first one.
@@ -149,20 +149,20 @@ impl Task {
         if node.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Disk)) {
             match node.durable.probe() {
                 Ok(()) => node.status.clear(AlarmKind::Disk),
-                Err(error) => node.status.raise(AlarmKind::Disk, crate::diag::chain(&error)),
+                Err(error) => node.status.raise(AlarmKind::Disk, crate::diag::error_chain(&error)),
             }
         }
-        if self.looked.is_none_or(|looked| looked.elapsed() >= node.settings.now().heartbeat.get() / 2) {
-            self.looked = Some(Instant::now());
+        if self.disk_checked.is_none_or(|looked| looked.elapsed() >= node.settings.now().heartbeat.as_std() / 2) {
+            self.disk_checked = Some(Instant::now());
             let low = node.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Space));
-            node.status.set(AlarmKind::Space, disk_space::look(&node.settings.now().state_dir, low));
+            node.status.set(AlarmKind::Space, disk_space::alarm(&node.settings.now().state_dir, low));
         }
         let now = node.identity.now();
-        let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
+        let wrong = EARLIEST_TIME.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
         node.status.set(AlarmKind::Clock, wrong.then(|| format!("the clock of this host is wrong: it shows {now}")));
         node.status.set(AlarmKind::State, state_loss::alarm(&node.trust.current(), &node.durable, now));
-        node.status.set(AlarmKind::Trust, overdue(&node.trust.current(), node.durable.monotonic_now(now)));
-        node.status.set(AlarmKind::Permissions, unheard(node, &self.bus.unheard()));
+        node.status.set(AlarmKind::Trust, expiry_alarm(&node.trust.current(), node.durable.monotonic_now(now)));
+        node.status.set(AlarmKind::Permissions, denied_subscriptions(node, &self.bus.denied_subscriptions()));
         let counters = self.bus.counters();
         let lost = counters.slow_consumers;
         let lost = (lost > 0).then(|| format!("lost messages {lost} times: they arrived faster than they were read"));
@@ -173,7 +173,7 @@ impl Task {
 }
 
 /// Returns the text of the alarm about denied subscriptions of commands.
-fn unheard(node: &HeartbeatHandles, refused: &BTreeSet<String>) -> Option<String> {
+fn denied_subscriptions(node: &HeartbeatHandles, refused: &BTreeSet<String>) -> Option<String> {
     let settings = node.settings.now();
     let heard = |groups: &[String]| -> BTreeSet<String> {
         node.identity.subjects.work_subscriptions(&settings.node, groups).iter().map(ToString::to_string).collect()
@@ -195,7 +195,7 @@ fn unheard(node: &HeartbeatHandles, refused: &BTreeSet<String>) -> Option<String
 }
 
 /// Returns the text of the alarm about the expiry of the trust bundle in force.
-fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
+fn expiry_alarm(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
     if trust.is_before_first() {
         return Some(
             "no trust bundle yet: no command is accepted until version 1 arrives from the stream, signed by the root \
@@ -209,7 +209,7 @@ fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
             trust.expires()
         ));
     }
-    let soon = now.checked_add(NOTICE).is_ok_and(|then| trust.is_expired(then));
+    let soon = now.checked_add(EXPIRY_NOTICE).is_ok_and(|then| trust.is_expired(then));
     soon.then(|| format!("the trust bundle expires at {}", trust.expires()))
 }
 

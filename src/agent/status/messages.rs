@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::trust::{RejectionCode, Verified};
 use crate::wire::command::Command;
 use crate::wire::report::{self, LifecycleEvent, StableRuns};
@@ -21,7 +21,7 @@ pub(in crate::agent) fn json(message: &impl Serialize) -> Vec<u8> {
 }
 
 /// Returns an acknowledgement. `queued` commands wait on this node.
-pub(in crate::agent) fn ack(identity: &Identity, id: Uuid, digest: &str, status: AckStatus, queued: u64) -> Ack {
+pub(in crate::agent) fn ack(identity: &AgentInstance, id: Uuid, digest: &str, status: AckStatus, queued: u64) -> Ack {
     Ack {
         protocol: report::ACK.to_owned(),
         id,
@@ -42,7 +42,12 @@ pub(in crate::agent) fn allowed_by(verified: &Verified<Command>) -> (Option<u64>
 }
 
 /// Returns a result that has only an outcome.
-pub(in crate::agent) fn result(identity: &Identity, id: Option<Uuid>, digest: &str, outcome: CommandOutcome) -> CommandResult {
+pub(in crate::agent) fn result(
+    identity: &AgentInstance,
+    id: Option<Uuid>,
+    digest: &str,
+    outcome: CommandOutcome,
+) -> CommandResult {
     CommandResult {
         protocol: report::RESULT.to_owned(),
         id,
@@ -64,7 +69,7 @@ pub(in crate::agent) fn result(identity: &Identity, id: Option<Uuid>, digest: &s
 
 /// Returns the result of a command that was not run, with the reason.
 pub(in crate::agent) fn not_run(
-    identity: &Identity,
+    identity: &AgentInstance,
     id: Option<Uuid>,
     digest: &str,
     outcome: CommandOutcome,
@@ -75,7 +80,7 @@ pub(in crate::agent) fn not_run(
 
 /// Returns a rejection for monitoring, from the result of the command.
 pub(in crate::agent) fn rejection(
-    identity: &Identity,
+    identity: &AgentInstance,
     result: &CommandResult,
     subject: &str,
     keyids: Vec<String>,
@@ -95,14 +100,14 @@ pub(in crate::agent) fn rejection(
 }
 
 /// Returns counts of stable runs, by channel. The time has whole seconds.
-pub(in crate::agent) fn stable_runs(identity: &Identity, runs: BTreeMap<String, u64>) -> StableRuns {
+pub(in crate::agent) fn stable_runs(identity: &AgentInstance, runs: BTreeMap<String, u64>) -> StableRuns {
     let now = identity.now();
     let timestamp = now.round(jiff::Unit::Second).unwrap_or(now);
     StableRuns { protocol: report::STABLE.to_owned(), timestamp, runs }
 }
 
 /// Returns an event in the life of the agent: `started`, `stopped`, `trust`, `dropped`.
-pub(in crate::agent) fn lifecycle(identity: &Identity, what: &str) -> LifecycleEvent {
+pub(in crate::agent) fn lifecycle(identity: &AgentInstance, what: &str) -> LifecycleEvent {
     LifecycleEvent {
         protocol: report::LIFECYCLE.to_owned(),
         event_id: identity.host.new_id(),

@@ -8,6 +8,6 @@ pub(super) mod facts_cache;
 pub(super) mod heartbeat;
 pub(super) mod messages;
 pub(super) mod node_state;
-pub mod view;
+pub mod status_view;
 
 pub(super) use node_state::NodeStateSource;

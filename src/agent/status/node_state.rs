@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::state::DurableState;
 use crate::agent::exec::confinement;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::trust::TrustHandle;
-use crate::host::confine::Kernel;
+use crate::host::confine::KernelFeatures;
 use crate::transport::Bus;
 use crate::wire::report::{self, AssignmentStatus, FailingResource};
 use crate::wire::{ConfinementState, NodeState, receipt};
@@ -23,12 +23,12 @@ const MAX_FAILING: usize = 5;
 /// Makes the state of the node from the parts of the agent.
 #[derive(Clone)]
 pub(in crate::agent) struct NodeStateSource {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) durable: Arc<DurableState>,
     pub(in crate::agent) status: Arc<StatusBoard>,
     pub(in crate::agent) trust: TrustHandle,
-    pub(in crate::agent) kernel: Option<Kernel>,
+    pub(in crate::agent) kernel: Option<KernelFeatures>,
 }
 
 /// Returns the first failing resources: of the last command, then of the channels in their order.
@@ -40,7 +40,7 @@ fn failing(all: &BTreeMap<String, Vec<FailingResource>>, assignments: &[Assignme
 impl NodeStateSource {
     /// Returns the limits that the kernel enforces on runs; `None` where nothing runs.
     pub(in crate::agent) fn confinement(&self) -> Option<ConfinementState> {
-        Some(confinement::Report::of(&self.settings.now(), self.kernel?).state())
+        Some(confinement::ConfinementReport::new(&self.settings.now(), self.kernel?).state())
     }
 
     /// Returns the state now. `alive` is false in the last state of an agent.
@@ -53,7 +53,7 @@ impl NodeStateSource {
             protocol: report::STATE.to_owned(),
             node: self.identity.node.clone(),
             at: self.identity.now(),
-            interval: settings.heartbeat.get().as_secs().max(1),
+            interval: settings.heartbeat.as_std().as_secs().max(1),
             alive,
             hostname: settings.hostname.clone(),
             boot: self.identity.boot,
@@ -71,7 +71,7 @@ impl NodeStateSource {
             outbox: outbox.outbox,
             dropped: outbox.dropped,
             dropped_results: outbox.dropped_results,
-            key: Some(self.durable.notary().public().to_short()),
+            key: Some(self.durable.receipt_signer().public().to_short()),
             chain: outbox.chain,
             open: outbox.open,
             confinement: self.confinement(),
@@ -82,11 +82,11 @@ impl NodeStateSource {
     /// Publishes the last state of this agent. Returns when the server has stored it, at the latest after `timeout`.
     pub(in crate::agent) async fn publish_final(&self, bus: &Bus, timeout: Duration) {
         let (subject, payload) = (self.identity.subjects.state(&self.identity.node), messages::json(&self.state(false)));
-        let receipt = self.durable.notary().receipt(subject.as_str(), &payload, None, self.identity.now(), None).encode();
+        let receipt = self.durable.receipt_signer().receipt(subject.as_str(), &payload, None, self.identity.now(), None).encode();
         let headers = [(receipt::HEADER, receipt.as_str())];
         match tokio::time::timeout(timeout, bus.publish_stored(subject.as_str(), &headers, payload)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(error = %crate::diag::chain(&error), "the last state is not stored"),
+            Ok(Err(error)) => tracing::debug!(error = %crate::diag::error_chain(&error), "the last state is not stored"),
             Err(_) => tracing::debug!("the last state is not stored: no answer from the server"),
         }
     }

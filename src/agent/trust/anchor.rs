@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::Settings;
+use crate::config::AgentSettings;
 use crate::host::fs::{self, FsError};
 use crate::host::{Checkpoint, checkpoint};
 use crate::store::{StoreError, state_dir};
-use crate::trust::{BundleError, KeyError, Pin, PublicKey, TrustedBundle, open_bundle};
+use crate::trust::{BundleAuthority, BundleError, KeyError, PublicKey, TrustedBundle, open_bundle};
 use crate::wire::envelope::MAX_ENVELOPE;
 
 /// The name of the kept bundle in the state directory.
@@ -46,19 +46,19 @@ pub enum TrustAnchorError {
 ///
 /// # Errors
 /// When no bundle is valid.
-pub fn load(settings: &Settings) -> Result<TrustedBundle, TrustAnchorError> {
-    let kept = persisted(settings)?;
-    let named = settings.trust.bundle.as_deref().map(|path| named(settings, path)).transpose();
+pub fn load(settings: &AgentSettings) -> Result<TrustedBundle, TrustAnchorError> {
+    let kept = load_persisted(settings)?;
+    let named = settings.trust.bundle.as_deref().map(|path| load_configured(settings, path)).transpose();
     match (kept, named) {
         (Some(kept), Ok(Some(named))) if named.version() > kept.version() => Ok(named),
         (Some(kept), Ok(_)) => Ok(kept),
         // The first bundle has done its work: a missing or outdated file does not stop the node.
         (Some(kept), Err(error)) => {
-            tracing::warn!(error = %crate::diag::chain(&error), "cannot use the trust bundle of the configuration");
+            tracing::warn!(error = %crate::diag::error_chain(&error), "cannot use the trust bundle of the configuration");
             Ok(kept)
         }
         (None, Ok(Some(named))) => Ok(named),
-        (None, Ok(None)) => Ok(TrustedBundle::before_first(&settings.fleet, roots(settings)?, settings.trust.threshold)),
+        (None, Ok(None)) => Ok(TrustedBundle::before_first(&settings.fleet, root_keys(settings)?, settings.trust.threshold)),
         (None, Err(error)) => Err(error),
     }
 }
@@ -67,7 +67,7 @@ pub fn load(settings: &Settings) -> Result<TrustedBundle, TrustAnchorError> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub(in crate::agent) fn persist(settings: &Settings, bundle: &TrustedBundle) -> Result<(), StoreError> {
+pub(in crate::agent) fn persist(settings: &AgentSettings, bundle: &TrustedBundle) -> Result<(), StoreError> {
     // Root keys alone need no file: the configuration has them.
     if bundle.is_before_first() {
         return Ok(());
@@ -82,14 +82,15 @@ pub(in crate::agent) fn persist(settings: &Settings, bundle: &TrustedBundle) -> 
     Ok(())
 }
 
-fn persisted(settings: &Settings) -> Result<Option<TrustedBundle>, TrustAnchorError> {
+fn load_persisted(settings: &AgentSettings) -> Result<Option<TrustedBundle>, TrustAnchorError> {
     let path = settings.state_dir.join(BUNDLE_FILE);
     let bytes = match fs::read_trusted(&path, MAX_ENVELOPE as u64) {
         Ok(bytes) => bytes,
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let bundle = open_bundle(&bytes, Pin::Kept).map_err(|source| TrustAnchorError::Bundle { path: path.clone(), source })?;
+    let bundle =
+        open_bundle(&bytes, BundleAuthority::Stored).map_err(|source| TrustAnchorError::Bundle { path: path.clone(), source })?;
     if bundle.fleet() == settings.fleet {
         return Ok(Some(bundle));
     }
@@ -98,14 +99,14 @@ fn persisted(settings: &Settings) -> Result<Option<TrustedBundle>, TrustAnchorEr
 }
 
 /// Returns the root keys of the configuration.
-fn roots(settings: &Settings) -> Result<Vec<PublicKey>, TrustAnchorError> {
+fn root_keys(settings: &AgentSettings) -> Result<Vec<PublicKey>, TrustAnchorError> {
     let keys = (1..).zip(&settings.trust.root);
     keys.map(|(number, text)| text.parse().map_err(|source| TrustAnchorError::Key { number, source })).collect()
 }
 
-fn named(settings: &Settings, path: &Path) -> Result<TrustedBundle, TrustAnchorError> {
-    let keys = roots(settings)?;
+fn load_configured(settings: &AgentSettings, path: &Path) -> Result<TrustedBundle, TrustAnchorError> {
+    let keys = root_keys(settings)?;
     let bytes = fs::read_trusted(path, MAX_ENVELOPE as u64)?;
-    let pin = Pin::Roots { fleet: &settings.fleet, keys: &keys, threshold: settings.trust.threshold };
+    let pin = BundleAuthority::Roots { fleet: &settings.fleet, keys: &keys, threshold: settings.trust.threshold };
     open_bundle(&bytes, pin).map_err(|source| TrustAnchorError::Bundle { path: path.to_owned(), source })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::agent::config::limits;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::state::DurableState;
-use crate::agent::identity::Identity;
+use crate::agent::identity::AgentInstance;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::engine::effects::of_signed;
 use crate::trust::{NodeLimits, Verifier};
@@ -19,7 +19,7 @@ const NOT_EVALUATED: &str = "the filter was not evaluated yet";
 /// Lends the [`Verifier`] of this node, with the current trust bundle and settings.
 #[derive(Clone)]
 pub(in crate::agent) struct CommandVerifier {
-    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) settings: SettingsHandle,
     pub(in crate::agent) trust: TrustHandle,
     pub(in crate::agent) durable: Arc<DurableState>,
@@ -29,13 +29,13 @@ pub(in crate::agent) struct CommandVerifier {
 impl CommandVerifier {
     /// Returns the limits of this host as they are now.
     pub(in crate::agent) fn limits(&self) -> NodeLimits {
-        limits::of(&self.settings.now())
+        limits::node_limits(&self.settings.now())
     }
 
     /// Lends the verifier.
     pub(in crate::agent) fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
         // This thread evaluates nothing: see `verify_or_filter`.
-        let condition = |expression: &str| self.facts.answer(expression).unwrap_or_else(|| Err(NOT_EVALUATED.to_owned()));
+        let condition = |expression: &str| self.facts.cached_answer(expression).unwrap_or_else(|| Err(NOT_EVALUATED.to_owned()));
         self.verify_with(&condition, work)
     }
 
@@ -44,7 +44,7 @@ impl CommandVerifier {
     pub(in crate::agent) fn verify_or_filter<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> (T, Option<String>) {
         let unknown = RefCell::new(None);
         let condition = |expression: &str| {
-            self.facts.answer(expression).unwrap_or_else(|| {
+            self.facts.cached_answer(expression).unwrap_or_else(|| {
                 unknown.replace(Some(expression.to_owned()));
                 Err(NOT_EVALUATED.to_owned())
             })
@@ -62,8 +62,8 @@ impl CommandVerifier {
             limits: &limits,
             subjects: &self.identity.subjects,
             now: self.durable.monotonic_now(self.identity.now()),
-            seen: &*self.durable,
-            condition,
+            replay_store: &*self.durable,
+            evaluate_filter: condition,
             effects: &of_signed,
         })
     }

@@ -15,12 +15,12 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::agent::config::reload::SetLog;
-use crate::config::{Level, Log};
-use crate::diag::clean::{Cleaner, LINE, VALUE};
+use crate::config::{LogLevel, LogSettings};
+use crate::diag::clean::{Cleaner, MAX_LINE_CHARS, MAX_VALUE_CHARS};
 
 /// Starts the log, and returns the function that changes its levels while the program runs.
-pub(super) fn begin(wanted: &Log) -> SetLog {
-    let (filter, handle) = reload::Layer::new(targets(wanted));
+pub(super) fn start_log(wanted: &LogSettings) -> SetLog {
+    let (filter, handle) = reload::Layer::new(log_levels(wanted));
     let terminal = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false);
     let lines = lines.fmt_fields(fields());
@@ -29,11 +29,11 @@ pub(super) fn begin(wanted: &Log) -> SetLog {
     // Fails when a log exists already, which then serves as well.
     let _there_is_one = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     // Fails only without the filter, which lives as long as the program.
-    Arc::new(move |wanted| drop(handle.reload(targets(wanted))))
+    Arc::new(move |wanted| drop(handle.reload(log_levels(wanted))))
 }
 
 /// Starts the log of a command; with `all`, details too. The log of an agent is configured, and then goes first.
-pub(in crate::cli) fn verbose(all: bool) {
+pub(in crate::cli) fn start_verbose_log(all: bool) {
     let level = if all { LevelFilter::DEBUG } else { LevelFilter::INFO };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_target(false);
     let lines = lines.fmt_fields(fields()).with_filter(Targets::new().with_target("ensign", level));
@@ -45,7 +45,7 @@ pub(in crate::cli) fn verbose(all: bool) {
 fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
         let message = field.name() == "message";
-        let mut cleaner = if message { Cleaner::line(LINE) } else { Cleaner::cell(VALUE) };
+        let mut cleaner = if message { Cleaner::line(MAX_LINE_CHARS) } else { Cleaner::cell(MAX_VALUE_CHARS) };
         write!(cleaner, "{value:?}")?;
         if !message {
             write!(writer, "{field}=")?;
@@ -56,19 +56,19 @@ fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
 }
 
 /// Returns the levels: ours and those of single modules as configured, those of libraries from warnings on.
-fn targets(log: &Log) -> Targets {
+fn log_levels(log: &LogSettings) -> Targets {
     let own = level(log.level);
     let targets = Targets::new().with_target("ensign", own).with_default(own.min(LevelFilter::WARN));
     log.modules.iter().fold(targets, |targets, (module, wanted)| targets.with_target(module.clone(), level(*wanted)))
 }
 
-fn level(level: Level) -> LevelFilter {
+fn level(level: LogLevel) -> LevelFilter {
     match level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     }
 }
 

@@ -13,20 +13,20 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use crate::agent::config::connection;
-use crate::agent::config::reload::{Reload, Reread};
+use crate::agent::config::reload::{ReadSettings, Reload};
 use crate::agent::endpoints::socket_client::SocketError;
 use crate::agent::exec::confinement;
-use crate::agent::status::view::StatusView;
+use crate::agent::status::status_view::StatusView;
 use crate::agent::trust::anchor;
-use crate::agent::{self, AgentError, AgentOptions, NodeKeyError, Work};
-use crate::config::{self, Nats, Settings, Surroundings};
+use crate::agent::{self, AgentError, AgentOptions, NodeKeyError, RunBackend};
+use crate::config::{self, AgentSettings, HostDefaults, NatsSettings};
 use crate::diag::Diagnostic;
 use crate::facts;
 use crate::host::{Host, account, fs, kernel};
 use crate::trust::TrustedBundle;
-use crate::web::{self, Source};
+use crate::web::{self, StatusSource};
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::ui::{Ui, text};
 use crate::cli::args::nats_context;
 
@@ -35,25 +35,25 @@ const MAX_CONFIG: u64 = 1 << 20;
 
 /// Run, check and query the agent of this node.
 #[derive(Debug, Subcommand)]
-pub enum Agent {
+pub enum AgentCommand {
     /// Run the agent until it is asked to stop.
-    Run(Config),
+    Run(ConfigArgs),
     /// Check the configuration and the trust of the node; touch nothing.
-    Check(Check),
+    Check(AgentCheckArgs),
     /// Print a drop-in for the unit of the agent, without the rights that its limits do not need.
-    Harden(Config),
+    Harden(ConfigArgs),
     /// Print the public key of the node and its fingerprint. The agent creates the key at its first start, and signs its
     /// messages with it.
-    Key(Check),
+    Key(AgentCheckArgs),
     /// Show the status of the agent of this host, with or without a server.
-    Status(status::Status),
+    Status(status::AgentStatusArgs),
     /// Hand a signed command to the agent of this host, as from a USB stick.
-    Accept(accept::Accept),
+    Accept(accept::AcceptArgs),
 }
 
 /// Arguments that name the configuration.
 #[derive(Debug, Args)]
-pub struct Config {
+pub struct ConfigArgs {
     /// Configuration of the agent.
     #[arg(long, value_name = "FILE", default_value = "/etc/ensign/agent.toml")]
     config: PathBuf,
@@ -61,27 +61,27 @@ pub struct Config {
 
 /// Arguments that name the agent of this host.
 #[derive(Debug, Args)]
-pub(super) struct Where {
+pub(super) struct AgentLocationArgs {
     #[command(flatten)]
-    config: Config,
+    config: ConfigArgs,
     /// State directory of the agent; that of the configuration by default.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
-impl Where {
+impl AgentLocationArgs {
     /// Returns the state directory of the agent. A configuration that became wrong does not prevent the query.
-    fn state_dir(&self, ui: &mut Ui) -> Result<PathBuf, Failure> {
+    fn state_dir(&self, ui: &mut Ui) -> Result<PathBuf, CliError> {
         if let Some(given) = &self.state_dir {
             return Ok(given.clone());
         }
         let path = &self.config.config;
-        let around = surroundings(path)?;
+        let around = host_defaults(path)?;
         match fs::read_named_text(path, MAX_CONFIG) {
             Ok(text) => Ok(config::state_dir(&text, &around)),
             Err(error) => {
                 let assumed = around.state_dir;
-                ui.warn(text!("{}; assuming the state directory {}", crate::diag::chain(&error), assumed.display()));
+                ui.warn(text!("{}; assuming the state directory {}", crate::diag::error_chain(&error), assumed.display()));
                 Ok(assumed)
             }
         }
@@ -89,30 +89,30 @@ impl Where {
 }
 
 /// Returns the failure for an agent of this host that does not answer, with a hint.
-fn unreached(error: &SocketError) -> Failure {
-    let failure = Failure::from_error(Exit::Partial, error);
+fn unreachable_agent(error: &SocketError) -> CliError {
+    let failure = CliError::from_error(Exit::Partial, error);
     match error {
         SocketError::NotRunning(..) => failure.hint(
             "start it with `systemctl start ensign-agent`; if it runs with other files, name them with --config or --state-dir",
         ),
         SocketError::Denied(..) => failure.hint("ask as root, or as the user that the agent runs as"),
-        SocketError::Silent(_) | SocketError::Said(_) => failure,
+        SocketError::NoAnswer(_) | SocketError::Rejected(_) => failure,
     }
 }
 
 /// Arguments of `ensign agent check` and `ensign agent key`.
 #[derive(Debug, Args)]
-pub struct Check {
+pub struct AgentCheckArgs {
     #[command(flatten)]
-    config: Config,
+    config: ConfigArgs,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: AgentOutputFormat,
 }
 
 /// Output formats.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum Output {
+enum AgentOutputFormat {
     /// Text for people.
     #[default]
     Text,
@@ -126,23 +126,23 @@ enum Output {
 ///
 /// # Errors
 /// When the configuration is wrong, or the agent can't start.
-pub fn agent(command: &Agent, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn agent(command: &AgentCommand, ui: &mut Ui) -> Result<Exit, CliError> {
     match command {
-        Agent::Run(config) => run(config, ui),
-        Agent::Check(check) => self::check(check, ui),
-        Agent::Harden(config) => {
+        AgentCommand::Run(config) => run(config, ui),
+        AgentCommand::Check(check) => self::check(check, ui),
+        AgentCommand::Harden(config) => {
             harden::drop_in(&settings(&config.config)?).trim_end().lines().for_each(|line| ui.line(line));
             Ok(Exit::Success)
         }
-        Agent::Key(args) => key(args, ui),
-        Agent::Status(args) => status::run(args, ui),
-        Agent::Accept(args) => accept::run(args, ui),
+        AgentCommand::Key(args) => key(args, ui),
+        AgentCommand::Status(args) => status::run(args, ui),
+        AgentCommand::Accept(args) => accept::run(args, ui),
     }
 }
 
-fn run(args: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
+fn run(args: &ConfigArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let settings = settings(&args.config)?;
-    let reload = Reload { reread: reread(&args.config), log: log::begin(&settings.log) };
+    let reload = Reload { read_settings: config_reader(&args.config), set_log: log::start_log(&settings.log) };
     ui.flush();
     let search_path = std::env::var("PATH").ok();
     let host = Host::system(search_path.as_deref());
@@ -161,33 +161,33 @@ fn run(args: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
         environ,
         search_path,
         platform: facts::platform_name(),
-        work: Work::Engine,
+        backend: RunBackend::Engine,
     };
-    agent::run(parts, reload, page).map_err(|error| failure(&error))?;
+    agent::run(parts, reload, serve_status_page).map_err(|error| failure(&error))?;
     Ok(Exit::Success)
 }
 
-fn key(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
+fn key(args: &AgentCheckArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let settings = settings(&args.config.config)?;
-    let key = agent::public_key(&settings.state_dir).map_err(|error| no_key(&error))?;
+    let key = agent::public_key(&settings.state_dir).map_err(|error| node_key_failure(&error))?;
     let (line, fingerprint) = (key.to_openssh(settings.node.as_str()), key.fingerprint());
     let document = json!({
         "fleet": settings.fleet, "node": settings.node, "key": key.to_short(), "openssh": line, "fingerprint": fingerprint,
     });
     match args.output {
-        Output::Text => {
+        AgentOutputFormat::Text => {
             ui.line(line);
             ui.line(key.to_short());
             ui.line(fingerprint);
         }
-        Output::Json => ui.json(&document),
-        Output::Jsonl => ui.jsonl(&document),
+        AgentOutputFormat::Json => ui.json(&document),
+        AgentOutputFormat::Jsonl => ui.jsonl(&document),
     }
     Ok(Exit::Success)
 }
 
-fn no_key(error: &NodeKeyError) -> Failure {
-    let failure = Failure::from_error(Exit::Failed, error);
+fn node_key_failure(error: &NodeKeyError) -> CliError {
+    let failure = CliError::from_error(Exit::Failed, error);
     match error {
         NodeKeyError::None(_) => failure.hint("the agent creates the key at its first start"),
         NodeKeyError::Key { .. } => failure.hint(
@@ -199,57 +199,58 @@ fn no_key(error: &NodeKeyError) -> Failure {
 }
 
 /// Serves the page for monitoring beside the agent.
-fn page(view: StatusView) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+fn serve_status_page(view: StatusView) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let (settings, shown) = (view.settings(), view.clone());
-    let source = Source { status: Arc::new(move || shown.status()), trouble: Arc::new(move |what| view.page_trouble(what)) };
+    let source =
+        StatusSource { status: Arc::new(move || shown.status()), set_alarm: Arc::new(move |what| view.set_page_alarm(what)) };
     Box::pin(web::serve(settings, source))
 }
 
 /// Returns a function that reads the same file again, whatever the working directory is then.
-fn reread(path: &Path) -> Reread {
+fn config_reader(path: &Path) -> ReadSettings {
     let path = std::env::current_dir().map_or_else(|_| path.to_owned(), |here| here.join(path));
     Arc::new(move || settings(&path).map_err(|failure| failure.diagnostics))
 }
 
-fn failure(error: &AgentError) -> Failure {
+fn failure(error: &AgentError) -> CliError {
     match error {
-        AgentError::Key(error) => no_key(error),
-        AgentError::Anchor(error) => untrusted(error),
-        AgentError::Confinement(_) => Failure::from_error(Exit::Usage, error)
+        AgentError::Key(error) => node_key_failure(error),
+        AgentError::Anchor(error) => trust_anchor_failure(error),
+        AgentError::Confinement(_) => CliError::from_error(Exit::Usage, error)
             .hint("`confine = \"auto\"` uses what the kernel has, as `ensign agent check` shows"),
         AgentError::File(_) | AgentError::Store { .. } | AgentError::Bus(_) | AgentError::System(_) => {
-            Failure::from_error(Exit::Failed, error)
+            CliError::from_error(Exit::Failed, error)
         }
     }
 }
 
-fn untrusted(error: &anchor::TrustAnchorError) -> Failure {
-    let failure = Failure::from_error(Exit::Usage, error);
+fn trust_anchor_failure(error: &anchor::TrustAnchorError) -> CliError {
+    let failure = CliError::from_error(Exit::Usage, error);
     match error {
         anchor::TrustAnchorError::Key { .. } => failure.hint("write the line that `ensign key show` prints for the root key"),
         _ => failure,
     }
 }
 
-fn settings(path: &Path) -> Result<Settings, Failure> {
+fn settings(path: &Path) -> Result<AgentSettings, CliError> {
     let text = fs::read_trusted_text(path, MAX_CONFIG).map_err(|error| {
-        Failure::from_error(Exit::Usage, &error).hint("agent.toml.example shows every key; --config names another file")
+        CliError::from_error(Exit::Usage, &error).hint("agent.toml.example shows every key; --config names another file")
     })?;
     let name = path.display().to_string();
-    let settings = Settings::read(&text, &name, &surroundings(path)?);
-    let mut settings = settings.map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
+    let settings = AgentSettings::read(&text, &name, &host_defaults(path)?);
+    let mut settings = settings.map_err(|diagnostics| CliError { exit: Exit::Usage, diagnostics })?;
     if let Some(context) = &settings.nats.context {
         let ping_interval = settings.nats.ping_interval;
-        settings.nats = Nats { ping_interval, ..nats_context::load(context)? };
+        settings.nats = NatsSettings { ping_interval, ..nats_context::load(context)? };
     }
     Ok(settings)
 }
 
-fn surroundings(path: &Path) -> Result<Surroundings, Failure> {
-    let names = kernel::names().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+fn host_defaults(path: &Path) -> Result<HostDefaults, CliError> {
+    let names = kernel::names().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let directory = here.join(path.parent().unwrap_or(Path::new("")));
-    Ok(Surroundings { hostname: names.hostname, state_dir: state_dir(), directory })
+    Ok(HostDefaults { hostname: names.hostname, state_dir: state_dir(), directory })
 }
 
 /// Returns the default state directory, which depends on the user that runs the program.
@@ -266,25 +267,25 @@ fn state_dir() -> PathBuf {
     own().map_or_else(|| PathBuf::from("/var/lib/ensign"), |state| state.join("ensign"))
 }
 
-fn check(check: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
+fn check(check: &AgentCheckArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let settings = settings(&check.config.config)?;
-    connection::bus_settings(&settings).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let trust = anchor::load(&settings).map_err(|error| untrusted(&error))?;
+    connection::bus_settings(&settings).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let trust = anchor::load(&settings).map_err(|error| trust_anchor_failure(&error))?;
     let now = Host::system(None).now();
     if trust.is_expired(now) {
         let message = format!("the trust bundle expired at {}: the node accepts nothing new", trust.expires());
-        return Err(Failure::new(Exit::Usage, Diagnostic::new(message)).hint("publish a new version of the trust bundle"));
+        return Err(CliError::new(Exit::Usage, Diagnostic::new(message)).hint("publish a new version of the trust bundle"));
     }
-    let kernel = confinement::Report::of(&settings, confinement::kernel());
+    let kernel = confinement::ConfinementReport::new(&settings, confinement::detect_kernel());
     match check.output {
-        Output::Text => say(&settings, &trust, &kernel, ui),
-        Output::Json => ui.json(&summary(&settings, &trust, &kernel)),
-        Output::Jsonl => ui.jsonl(&summary(&settings, &trust, &kernel)),
+        AgentOutputFormat::Text => print_configuration(&settings, &trust, &kernel, ui),
+        AgentOutputFormat::Json => ui.json(&summary(&settings, &trust, &kernel)),
+        AgentOutputFormat::Jsonl => ui.jsonl(&summary(&settings, &trust, &kernel)),
     }
     Ok(Exit::Success)
 }
 
-fn summary(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Report) -> serde_json::Value {
+fn summary(settings: &AgentSettings, trust: &TrustedBundle, kernel: &confinement::ConfinementReport) -> serde_json::Value {
     json!({
         "fleet": settings.fleet,
         "node": settings.node,
@@ -298,7 +299,7 @@ fn summary(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Rep
     })
 }
 
-fn say(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Report, ui: &mut Ui) {
+fn print_configuration(settings: &AgentSettings, trust: &TrustedBundle, kernel: &confinement::ConfinementReport, ui: &mut Ui) {
     let mapped = if settings.node_is_mapped() { format!(" (from the host name {})", settings.hostname) } else { String::new() };
     let groups = if settings.groups.is_empty() { "none".to_owned() } else { settings.groups.join(", ") };
     ui.line(text!("fleet    {}", settings.fleet));
@@ -315,6 +316,6 @@ fn say(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Report,
         ui.line(text!("trust    version {}, until {}", trust.version(), trust.expires()));
     }
     ui.line(text!("kernel   {}", kernel.kernel()));
-    kernel.held().for_each(|what| ui.line(text!("  held      {}", what)));
+    kernel.enforced().for_each(|what| ui.line(text!("  held      {}", what)));
     kernel.unrestricted().for_each(|what| ui.line(text!("  not held  {}", what)));
 }

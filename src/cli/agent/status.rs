@@ -6,43 +6,43 @@ use jiff::Timestamp;
 use crate::agent::endpoints::socket_client;
 use crate::wire::AgentStatus;
 
-use super::super::error::{Exit, Failure};
-use super::super::ui::{Part, Tone, Ui, text};
-use super::{Output, Where, unreached};
+use super::super::error::{CliError, Exit};
+use super::super::ui::{TextPart, Tone, Ui, text};
+use super::{AgentLocationArgs, AgentOutputFormat, unreachable_agent};
 
 /// Arguments of `ensign agent status`.
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct AgentStatusArgs {
     #[command(flatten)]
-    place: Where,
+    location: AgentLocationArgs,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: AgentOutputFormat,
 }
 
 /// Runs `ensign agent status`.
 ///
 /// # Errors
 /// When no agent answers.
-pub(super) fn run(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
-    let status = socket_client::status(&args.place.state_dir(ui)?).map_err(|error| unreached(&error))?;
+pub(super) fn run(args: &AgentStatusArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let status = socket_client::status(&args.location.state_dir(ui)?).map_err(|error| unreachable_agent(&error))?;
     match args.output {
-        Output::Text => say(&status, ui),
-        Output::Json => ui.json(&status),
-        Output::Jsonl => ui.jsonl(&status),
+        AgentOutputFormat::Text => print_agent_status(&status, ui),
+        AgentOutputFormat::Json => ui.json(&status),
+        AgentOutputFormat::Jsonl => ui.jsonl(&status),
     }
     Ok(if status.active_alarms().is_empty() { Exit::Success } else { Exit::Failed })
 }
 
-fn say(status: &AgentStatus, ui: &mut Ui) {
+fn print_agent_status(status: &AgentStatus, ui: &mut Ui) {
     let named = if status.node.as_str() == status.hostname { String::new() } else { format!(" ({})", status.hostname) };
     row(ui, "node", format_args!("{} of fleet {}{named}", status.node, status.fleet));
     row(ui, "groups", list(&status.groups, "none"));
-    row(ui, "agent", format_args!("version {}, since {}, start {}", status.version, whole(status.started), status.boot));
+    row(ui, "agent", format_args!("version {}, since {}, start {}", status.version, whole_seconds(status.started), status.boot));
     row(ui, "nats", connection(status));
     match status.trust.version {
         0 => row(ui, "trust", "no bundle yet: version 1 comes from the stream, signed by the root keys"),
-        version => row(ui, "trust", format_args!("version {version}, until {}", whole(status.trust.expires))),
+        version => row(ui, "trust", format_args!("version {version}, until {}", whole_seconds(status.trust.expires))),
     }
     row(ui, "limits", limits(status));
     let channels = status.channels.iter().map(|(name, state)| format!("{name} {}.{}", state.epoch, state.serial));
@@ -62,7 +62,7 @@ fn say(status: &AgentStatus, ui: &mut Ui) {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "values are made for the call")]
-fn row(ui: &mut Ui, name: &str, what: impl Part) {
+fn row(ui: &mut Ui, name: &str, what: impl TextPart) {
     ui.line(text!("{:<9} {}", name, what));
 }
 
@@ -71,7 +71,7 @@ fn list(names: &[String], none: &str) -> String {
 }
 
 /// Rounds a time down to whole seconds, for people.
-fn whole(time: Timestamp) -> Timestamp {
+fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
@@ -108,7 +108,7 @@ fn last_run(status: &AgentStatus) -> String {
         "{}{} at {}: {} changed, {} failed, {} stable, {} skipped",
         outcome.unwrap_or_default(),
         if run.noop { " (dry run)" } else { "" },
-        whole(run.timestamp),
+        whole_seconds(run.timestamp),
         s.changed_resources,
         s.failed_resources,
         s.stable_resources,

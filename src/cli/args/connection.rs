@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::config::Nats;
-use crate::diag::{Diagnostic, chain};
+use crate::config::NatsSettings;
+use crate::diag::{Diagnostic, error_chain};
 use crate::fleet::setup::operator_config;
 use crate::host::fs;
 use crate::transport::{BusSettings, TransportError};
 
 use super::nats_context;
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 
 /// Largest operator.toml in bytes.
-const CONFIG_MAX: u64 = 1 << 20;
+const MAX_OPERATOR_CONFIG_SIZE: u64 = 1 << 20;
 
 /// The server and its credentials.
 #[derive(Debug, Clone, Default, Args)]
@@ -35,13 +35,14 @@ impl Connection {
     ///
     /// # Errors
     /// When the file can't be read.
-    pub fn written(&self) -> Result<Option<(String, PathBuf)>, Failure> {
+    pub fn read_operator_config(&self) -> Result<Option<(String, PathBuf)>, CliError> {
         let path = match &self.operator {
             Some(path) => Some(path.clone()),
             None => default_config().filter(|path| path.is_file()),
         };
         let Some(path) = path else { return Ok(None) };
-        let text = fs::read_trusted_text(&path, CONFIG_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+        let text =
+            fs::read_trusted_text(&path, MAX_OPERATOR_CONFIG_SIZE).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
         Ok(Some((text, path)))
     }
 
@@ -49,22 +50,24 @@ impl Connection {
     ///
     /// # Errors
     /// When `operator.toml` can't be read, or is wrong.
-    pub fn settings(&self) -> Result<BusSettings, Failure> {
-        let written = self.written()?;
+    pub fn settings(&self) -> Result<BusSettings, CliError> {
+        let written = self.read_operator_config()?;
         let written = written.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
-        let wrong = |diagnostics| Failure { exit: Exit::Usage, diagnostics };
+        let wrong = |diagnostics| CliError { exit: Exit::Usage, diagnostics };
         let context = self.context(written)?;
-        operator_config::connection(self.nats.as_deref(), context.as_ref(), written).map_err(wrong)
+        operator_config::connection_settings(self.nats.as_deref(), context.as_ref(), written).map_err(wrong)
     }
 
     /// Loads the context of the NATS CLI that the command line or `operator.toml` names.
     ///
     /// # Errors
     /// When the context can't be used.
-    pub fn context(&self, written: Option<(&str, &Path)>) -> Result<Option<Nats>, Failure> {
+    pub fn context(&self, written: Option<(&str, &Path)>) -> Result<Option<NatsSettings>, CliError> {
         let named = match &self.context {
             Some(name) => Some(name.clone()),
-            None => operator_config::context(written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?,
+            None => {
+                operator_config::configured_context(written).map_err(|diagnostics| CliError { exit: Exit::Usage, diagnostics })?
+            }
         };
         named.map(|name| nats_context::load(&name)).transpose()
     }
@@ -82,8 +85,8 @@ pub(in crate::cli) fn config_file(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the failure for an error of the bus, with a hint. The work is incomplete, as nothing was decided.
-pub fn failure(error: &TransportError) -> Failure {
-    let diagnostic = Diagnostic::new(chain(error));
+pub fn connection_failure(error: &TransportError) -> CliError {
+    let diagnostic = Diagnostic::new(error_chain(error));
     let hint = match error {
         TransportError::Connect { .. } => {
             "check that the server runs and accepts these credentials; --nats URL or NATS_URL names the server"
@@ -93,9 +96,9 @@ pub fn failure(error: &TransportError) -> Failure {
         }
         TransportError::NoJetStream => "the server needs `jetstream {}` in its configuration",
         TransportError::Url(..) => "write nats://host:4222 or tls://host:4222",
-        _ => return Failure::new(Exit::Partial, diagnostic),
+        _ => return CliError::new(Exit::Partial, diagnostic),
     };
     let exit =
         if matches!(error, TransportError::Url(..) | TransportError::Credentials(..)) { Exit::Usage } else { Exit::Partial };
-    Failure::new(exit, diagnostic.hint(hint))
+    CliError::new(exit, diagnostic.hint(hint))
 }

@@ -8,30 +8,30 @@ use serde_json::{Map, Value, json};
 
 use crate::resource::{self, ResourceType};
 
-use super::shape::Shape;
+use super::shape::PropertyShape;
 use crate::cli::schemas;
 
 /// The flags of a command besides those of properties.
 pub trait CommandFlags: std::fmt::Debug + Clone + Send + Sync + 'static {
     /// Long flags of the command itself. A property of such a name gets the name of the type before it: `--exec-timeout`.
-    const TAKEN: &'static [&'static str];
+    const RESERVED: &'static [&'static str];
 }
 
 /// The flags of `ensign ensure`.
 #[derive(Debug, Clone)]
-pub struct Here;
+pub struct LocalFlags;
 
-impl CommandFlags for Here {
-    const TAKEN: &'static [&'static str] =
+impl CommandFlags for LocalFlags {
+    const RESERVED: &'static [&'static str] =
         &["check", "data", "detailed-exitcodes", "diff", "fact", "facts", "hiera", "if", "noop", "output", "session", "unless"];
 }
 
 /// The flags of `ensign fleet ensure`.
 #[derive(Debug, Clone)]
-pub struct OnNodes;
+pub struct FleetFlags;
 
-impl CommandFlags for OnNodes {
-    const TAKEN: &'static [&'static str] = &[
+impl CommandFlags for FleetFlags {
+    const RESERVED: &'static [&'static str] = &[
         "all",
         "check",
         "config",
@@ -96,45 +96,47 @@ impl<B: CommandFlags> Subcommand for ResourceArgs<B> {
 }
 
 /// Returns the properties of a type that are flags, with their shapes and descriptions.
-fn flags(kind: &dyn ResourceType) -> Vec<(String, Shape, String)> {
+fn flags(kind: &dyn ResourceType) -> Vec<(String, PropertyShape, String)> {
     let schema = kind.schema(&mut schemas::generator()).to_value();
     let definitions = schema.get("$defs").cloned().unwrap_or_default();
     let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
     let own = properties.into_iter().filter(|(name, _)| name != "name" && name != "ensure");
     own.map(|(name, property)| {
         let about = property.get("description").and_then(Value::as_str).unwrap_or_default().replace('\n', " ");
-        (name, Shape::of(&property, &definitions), about)
+        (name, PropertyShape::from_schema(&property, &definitions), about)
     })
     .collect()
 }
 
 fn long<B: CommandFlags>(kind: &dyn ResourceType, property: &str) -> String {
     let flag = property.replace('_', "-");
-    if B::TAKEN.contains(&flag.as_str()) { format!("{}-{flag}", kind.name()) } else { flag }
+    if B::RESERVED.contains(&flag.as_str()) { format!("{}-{flag}", kind.name()) } else { flag }
 }
 
 /// Returns the subcommand of a type. Its flags are created on use, as the flags of all types would dominate the start time.
 fn subcommand<B: CommandFlags>(kind: &dyn ResourceType) -> Command {
-    Command::new(kind.name()).about(kind.about()).defer(described::<B>)
+    Command::new(kind.name()).about(kind.about()).defer(add_flags::<B>)
 }
 
 /// Adds the flags of a type to its command.
-fn described<B: CommandFlags>(command: Command) -> Command {
+fn add_flags<B: CommandFlags>(command: Command) -> Command {
     let Some(kind) = resource::find(command.get_name()) else { return command };
-    let usual = usual_ensure(kind).unwrap_or_else(|| PRESENT.to_owned());
+    let usual = default_ensure(kind).unwrap_or_else(|| DEFAULT_ENSURE.to_owned());
     let mut command = command
         .arg(Arg::new("name").value_name("NAME").required(true).help("Name of the resource"))
         .arg(Arg::new("ensure").value_name("ENSURE").help(format!("Wanted state; {usual} by default")));
     for (name, shape, about) in flags(kind) {
         let arg = Arg::new(format!("property {name}")).long(long::<B>(kind, &name)).help(about).help_heading("Properties");
         command = command.arg(match shape {
-            Shape::Bool => arg
+            PropertyShape::Bool => arg
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("true")
                 .value_parser(["true", "false"])
                 .value_name("BOOL"),
-            Shape::List(_) | Shape::Map => arg.action(ArgAction::Append).allow_hyphen_values(true).value_name("VALUE"),
+            PropertyShape::List(_) | PropertyShape::Map => {
+                arg.action(ArgAction::Append).allow_hyphen_values(true).value_name("VALUE")
+            }
             _ => arg.allow_hyphen_values(true).value_name("VALUE"),
         });
     }
@@ -146,7 +148,7 @@ fn described<B: CommandFlags>(command: Command) -> Command {
 }
 
 /// The default state of most types.
-const PRESENT: &str = "present";
+const DEFAULT_ENSURE: &str = "present";
 
 /// Flags for the common properties of resources.
 const COMMON: &[(&str, bool, &str)] = &[
@@ -164,7 +166,7 @@ fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) 
     let many = |id: &str| -> Vec<String> { matches.get_many::<String>(id).into_iter().flatten().cloned().collect() };
     let mut properties = Map::new();
     properties.insert("name".to_owned(), json!(one("name").unwrap_or_default()));
-    if let Some(usual) = usual_ensure(kind) {
+    if let Some(usual) = default_ensure(kind) {
         properties.insert("ensure".to_owned(), json!(one("ensure").unwrap_or(usual)));
     }
     for (name, shape, _) in flags(kind) {
@@ -177,8 +179,10 @@ fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) 
             clap::Error::raw(clap::error::ErrorKind::InvalidValue, message)
         };
         let value = match &shape {
-            Shape::List(items) => given.iter().map(|text| scalar(items, text, invalid)).collect::<Result<Vec<_>, _>>()?.into(),
-            Shape::Map => {
+            PropertyShape::List(items) => {
+                given.iter().map(|text| scalar(items, text, invalid)).collect::<Result<Vec<_>, _>>()?.into()
+            }
+            PropertyShape::Map => {
                 let pairs = given.iter().map(|text| pair(text, invalid));
                 Value::Object(pairs.collect::<Result<_, _>>()?)
             }
@@ -208,10 +212,10 @@ fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) 
 }
 
 /// Returns the default state: that of the type, else `present`. None where a type has no states.
-fn usual_ensure(kind: &dyn ResourceType) -> Option<String> {
+fn default_ensure(kind: &dyn ResourceType) -> Option<String> {
     let schema = kind.schema(&mut schemas::generator()).to_value();
     let usual = schema.pointer("/properties/ensure")?.get("default").and_then(Value::as_str);
-    Some(usual.unwrap_or(PRESENT).to_owned())
+    Some(usual.unwrap_or(DEFAULT_ENSURE).to_owned())
 }
 
 /// Parses `name=value`.
@@ -220,11 +224,11 @@ fn pair(text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<(Stri
     pair.ok_or_else(|| invalid(text, "of the form name=value"))
 }
 
-fn scalar(shape: &Shape, text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<Value, clap::Error> {
+fn scalar(shape: &PropertyShape, text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<Value, clap::Error> {
     match shape {
-        Shape::Bool => text.parse::<bool>().map(Value::Bool).map_err(|_| invalid(text, "true or false")),
-        Shape::Integer => text.parse::<i64>().map(Value::from).map_err(|_| invalid(text, "a whole number")),
-        Shape::Map => pair(text, invalid).map(|pair| Value::Object([pair].into_iter().collect())),
+        PropertyShape::Bool => text.parse::<bool>().map(Value::Bool).map_err(|_| invalid(text, "true or false")),
+        PropertyShape::Integer => text.parse::<i64>().map(Value::from).map_err(|_| invalid(text, "a whole number")),
+        PropertyShape::Map => pair(text, invalid).map(|pair| Value::Object([pair].into_iter().collect())),
         _ => Ok(Value::String(text.to_owned())),
     }
 }
@@ -244,7 +248,7 @@ mod tests {
         let words = ["file", "/tmp/x", "absent", "--force", "--mode", "0644", "--content", "-n", "--require", "file#/a"];
         let expected =
             json!({"name": "/tmp/x", "ensure": "absent", "content": "-n", "mode": "0644", "force": true, "require": ["file#/a"]});
-        assert_eq!(parse::<Here>(&words).unwrap(), ("file".to_owned(), expected));
+        assert_eq!(parse::<LocalFlags>(&words).unwrap(), ("file".to_owned(), expected));
         let words = [
             "exec",
             "x",
@@ -261,21 +265,21 @@ mod tests {
             "--timeout",
             "1",
         ];
-        assert!(parse::<OnNodes>(&words).is_err(), "the flag of the command itself is not known to the type");
+        assert!(parse::<FleetFlags>(&words).is_err(), "the flag of the command itself is not known to the type");
         let expected = json!({"name": "x", "ensure": "present", "returns": [0, 2], "timeout": "5s", "unless": "t", "control": {"unless": "e"}});
-        assert_eq!(parse::<OnNodes>(&words[..12]).unwrap().1, expected);
-        assert_eq!(parse::<Here>(&["service", "x"]).unwrap().1, json!({"name": "x", "ensure": "running"}));
+        assert_eq!(parse::<FleetFlags>(&words[..12]).unwrap().1, expected);
+        assert_eq!(parse::<LocalFlags>(&["service", "x"]).unwrap().1, json!({"name": "x", "ensure": "running"}));
         let expected = json!({"name": "x", "ensure": "stopped", "enable": false});
-        assert_eq!(parse::<Here>(&["service", "x", "stopped", "--enable=false"]).unwrap().1, expected);
+        assert_eq!(parse::<LocalFlags>(&["service", "x", "stopped", "--enable=false"]).unwrap().1, expected);
         let expected = json!({"name": "/x", "ensure": "present", "owner": "a", "group": "b"});
-        assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a:b"]).unwrap().1, expected);
-        assert_eq!(parse::<OnNodes>(&["file", "/x", "--owner", "a", "--file-group", "b"]).unwrap().1, expected);
-        assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a", "--group", "b"]).unwrap().1, expected);
+        assert_eq!(parse::<LocalFlags>(&["file", "/x", "--owner", "a:b"]).unwrap().1, expected);
+        assert_eq!(parse::<FleetFlags>(&["file", "/x", "--owner", "a", "--file-group", "b"]).unwrap().1, expected);
+        assert_eq!(parse::<LocalFlags>(&["file", "/x", "--owner", "a", "--group", "b"]).unwrap().1, expected);
         let words =
             ["scaffold", "/x", "--source", "t", "--post", "*.sh=chmod +x {}", "--post", "*.go=go fmt", "--scaffold-data", "a=1"];
         let expected = json!({"name": "/x", "ensure": "present", "source": "t", "data": {"a": "1"},
             "post": [{"*.sh": "chmod +x {}"}, {"*.go": "go fmt"}]});
-        assert_eq!(parse::<Here>(&words).unwrap().1, expected);
+        assert_eq!(parse::<LocalFlags>(&words).unwrap().1, expected);
     }
 
     #[test]
@@ -288,7 +292,7 @@ mod tests {
             &["file"],
             &[],
         ] {
-            assert!(parse::<Here>(words).is_err(), "{words:?}");
+            assert!(parse::<LocalFlags>(words).is_err(), "{words:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The shape of a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shape {
+pub enum PropertyShape {
     /// Text, or one of these words.
     Text(Vec<String>),
     /// `true` or `false`.
@@ -19,13 +19,13 @@ pub enum Shape {
     Any,
 }
 
-impl Shape {
+impl PropertyShape {
     /// Returns the shape that a schema describes; `definitions` are the `$defs` of its root.
-    pub fn of(schema: &Value, definitions: &Value) -> Self {
+    pub fn from_schema(schema: &Value, definitions: &Value) -> Self {
         let referenced =
             schema.get("$ref").and_then(Value::as_str).and_then(|path| definitions.get(path.trim_start_matches("#/$defs/")));
         if let Some(target) = referenced {
-            return Self::of(target, definitions);
+            return Self::from_schema(target, definitions);
         }
         let words = words(schema);
         if !words.is_empty() {
@@ -33,7 +33,7 @@ impl Shape {
         }
         let not_null = |one: &&Value| one.get("type").and_then(Value::as_str) != Some("null");
         if let Some(first) = schema.get("anyOf").and_then(Value::as_array).and_then(|any| any.iter().find(not_null)) {
-            return Self::of(first, definitions);
+            return Self::from_schema(first, definitions);
         }
         let name = match schema.get("type") {
             Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).find(|one| *one != "null"),
@@ -44,7 +44,9 @@ impl Shape {
             Some("string") => Self::Text(Vec::new()),
             Some("boolean") => Self::Bool,
             Some("integer") => Self::Integer,
-            Some("array") => Self::List(Box::new(schema.get("items").map_or(Self::Any, |items| Self::of(items, definitions)))),
+            Some("array") => {
+                Self::List(Box::new(schema.get("items").map_or(Self::Any, |items| Self::from_schema(items, definitions))))
+            }
             Some("object") => Self::Map,
             _ => Self::Any,
         }

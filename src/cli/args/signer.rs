@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::diag::{Diagnostic, chain};
+use crate::diag::{Diagnostic, error_chain};
 use crate::fleet::setup::operator_config::SSH_AGENT;
 use crate::host::ssh_agent::SshAgent;
 use crate::host::{fs, terminal};
@@ -10,12 +10,12 @@ use crate::model::Secret;
 use crate::trust::keys::ssh_agent::{AgentKey, AgentKeyError, KeySelector};
 use crate::trust::{KeyError, PublicKey, Signer, SigningKey};
 
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 
 /// Largest key file in bytes.
-pub(in crate::cli) const KEY_MAX: u64 = 64 * 1024;
+pub(in crate::cli) const MAX_KEY_SIZE: u64 = 64 * 1024;
 /// Environment variable with a passphrase, for use without a terminal.
-pub(in crate::cli) const PASSPHRASE: &str = "ENSIGN_KEY_PASSPHRASE";
+pub(in crate::cli) const PASSPHRASE_VARIABLE: &str = "ENSIGN_KEY_PASSPHRASE";
 
 /// A private key to sign with, and its id in the envelope.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct NamedKey {
 }
 
 /// Returns the keys in the form that signing takes.
-pub fn borrowed(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
+pub fn signer_refs(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
     signers.iter().map(|signer| (signer.id.as_str(), signer.key.as_ref())).collect()
 }
 
@@ -37,36 +37,37 @@ pub fn borrowed(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
 ///
 /// # Errors
 /// When there is no such key, it can't be read, or the passphrase is wrong.
-pub fn signer(path: &Path) -> Result<NamedKey, Failure> {
+pub fn signer(path: &Path) -> Result<NamedKey, CliError> {
     if let Some(name) = path.to_str().and_then(|path| path.strip_prefix(SSH_AGENT)) {
-        return of_agent(name);
+        return ssh_agent_key(name);
     }
-    Ok(NamedKey { id: stem(path), key: Box::new(of_file(path)?) })
+    Ok(NamedKey { id: stem(path), key: Box::new(read_key_file(path)?) })
 }
 
 /// Reads the private key of a file.
 ///
 /// # Errors
 /// When the file can't be read, or the passphrase is wrong.
-pub(in crate::cli) fn of_file(path: &Path) -> Result<SigningKey, Failure> {
-    let text = fs::read_private_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+pub(in crate::cli) fn read_key_file(path: &Path) -> Result<SigningKey, CliError> {
+    let text = fs::read_private_text(path, MAX_KEY_SIZE).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let key = match SigningKey::from_openssh(&text, None) {
         Err(KeyError::NeedsPassphrase) => {
-            let passphrase = from_env(PASSPHRASE).map_or_else(|| ask(&format!("passphrase for {}: ", path.display())), Ok)?;
+            let passphrase = secret_from_env(PASSPHRASE_VARIABLE)
+                .map_or_else(|| prompt_passphrase(&format!("passphrase for {}: ", path.display())), Ok)?;
             SigningKey::from_openssh(&text, Some(&passphrase))
         }
         other => other,
     };
-    key.map_err(|error| in_file(path, &error))
+    key.map_err(|error| key_file_failure(path, &error))
 }
 
-fn of_agent(name: &str) -> Result<NamedKey, Failure> {
+fn ssh_agent_key(name: &str) -> Result<NamedKey, CliError> {
     let Some(socket) = std::env::var_os("SSH_AUTH_SOCK").filter(|socket| !socket.is_empty()) else {
-        return Err(Failure::usage("there is no ssh-agent: SSH_AUTH_SOCK is not set").hint("start one: eval \"$(ssh-agent)\""));
+        return Err(CliError::usage("there is no ssh-agent: SSH_AUTH_SOCK is not set").hint("start one: eval \"$(ssh-agent)\""));
     };
-    let (wanted, file) = wanted(name)?;
+    let (wanted, file) = parse_key_selector(name)?;
     let key = AgentKey::find(&SshAgent::at(Path::new(&socket)), &wanted).map_err(|error| {
-        let failure = Failure::from_error(Exit::Usage, &error);
+        let failure = CliError::from_error(Exit::Usage, &error);
         match error {
             AgentKeyError::None { .. } => failure.hint("`ssh-add -l` lists its keys, `ssh-add FILE` gives it one"),
             AgentKeyError::Several(..) => failure.hint("`ssh-add -l` shows the fingerprints: ssh-agent:SHA256:..."),
@@ -78,7 +79,7 @@ fn of_agent(name: &str) -> Result<NamedKey, Failure> {
 }
 
 /// Returns the key that a name selects, and the file of its public half when the name is a file.
-fn wanted(name: &str) -> Result<(KeySelector, Option<PathBuf>), Failure> {
+fn parse_key_selector(name: &str) -> Result<(KeySelector, Option<PathBuf>), CliError> {
     if name.is_empty() {
         return Ok((KeySelector::Only, None));
     }
@@ -89,14 +90,15 @@ fn wanted(name: &str) -> Result<(KeySelector, Option<PathBuf>), Failure> {
     if !path.is_file() {
         return Ok((KeySelector::Named(name.to_owned()), None));
     }
-    let text = fs::read_named_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let key =
-        text.parse::<PublicKey>().map_err(|error| in_file(path, &error).hint("a public key file belongs after ssh-agent:"))?;
+    let text = fs::read_named_text(path, MAX_KEY_SIZE).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let key = text
+        .parse::<PublicKey>()
+        .map_err(|error| key_file_failure(path, &error).hint("a public key file belongs after ssh-agent:"))?;
     Ok((KeySelector::Key(key), Some(path.to_owned())))
 }
 
-pub(in crate::cli) fn in_file(path: &Path, error: &KeyError) -> Failure {
-    Failure::new(Exit::Usage, Diagnostic::new(format!("{}: {}", path.display(), chain(error))))
+pub(in crate::cli) fn key_file_failure(path: &Path, error: &KeyError) -> CliError {
+    CliError::new(Exit::Usage, Diagnostic::new(format!("{}: {}", path.display(), error_chain(error))))
 }
 
 /// Returns the name of a file without its ending, as the id of its key.
@@ -104,13 +106,13 @@ pub(in crate::cli) fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(|| "key".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-pub(in crate::cli) fn from_env(variable: &str) -> Option<Secret> {
+pub(in crate::cli) fn secret_from_env(variable: &str) -> Option<Secret> {
     std::env::var(variable).ok().filter(|value| !value.is_empty()).map(Secret::new)
 }
 
 /// Asks for a passphrase on the terminal. The program in `SSH_ASKPASS` asks instead where there is no terminal, or where
 /// `SSH_ASKPASS_REQUIRE` demands it (ssh(1)).
-pub(in crate::cli) fn ask(prompt: &str) -> Result<Secret, Failure> {
+pub(in crate::cli) fn prompt_passphrase(prompt: &str) -> Result<Secret, CliError> {
     let program = std::env::var_os("SSH_ASKPASS").filter(|program| !program.is_empty());
     let require = std::env::var("SSH_ASKPASS_REQUIRE").unwrap_or_default();
     let asked = match program {
@@ -122,8 +124,8 @@ pub(in crate::cli) fn ask(prompt: &str) -> Result<Secret, Failure> {
         }),
     };
     asked.map_err(|error| {
-        Failure::new(Exit::Usage, Diagnostic::new(format!("cannot ask for the passphrase: {error}"))).hint(format!(
-            "without a terminal, give it in {PASSPHRASE} or by SSH_ASKPASS, or make the key with --passphrase-env or --no-passphrase"
+        CliError::new(Exit::Usage, Diagnostic::new(format!("cannot ask for the passphrase: {error}"))).hint(format!(
+            "without a terminal, give it in {PASSPHRASE_VARIABLE} or by SSH_ASKPASS, or make the key with --passphrase-env or --no-passphrase"
         ))
     })
 }

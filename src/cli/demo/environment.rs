@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
-use crate::cli::error::{Exit, Failure};
-use crate::cli::fleet::session::{Session, failure};
+use crate::cli::error::{CliError, Exit};
+use crate::cli::fleet::session::{FleetSession, connection_failure};
 use crate::cli::key::NamedKey;
 use crate::cli::local::inputs::OutputFormat;
 use crate::cli::trust::{first_bundle, seal_bundle};
 use crate::diag::Diagnostic;
 use crate::fleet::setup::init;
-use crate::fleet::setup::permissions::{Role, User, authorization};
+use crate::fleet::setup::permissions::{Role, ServerUser, authorization};
 use crate::fleet::targeting::pinned_keys::PinnedKeys;
 use crate::fleet::targeting::states;
 use crate::fleet::{FleetConnection, Liveness, NodeKeys, Operator};
 use crate::host::child::Child;
 use crate::host::fs::{self, WriteSpec};
-use crate::host::{Cancel, Command, Host, Runner, SystemRunner, account};
+use crate::host::{Cancel, Host, ProcessCommand, Runner, SystemRunner, account};
 use crate::model::NodeId;
 use crate::transport::nkey::UserKey;
 use crate::transport::{Bus, BusSettings, Credentials, OLDEST_SERVER};
@@ -34,16 +34,16 @@ pub(super) const NODES: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), (
 /// Id of the operator's key.
 pub(super) const OPERATOR: &str = "ops-alice";
 /// Longest start of the server and the agents.
-const READY: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the end of each process.
-const PATIENCE: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The running processes. The drop ends all of them.
 pub(super) struct DemoFleet {
     /// Directory of all files.
     pub(super) dir: PathBuf,
     /// Connection of the operator.
-    pub(super) session: Session,
+    pub(super) session: FleetSession,
     /// The operator's key.
     pub(super) operator: NamedKey,
     // The agents end before the server.
@@ -53,21 +53,23 @@ pub(super) struct DemoFleet {
 
 impl DemoFleet {
     /// Starts the server, creates the streams, starts the agents, and waits until all of them are online.
-    pub(super) async fn open(dir: &Path, binary: &Path, host: &Host) -> Result<Self, Failure> {
+    pub(super) async fn open(dir: &Path, binary: &Path, host: &Host) -> Result<Self, CliError> {
         let subjects = Subjects::new(FLEET);
         let operator_nkey = nkey()?;
-        let mut users = vec![User { role: Role::Operator, nkey: operator_nkey.public.clone() }];
+        let mut users = vec![ServerUser { role: Role::Operator, nkey: operator_nkey.public.clone() }];
         let mut nodes = Vec::new();
         for (name, group) in NODES {
-            let node: NodeId = name.parse().map_err(|error| failed(&error))?;
+            let node: NodeId = name.parse().map_err(|error| demo_error(&error))?;
             let key = nkey()?;
-            users.push(User { role: Role::Node(node.clone(), vec![group.to_owned()]), nkey: key.public.clone() });
+            users.push(ServerUser { role: Role::Node(node.clone(), vec![group.to_owned()]), nkey: key.public.clone() });
             nodes.push((node, group, key));
         }
         let url = format!("nats://127.0.0.1:{}", free_port()?);
         let server = start_server(dir, binary, &url, &authorization(&users, &subjects))?;
         let bus = connect(&url, &operator_nkey).await?;
-        init::init(&bus, &subjects, init::Retention::default(), &mut |_, _| ()).await.map_err(|error| failure(&error))?;
+        init::create_streams(&bus, &subjects, init::Retention::default(), &mut |_, _| ())
+            .await
+            .map_err(|error| connection_failure(&error))?;
 
         let (root, operator) = (signer("root")?, signer(OPERATOR)?);
         let trust = trust_files(dir, &root, &operator, host)?;
@@ -79,9 +81,9 @@ impl DemoFleet {
         let profile = Operator { fleet: FLEET.to_owned(), keys: vec![], known_nodes: None, trust: None, bus: settings };
         let node_keys = NodeKeys::new(FLEET, PinnedKeys::default(), None);
         let fleet = FleetConnection::new(profile, bus, node_keys, host.clone()).await;
-        let session = Session { fleet, output: OutputFormat::Text };
+        let session = FleetSession { fleet, output: OutputFormat::Text };
         let mut stage = Self { dir: dir.to_owned(), session, operator, agents, server };
-        stage.ready().await?;
+        stage.wait_until_online().await?;
         Ok(stage)
     }
 
@@ -91,18 +93,18 @@ impl DemoFleet {
     }
 
     /// Waits until every node is online.
-    async fn ready(&mut self) -> Result<(), Failure> {
+    async fn wait_until_online(&mut self) -> Result<(), CliError> {
         let now = self.session.now();
-        self.until("get ready", |state| states::presence(state, now) == Liveness::Alive).await
+        self.wait_for("get ready", |state| states::liveness(state, now) == Liveness::Alive).await
     }
 
     /// Waits until the state of every node has this run as its last.
-    pub(super) async fn settled(&mut self, run: Uuid) -> Result<(), Failure> {
-        self.until("report the run", |state| state.last_run.as_ref().is_some_and(|last| last.run_id == run)).await
+    pub(super) async fn wait_for_run(&mut self, run: Uuid) -> Result<(), CliError> {
+        self.wait_for("report the run", |state| state.last_run.as_ref().is_some_and(|last| last.run_id == run)).await
     }
 
-    async fn until(&mut self, what: &str, holds: impl Fn(&NodeState) -> bool) -> Result<(), Failure> {
-        let until = Instant::now() + READY;
+    async fn wait_for(&mut self, what: &str, holds: impl Fn(&NodeState) -> bool) -> Result<(), CliError> {
+        let until = Instant::now() + START_TIMEOUT;
         loop {
             let states = self.session.states().await?;
             if states.values().filter(|state| holds(state)).count() == NODES.len() {
@@ -110,7 +112,7 @@ impl DemoFleet {
             }
             let ended = self.agents.iter_mut().any(|agent| !agent.is_running());
             if ended || Instant::now() > until {
-                return Err(broken(&format!("the agents did not {what}: their logs are in {}", self.dir.display())));
+                return Err(demo_failure(&format!("the agents did not {what}: their logs are in {}", self.dir.display())));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -120,45 +122,45 @@ impl DemoFleet {
     pub(super) async fn close(self) -> bool {
         let Self { session, agents, server, .. } = self;
         agents.iter().for_each(Child::terminate);
-        let agents = agents.into_iter().map(|agent| agent.stop(PATIENCE)).filter(|ended| *ended).count();
-        session.bus.drain(Instant::now() + PATIENCE).await;
+        let agents = agents.into_iter().map(|agent| agent.stop(END_TIMEOUT)).filter(|ended| *ended).count();
+        session.bus.drain(Instant::now() + END_TIMEOUT).await;
         // The exit code of the server after a signal depends on its version, so only its end counts.
-        let _ended = server.stop(PATIENCE);
+        let _ended = server.stop(END_TIMEOUT);
         agents == NODES.len()
     }
 }
 
-fn failed(error: &dyn std::error::Error) -> Failure {
-    Failure::from_error(Exit::Failed, error)
+fn demo_error(error: &dyn std::error::Error) -> CliError {
+    CliError::from_error(Exit::Failed, error)
 }
 
-fn broken(message: &str) -> Failure {
-    Failure::new(Exit::Failed, Diagnostic::new(message))
+fn demo_failure(message: &str) -> CliError {
+    CliError::new(Exit::Failed, Diagnostic::new(message))
 }
 
-fn nkey() -> Result<UserKey, Failure> {
-    UserKey::generate().map_err(|error| failed(&error))
+fn nkey() -> Result<UserKey, CliError> {
+    UserKey::generate().map_err(|error| demo_error(&error))
 }
 
-fn signer(id: &str) -> Result<NamedKey, Failure> {
-    Ok(NamedKey { id: id.to_owned(), key: Box::new(SigningKey::generate().map_err(|error| failed(&error))?) })
+fn signer(id: &str) -> Result<NamedKey, CliError> {
+    Ok(NamedKey { id: id.to_owned(), key: Box::new(SigningKey::generate().map_err(|error| demo_error(&error))?) })
 }
 
-fn free_port() -> Result<u16, Failure> {
+fn free_port() -> Result<u16, CliError> {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    port.map(|address| address.port()).map_err(|error| failed(&error))
+    port.map(|address| address.port()).map_err(|error| demo_error(&error))
 }
 
 /// Writes a file that only this user can read.
-pub(super) fn write(path: &Path, content: &str) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, content: &str) -> Result<(), CliError> {
     let spec = WriteSpec { uid: None, gid: None, mode: 0o600 };
     if let Some(parent) = path.parent() {
-        fs::create_directory(parent, 0o700).map_err(|error| failed(&error))?;
+        fs::create_directory(parent, 0o700).map_err(|error| demo_error(&error))?;
     }
-    fs::write_atomic(path, &mut content.as_bytes(), spec).map_err(|error| failed(&error))
+    fs::write_atomic(path, &mut content.as_bytes(), spec).map_err(|error| demo_error(&error))
 }
 
-fn start_server(dir: &Path, binary: &Path, url: &str, authorization: &str) -> Result<Child, Failure> {
+fn start_server(dir: &Path, binary: &Path, url: &str, authorization: &str) -> Result<Child, CliError> {
     let config = dir.join("nats.conf");
     let address = url.trim_start_matches("nats://");
     let store = dir.join("nats");
@@ -167,10 +169,10 @@ fn start_server(dir: &Path, binary: &Path, url: &str, authorization: &str) -> Re
     write(&config, &text)?;
     let args = ["-c", &config.display().to_string()];
     Child::start(binary, &args, &[], &dir.join("nats.log"))
-        .map_err(|error| broken(&format!("could not start {}: {error}", binary.display())))
+        .map_err(|error| demo_failure(&format!("could not start {}: {error}", binary.display())))
 }
 
-async fn connect(url: &str, key: &UserKey) -> Result<Bus, Failure> {
+async fn connect(url: &str, key: &UserKey) -> Result<Bus, CliError> {
     let settings = BusSettings {
         servers: vec![url.to_owned()],
         name: "ensign demo".to_owned(),
@@ -178,11 +180,11 @@ async fn connect(url: &str, key: &UserKey) -> Result<Bus, Failure> {
         backlog: BusSettings::GATHER_BACKLOG,
         ..BusSettings::default()
     };
-    let until = Instant::now() + READY;
+    let until = Instant::now() + START_TIMEOUT;
     loop {
         match Bus::connect(&settings).await {
             Ok(bus) => return Ok(bus),
-            Err(error) if Instant::now() > until => return Err(failure(&error)),
+            Err(error) if Instant::now() > until => return Err(connection_failure(&error)),
             // The server may still be starting.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
@@ -195,8 +197,8 @@ struct TrustFiles {
     bundle: PathBuf,
 }
 
-fn trust_files(dir: &Path, root: &NamedKey, operator: &NamedKey, host: &Host) -> Result<TrustFiles, Failure> {
-    let expires = host.now().saturating_add(SignedDuration::from_hours(24 * 365)).map_err(|error| failed(&error))?;
+fn trust_files(dir: &Path, root: &NamedKey, operator: &NamedKey, host: &Host) -> Result<TrustFiles, CliError> {
+    let expires = host.now().saturating_add(SignedDuration::from_hours(24 * 365)).map_err(|error| demo_error(&error))?;
     let public = root.key.public();
     let operators = [(operator.id.clone(), operator.key.public())];
     let bundle = first_bundle(FLEET, &[public], 1, &operators, expires);
@@ -206,7 +208,7 @@ fn trust_files(dir: &Path, root: &NamedKey, operator: &NamedKey, host: &Host) ->
     Ok(TrustFiles { root: public, bundle: path })
 }
 
-fn start_agent(dir: &Path, node: &NodeId, group: &str, key: &UserKey, url: &str, trust: &TrustFiles) -> Result<Child, Failure> {
+fn start_agent(dir: &Path, node: &NodeId, group: &str, key: &UserKey, url: &str, trust: &TrustFiles) -> Result<Child, CliError> {
     let home = dir.join(node.as_str());
     write(&home.join("node.nk"), key.seed.reveal())?;
     let facts = serde_json::json!({
@@ -226,16 +228,16 @@ fn start_agent(dir: &Path, node: &NodeId, group: &str, key: &UserKey, url: &str,
     );
     let path = home.join("agent.toml");
     write(&path, &config)?;
-    let program = std::env::current_exe().map_err(|error| failed(&error))?;
+    let program = std::env::current_exe().map_err(|error| demo_error(&error))?;
     let args = ["agent", "run", "--config", &path.display().to_string()];
-    Child::start(&program, &args, &[("PATH", "/usr/bin:/bin")], &home.join("agent.log")).map_err(|error| failed(&error))
+    Child::start(&program, &args, &[("PATH", "/usr/bin:/bin")], &home.join("agent.log")).map_err(|error| demo_error(&error))
 }
 
 /// Finds the server to start: the named one, else the first on `PATH`; new enough either way.
-pub(super) fn find_server(named: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(super) fn find_server(named: Option<&Path>) -> Result<PathBuf, CliError> {
     let (major, minor) = OLDEST_SERVER;
     let missing = |message: String| {
-        Failure::usage(message).hint(format!(
+        CliError::usage(message).hint(format!(
             "install nats-server {major}.{minor} or later, or name one: --nats-server FILE or NATS_SERVER=FILE; deploy/demo.sh gets one"
         ))
     };
@@ -253,7 +255,8 @@ pub(super) fn find_server(named: Option<&Path>) -> Result<PathBuf, Failure> {
 
 /// `nats-server: v2.10.27`
 fn version(binary: &Path) -> Option<(u64, u64)> {
-    let command = Command { timeout: Some(READY), ..Command::new(binary.display().to_string(), ["--version"]) };
+    let command =
+        ProcessCommand { timeout: Some(START_TIMEOUT), ..ProcessCommand::new(binary.display().to_string(), ["--version"]) };
     let output = SystemRunner::new(None).run(&command, &Cancel::default(), None).ok()?;
     parse_version(&String::from_utf8_lossy(&output.stdout))
 }

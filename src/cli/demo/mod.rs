@@ -12,16 +12,16 @@ use serde_json::json;
 
 use crate::diag::Diagnostic;
 use crate::fleet::job::seal;
-use crate::fleet::{CommandDraft, NodeResult, Outcome, SealedCommand};
+use crate::fleet::{CommandDraft, NodeOutcome, NodeResult, SealedCommand};
 use crate::host::{Host, fs};
 use crate::model::HumanDuration;
 use crate::trust::{Signer, SigningKey};
 use crate::wire::command::Ensure;
-use crate::wire::{Action, Command, Options, Target};
+use crate::wire::{Action, Command, CommandOptions, Target};
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::fleet::send::deliver;
-use super::fleet::source::Source;
+use super::fleet::source::ApplySource;
 use super::fleet::status::{print_nodes, print_status};
 use super::ui::{Tone, Ui, text};
 use environment::{DemoFleet, NODES, OPERATOR, find_server, write};
@@ -67,33 +67,33 @@ pub struct DemoArgs {
 ///
 /// # Errors
 /// When there is no server to start, or a result is not as expected.
-pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let began = Instant::now();
     let binary = find_server(args.nats_server.as_deref())?;
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     let host = Host::system(None);
     let dir = std::env::temp_dir().join(format!("ensign-demo-{}", host.new_id().simple()));
-    fs::create_directory(&dir, 0o700).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    fs::create_directory(&dir, 0o700).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     let told = runtime.block_on(async {
         // The drop of the story, finished or not, ends everything that it started.
         tokio::select! {
-            told = tell(&dir, &binary, &host, ui) => told,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Partial, Diagnostic::new("interrupted"))),
+            told = run_steps(&dir, &binary, &host, ui) => told,
+            _ = tokio::signal::ctrl_c() => Err(CliError::new(Exit::Partial, Diagnostic::new("interrupted"))),
         }
     });
     if args.keep || (told.is_err() && dir.exists()) {
-        ui.say(text!("kept {}", dir.display()));
+        ui.message(text!("kept {}", dir.display()));
     } else {
-        fs::remove_all(&dir).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+        fs::remove_all(&dir).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     }
     told?;
-    by_hand(ui);
-    ui.say(text!("\neverything was as it should be, in {}", super::render::duration(began.elapsed())));
+    print_manual_steps(ui);
+    ui.message(text!("\neverything was as it should be, in {}", super::render::duration(began.elapsed())));
     Ok(Exit::Success)
 }
 
 /// Runs all steps.
-async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: &mut Ui) -> Result<(), Failure> {
+async fn run_steps(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: &mut Ui) -> Result<(), CliError> {
     title(ui, "A server, three agents, an operator's key, a trust bundle");
     let mut stage = DemoFleet::open(dir, binary, host).await?;
     ui.line(text!("  {} at {}", binary.display(), stage.session.operator.bus.servers.join(" ")));
@@ -105,9 +105,9 @@ async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: 
     expect(&apply(&stage, ui).await?.1, &[(3, "stable")])?;
 
     title(ui, "A forged command: signed with another key, in the operator's name");
-    forged(&stage, ui).await?;
+    forged_command(&stage, ui).await?;
     title(ui, "A replay: the id of an accepted command, with other work");
-    replayed(&stage, &accepted.0, ui).await?;
+    replayed_command(&stage, &accepted.0, ui).await?;
     title(ui, "More than the node's owner allows: a file outside its own directory");
     beyond_limits(&stage, ui).await?;
 
@@ -115,14 +115,14 @@ async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: 
     let last = drift(&stage, ui).await?;
 
     title(ui, "The fleet");
-    stage.settled(last.command.id).await?;
+    stage.wait_for_run(last.command.id).await?;
     print_status(&stage.session, ui).await?;
     print_nodes(&stage.session, ui).await?;
 
     title(ui, "The end: everything is stopped in order");
     let began = Instant::now();
     if !stage.close().await {
-        return Err(wrong("an agent did not stop in order".to_owned()));
+        return Err(unexpected_result("an agent did not stop in order".to_owned()));
     }
     ui.line(text!("  stopped in {}", super::render::duration(began.elapsed())));
     Ok(())
@@ -134,44 +134,44 @@ fn title(ui: &mut Ui, text: &str) {
     ui.flush();
 }
 
-fn wrong(message: String) -> Failure {
-    Failure::new(Exit::Failed, Diagnostic::new(message))
+fn unexpected_result(message: String) -> CliError {
+    CliError::new(Exit::Failed, Diagnostic::new(message))
         .hint("this should not happen: the logs are in the directory that is kept")
 }
 
 /// Checks the results against the expected counts.
-fn expect(results: &[NodeResult], wanted: &[(usize, &str)]) -> Result<(), Failure> {
+fn expect(results: &[NodeResult], wanted: &[(usize, &str)]) -> Result<(), CliError> {
     for (count, word) in wanted {
-        let found = results.iter().filter(|result| result.outcome.word() == *word).count();
+        let found = results.iter().filter(|result| result.outcome.as_str() == *word).count();
         if found != *count {
-            return Err(wrong(format!("{found} nodes are {word}, not {count}")));
+            return Err(unexpected_result(format!("{found} nodes are {word}, not {count}")));
         }
     }
     Ok(())
 }
 
-fn sign(command: Command, key: &dyn Signer) -> Result<SealedCommand, Failure> {
-    seal::sign(command, &[(OPERATOR, key)]).map_err(|error| Failure::from_error(Exit::Failed, &error))
+fn sign(command: Command, key: &dyn Signer) -> Result<SealedCommand, CliError> {
+    seal::sign(command, &[(OPERATOR, key)]).map_err(|error| CliError::from_error(Exit::Failed, &error))
 }
 
 fn command(stage: &DemoFleet, action: Action, to: Target) -> Command {
-    let options = Options { timeout: TIMEOUT, ..Options::default() };
+    let options = CommandOptions { timeout: TIMEOUT, ..CommandOptions::default() };
     let order = CommandDraft { action, to, options, channel: None, reason: Some("demonstration".to_owned()), lifetime: TIMEOUT };
     order.command(&stage.session.operator.fleet, stage.session.host.new_id(), stage.session.now())
 }
 
-async fn deliver_here(stage: &DemoFleet, signed: &SealedCommand, ui: &mut Ui) -> Result<Vec<NodeResult>, Failure> {
+async fn deliver_here(stage: &DemoFleet, signed: &SealedCommand, ui: &mut Ui) -> Result<Vec<NodeResult>, CliError> {
     let expected = stage.session.states().await?.expected(&signed.command.to);
-    let followed = deliver(signed, expected, TIMEOUT.get(), &stage.session, ui).await?;
+    let followed = deliver(signed, expected, TIMEOUT.as_std(), &stage.session, ui).await?;
     Ok(followed.results)
 }
 
 /// Packs, uploads, signs and sends the manifest.
-async fn apply(stage: &DemoFleet, ui: &mut Ui) -> Result<(SealedCommand, Vec<NodeResult>), Failure> {
+async fn apply(stage: &DemoFleet, ui: &mut Ui) -> Result<(SealedCommand, Vec<NodeResult>), CliError> {
     let bundle = stage.dir.join("bundle");
     write(&bundle.join("manifest.yaml"), MANIFEST)?;
     write(&bundle.join("app.conf"), APP_CONF)?;
-    let pinned = Source::here(&bundle)?.pin(&stage.session, ui).await?;
+    let pinned = ApplySource::from_path(&bundle)?.pin(&stage.session, ui).await?;
     let signed = sign(command(stage, Action::Apply(pinned), Target::all()), stage.operator.key.as_ref())?;
     let results = deliver_here(stage, &signed, ui).await?;
     for (node, _) in NODES {
@@ -179,7 +179,7 @@ async fn apply(stage: &DemoFleet, ui: &mut Ui) -> Result<(SealedCommand, Vec<Nod
         if fs::read_named_text(&path, 1024).is_ok_and(|text| text == APP_CONF) {
             continue;
         }
-        return Err(wrong(format!("{} is not as the manifest says", path.display())));
+        return Err(unexpected_result(format!("{} is not as the manifest says", path.display())));
     }
     Ok((signed, results))
 }
@@ -201,40 +201,41 @@ fn ensure(properties: serde_json::Value) -> Action {
     Action::Ensure(Ensure { kind: "file".to_owned(), properties })
 }
 
-fn to(node: &str) -> Result<Target, Failure> {
-    let node = node.parse().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+fn to(node: &str) -> Result<Target, CliError> {
+    let node = node.parse().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     Ok(Target::nodes(vec![node]))
 }
 
 /// Checks that one node has refused with this code.
-fn refused(results: &[NodeResult], code: &str) -> Result<(), Failure> {
+fn expect_refused(results: &[NodeResult], code: &str) -> Result<(), CliError> {
     match results {
-        [NodeResult { outcome: Outcome::Refused(found), .. }] if found == code => Ok(()),
-        other => {
-            Err(wrong(format!("not refused with {code}: {:?}", other.iter().map(|result| &result.outcome).collect::<Vec<_>>())))
-        }
+        [NodeResult { outcome: NodeOutcome::Refused(found), .. }] if found == code => Ok(()),
+        other => Err(unexpected_result(format!(
+            "not refused with {code}: {:?}",
+            other.iter().map(|result| &result.outcome).collect::<Vec<_>>()
+        ))),
     }
 }
 
-async fn forged(stage: &DemoFleet, ui: &mut Ui) -> Result<(), Failure> {
-    let mallory = SigningKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+async fn forged_command(stage: &DemoFleet, ui: &mut Ui) -> Result<(), CliError> {
+    let mallory = SigningKey::generate().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     let signed = sign(command(stage, motd(stage, "web1"), to("web1")?), &mallory)?;
-    refused(&deliver_here(stage, &signed, ui).await?, "bad_signature")
+    expect_refused(&deliver_here(stage, &signed, ui).await?, "bad_signature")
 }
 
-async fn replayed(stage: &DemoFleet, accepted: &SealedCommand, ui: &mut Ui) -> Result<(), Failure> {
+async fn replayed_command(stage: &DemoFleet, accepted: &SealedCommand, ui: &mut Ui) -> Result<(), CliError> {
     let other = Command { id: accepted.command.id, ..command(stage, motd(stage, "web1"), to("web1")?) };
     let signed = sign(other, stage.operator.key.as_ref())?;
-    refused(&deliver_here(stage, &signed, ui).await?, "replayed")
+    expect_refused(&deliver_here(stage, &signed, ui).await?, "replayed")
 }
 
-async fn beyond_limits(stage: &DemoFleet, ui: &mut Ui) -> Result<(), Failure> {
+async fn beyond_limits(stage: &DemoFleet, ui: &mut Ui) -> Result<(), CliError> {
     let outside = ensure(json!({"name": stage.dir.join("outside"), "ensure": "absent"}));
     let signed = sign(command(stage, outside, to("web1")?), stage.operator.key.as_ref())?;
-    refused(&deliver_here(stage, &signed, ui).await?, "local_limit")
+    expect_refused(&deliver_here(stage, &signed, ui).await?, "local_limit")
 }
 
-async fn drift(stage: &DemoFleet, ui: &mut Ui) -> Result<SealedCommand, Failure> {
+async fn drift(stage: &DemoFleet, ui: &mut Ui) -> Result<SealedCommand, CliError> {
     let path = stage.site("web1").join("motd");
     write(&path, "edited by hand\n")?;
     ui.line(text!("  $ echo 'edited by hand' > {}", path.display()));
@@ -243,11 +244,11 @@ async fn drift(stage: &DemoFleet, ui: &mut Ui) -> Result<SealedCommand, Failure>
     if fs::read_named_text(&path, 1024).is_ok_and(|text| text.starts_with("Managed by Ensign")) {
         return Ok(signed);
     }
-    Err(wrong(format!("{} was not repaired", path.display())))
+    Err(unexpected_result(format!("{} was not repaired", path.display())))
 }
 
 /// Prints the steps for real machines.
-fn by_hand(ui: &mut Ui) {
+fn print_manual_steps(ui: &mut Ui) {
     ui.line(text!("\nThe same by hand, for a fleet called prod:"));
     for (command, what) in [
         ("ensign key new root.key; ensign key new ops-alice.key", "once: a root key, and a key of an operator"),
@@ -274,11 +275,11 @@ mod tests {
     #[test]
     fn results_are_held_to_what_they_must_be() {
         let result = |outcome| NodeResult::new("a".parse().unwrap(), outcome, None);
-        let results = [result(Outcome::Refused("replayed".into()))];
-        assert!(refused(&results, "replayed").is_ok());
-        assert!(refused(&results, "bad_signature").is_err());
-        assert!(refused(&[result(Outcome::Changed)], "replayed").is_err());
-        assert!(refused(&[], "replayed").is_err());
+        let results = [result(NodeOutcome::Refused("replayed".into()))];
+        assert!(expect_refused(&results, "replayed").is_ok());
+        assert!(expect_refused(&results, "bad_signature").is_err());
+        assert!(expect_refused(&[result(NodeOutcome::Changed)], "replayed").is_err());
+        assert!(expect_refused(&[], "replayed").is_err());
         assert!(expect(&results, &[(1, "refused"), (0, "stable")]).is_ok());
         assert!(expect(&results, &[(1, "stable")]).is_err());
     }

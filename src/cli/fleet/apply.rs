@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::Ui;
 use super::approve::approve;
 use super::manifest_args::ManifestArgs;
 use super::send::send;
-use super::session::Context;
+use super::session::OperatorArgs;
 use super::target::TargetArgs;
 
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(super) struct ApplyArgs {
     target: TargetArgs,
 }
 
-pub(super) async fn run(args: ApplyArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(args: ApplyArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     if let Some(plan) = &args.approve {
         return approve(plan, args.yes, &args.target, context, ui).await;
     }

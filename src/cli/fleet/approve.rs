@@ -11,31 +11,37 @@ use uuid::Uuid;
 
 use crate::diag::Diagnostic;
 use crate::fleet::job::records;
-use crate::fleet::plan::{self, Plan};
+use crate::fleet::plan::{self, FleetPlan};
 use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode, NodeStates};
 use crate::model::NodeId;
-use crate::wire::{Options, Selector};
+use crate::wire::{CommandOptions, Selector};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::{ago, names, nodes};
 use super::super::ui::{Ui, text};
 use super::super::verify;
 use super::channel_position::next_position;
 use super::job_record::{record, results};
-use super::plan_output::{file_of, print_groups, unusable};
+use super::plan_output::{plan_failure, plan_file, print_groups};
 use super::send::send;
-use super::session::{Context, Session, unchecked};
+use super::session::{FleetSession, OperatorArgs, check_failure};
 use super::target::TargetArgs;
 use crate::cli::local::inputs::OutputFormat;
 
 /// Approves a plan, for its nodes or for the named ones.
-pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn approve(
+    name: &str,
+    yes: bool,
+    target: &TargetArgs,
+    context: &OperatorArgs,
+    ui: &mut Ui,
+) -> Result<Exit, CliError> {
     let chosen = !target.node.is_empty() || !target.group.is_empty() || target.all || target.only_where.is_some();
-    let to = if chosen { Some(target.audience()?) } else { None };
+    let to = if chosen { Some(target.target()?) } else { None };
     let file = Path::new(name);
     let id = name.parse::<Uuid>().ok();
     if id.is_none() && !file.is_file() {
-        return Err(Failure::usage(format!("{name} is neither the id nor the file of a plan")));
+        return Err(CliError::usage(format!("{name} is neither the id nor the file of a plan")));
     }
     let session = context.open().await?;
     let mut states = session.states().await?;
@@ -43,21 +49,21 @@ pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context:
         None => read_file(file, &session).await?,
         Some(id) => find(id, &states, &session, ui).await?,
     };
-    plan.check(&session.operator.fleet, session.now()).map_err(|error| unusable(&error))?;
+    plan.check_approvable(&session.operator.fleet, session.now()).map_err(|error| plan_failure(&error))?;
     // The timeout changes only where the command line names one.
-    let timeout = Some(target.timeout()).filter(|timeout| *timeout != Options::default().timeout);
+    let timeout = Some(target.timeout()).filter(|timeout| *timeout != CommandOptions::default().timeout);
     let channel = match &planned.command().channel {
         Some(channel) => Some(next_position(&channel.name, &states, &session, ui).await?.0),
         None => None,
     };
-    let mut order = plan::approval(&planned, to, timeout, target.reason.clone(), channel);
+    let mut order = plan::approval_draft(&planned, to, timeout, target.reason.clone(), channel);
     order.options.noop = target.noop;
     show_approved(&plan, &order, &states, &session, ui);
     show_signed(&planned, &order, target, ui);
     if !yes && session.output == OutputFormat::Text && std::io::stdin().is_terminal() && ui.is_watched() {
-        let agreed = ui.confirm("sign and send it? [y/N]").map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+        let agreed = ui.confirm("sign and send it? [y/N]").map_err(|error| CliError::from_error(Exit::Failed, &error))?;
         if !agreed {
-            return Err(Failure::new(Exit::Partial, Diagnostic::new("not approved: nothing was signed or sent")));
+            return Err(CliError::new(Exit::Partial, Diagnostic::new("not approved: nothing was signed or sent")));
         }
         // The answer may have taken minutes.
         states = session.states_of(&order.to).await?;
@@ -67,31 +73,36 @@ pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context:
 }
 
 /// Reads a plan from its file. The file names its command; the signature decides what the command is.
-async fn read_file(file: &Path, session: &Session) -> Result<(CheckedCommand, Plan), Failure> {
-    let plan = Plan::read(file).map_err(|error| unusable(&error))?;
-    plan.check(&session.operator.fleet, session.now()).map_err(|error| unusable(&error))?;
+async fn read_file(file: &Path, session: &FleetSession) -> Result<(CheckedCommand, FleetPlan), CliError> {
+    let plan = FleetPlan::read(file).map_err(|error| plan_failure(&error))?;
+    plan.check_approvable(&session.operator.fleet, session.now()).map_err(|error| plan_failure(&error))?;
     let checker = session.checker()?;
     let record = record(plan.id, session).await?;
-    let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
+    let checked = checker.check(&record.envelope).map_err(|error| check_failure(&error))?;
     // The command is signed, and is the one that the file names.
-    checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
+    checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| check_failure(&error))?;
     Ok((checked, plan))
 }
 
 /// Finds a plan by its id: in the file of this user, else on the server. In both cases its command is the signed one.
-async fn find(id: Uuid, states: &NodeStates, session: &Session, ui: &mut Ui) -> Result<(CheckedCommand, Plan), Failure> {
+async fn find(
+    id: Uuid,
+    states: &NodeStates,
+    session: &FleetSession,
+    ui: &mut Ui,
+) -> Result<(CheckedCommand, FleetPlan), CliError> {
     let checker = session.checker()?;
-    let own = file_of(id).filter(|file| file.is_file());
-    let own = own.map(|file| Plan::read(&file)).transpose().map_err(|error| unusable(&error))?;
+    let own = plan_file(id).filter(|file| file.is_file());
+    let own = own.map(|file| FleetPlan::read(&file)).transpose().map_err(|error| plan_failure(&error))?;
     let record = record(id, session).await?;
     if let Some(plan) = own {
-        let checked = checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
+        let checked = checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| check_failure(&error))?;
         return Ok((checked, plan));
     }
-    let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
+    let checked = checker.check(&record.envelope).map_err(|error| check_failure(&error))?;
     let results = results(&record, states, session).await?;
-    let plan = Plan::of(checked.command(), checked.digest(), &results).map_err(|error| unusable(&error))?;
-    ui.say(text!("the plan {} from the server:", id));
+    let plan = FleetPlan::from_results(checked.command(), checked.digest(), &results).map_err(|error| plan_failure(&error))?;
+    ui.message(text!("the plan {} from the server:", id));
     if session.output == OutputFormat::Text {
         print_groups(&plan.groups, ui);
     }
@@ -106,31 +117,31 @@ fn show_signed(planned: &CheckedCommand, order: &CommandDraft, target: &TargetAr
     } else {
         planned.signers().join(", ")
     };
-    ui.say(text!("approves  {} (sha256 {})", command.id, planned.digest()));
-    ui.say(text!("planned   by {}, at {:.0}", signers, command.issued));
-    ui.say(text!("action    {}", verify::asked_of(&order.action, order.options.noop)));
-    ui.say(text!("of        {}", verify::audience(&order.to)));
+    ui.message(text!("approves  {} (sha256 {})", command.id, planned.digest()));
+    ui.message(text!("planned   by {}, at {:.0}", signers, command.issued));
+    ui.message(text!("action    {}", verify::describe_action(&order.action, order.options.noop)));
+    ui.message(text!("of        {}", verify::describe_target(&order.to)));
     if let Some(channel) = &order.channel {
-        ui.say(text!("channel   {} {}.{}", channel.name, channel.epoch, channel.serial));
+        ui.message(text!("channel   {} {}.{}", channel.name, channel.epoch, channel.serial));
     }
-    ui.say(text!("timeout   {}", order.options.timeout));
+    ui.message(text!("timeout   {}", order.options.timeout));
     if let Some(waves) = target.waves.counts() {
-        ui.say(text!("waves     {}", waves));
+        ui.message(text!("waves     {}", waves));
     }
-    ui.say(text!("reason    {}", order.reason.as_deref().unwrap_or("none")));
+    ui.message(text!("reason    {}", order.reason.as_deref().unwrap_or("none")));
 }
 
 /// Shows the approved changes, and the nodes that will refuse because they have no plan.
-fn show_approved(plan: &Plan, order: &CommandDraft, states: &NodeStates, session: &Session, ui: &mut Ui) {
+fn show_approved(plan: &FleetPlan, order: &CommandDraft, states: &NodeStates, session: &FleetSession, ui: &mut Ui) {
     let expected = states.expected(&order.to);
     let meant: BTreeSet<&NodeId> = expected.iter().map(|expected| &expected.node).collect();
     let (changing, same) = plan.counts_of(|node| meant.contains(node));
-    ui.say(text!(
+    ui.message(text!(
         "approving the plan of {} ago: {} {} for {}; {} would change, {} would not",
         ago(plan.issued, session.now()),
         order.action.name(),
-        records::what(&order.action),
-        records::whom(&order.to),
+        records::describe_object(&order.action),
+        records::describe_target(&order.to),
         nodes(changing),
         same
     ));
@@ -144,6 +155,6 @@ fn show_approved(plan: &Plan, order: &CommandDraft, states: &NodeStates, session
     if !without.is_empty() {
         let all = matches!(order.to.selector(), Some(Selector::All | Selector::Groups(_)));
         let why = if all { "they are targeted, but not in the plan" } else { "they are not in the plan" };
-        ui.say(text!("{} will refuse, {}: {}", nodes(without.len()), why, names(&without)));
+        ui.message(text!("{} will refuse, {}: {}", nodes(without.len()), why, names(&without)));
     }
 }

@@ -7,33 +7,33 @@ use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::fleet::audit::export::{self, Line};
+use crate::fleet::audit::export::{self, ExportLine};
 use crate::fleet::audit::job_log::{self, JobLogRow};
 use crate::host::fs;
 use crate::model::HumanDuration;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::{Text, Tone, Ui, text};
-use super::session::{Context, Session, failure, trust};
+use super::session::{FleetSession, OperatorArgs, configured_trust, connection_failure};
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
-pub(super) struct AuditArgs {
+pub(super) struct FleetAuditArgs {
     /// Age of the oldest command.
     #[arg(long, value_name = "DURATION", default_value = "7d")]
     since: HumanDuration,
     #[command(subcommand)]
-    command: Option<AuditCommand>,
+    command: Option<FleetAuditCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum AuditCommand {
+enum FleetAuditCommand {
     /// Export all records to a file: jobs, results, events and states, with their receipts.
-    Export(Export),
+    Export(AuditExportArgs),
 }
 
 #[derive(Debug, Args)]
-struct Export {
+struct AuditExportArgs {
     /// File to write, which must not exist; `-` is standard output.
     file: PathBuf,
     /// Age of the oldest record; all records by default.
@@ -41,26 +41,26 @@ struct Export {
     since: Option<HumanDuration>,
 }
 
-pub(super) async fn run(args: AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(args: FleetAuditArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     match &args.command {
-        Some(AuditCommand::Export(export)) => write_export(export, context, ui).await,
+        Some(FleetAuditCommand::Export(export)) => write_export(export, context, ui).await,
         None => list(&args, context, ui).await,
     }
 }
 
-fn back(now: Timestamp, span: HumanDuration) -> Timestamp {
-    let span = SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX);
+fn start_of(now: Timestamp, span: HumanDuration) -> Timestamp {
+    let span = SignedDuration::try_from(span.as_std()).unwrap_or(SignedDuration::MAX);
     now.checked_sub(span).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+async fn list(args: &FleetAuditArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
-    let trust = trust(&session.operator)?;
+    let trust = configured_trust(&session.operator)?;
     // The states have the keys of nodes that are met for the first time.
     session.states().await?;
-    let since = back(session.now(), args.since);
-    let rows = job_log::rows(&session.bus, &session.subjects, &session.node_keys, trust.as_ref(), since);
-    let rows = rows.await.map_err(|error| failure(&error))?;
+    let since = start_of(session.now(), args.since);
+    let rows = job_log::read_job_log(&session.bus, &session.subjects, &session.node_keys, trust.as_ref(), since);
+    let rows = rows.await.map_err(|error| connection_failure(&error))?;
     match session.output {
         OutputFormat::Json => ui.json(&rows),
         OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
@@ -88,13 +88,13 @@ fn print(rows: &[JobLogRow], ui: &mut Ui) {
         }
     }
     if rows.iter().any(|row| !row.signers_verified) {
-        ui.say("? signers not checked: give --trust FILE, or set `trust` in operator.toml");
+        ui.message("? signers not checked: give --trust FILE, or set `trust` in operator.toml");
     }
 }
 
-async fn write_export(args: &Export, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+async fn write_export(args: &AuditExportArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
-    let since = args.since.map(|span| back(session.now(), span));
+    let since = args.since.map(|span| start_of(session.now(), span));
     let count = if args.file == Path::new("-") {
         export_to(&session, since, |line| {
             ui.data(line);
@@ -102,24 +102,24 @@ async fn write_export(args: &Export, context: &Context, ui: &mut Ui) -> Result<E
         })
         .await?
     } else {
-        to_file(&args.file, &session, since).await?
+        export_to_file(&args.file, &session, since).await?
     };
     let keys =
         session.operator.known_nodes.as_ref().map_or_else(String::new, |path| format!(" --known-nodes {}", path.display()));
-    ui.say(text!("{} messages; `ensign audit verify {}{}` checks them", count, args.file.display(), keys));
+    ui.message(text!("{} messages; `ensign audit verify {}{}` checks them", count, args.file.display(), keys));
     Ok(Exit::Success)
 }
 
-async fn to_file(path: &Path, session: &Session, since: Option<Timestamp>) -> Result<u64, Failure> {
+async fn export_to_file(path: &Path, session: &FleetSession, since: Option<Timestamp>) -> Result<u64, CliError> {
     if path.exists() {
         let hint = "name another file: an export overwrites none";
-        return Err(Failure::usage(format!("{} exists already", path.display())).hint(hint));
+        return Err(CliError::usage(format!("{} exists already", path.display())).hint(hint));
     }
-    let wrong = |error| Failure::from_error(Exit::Usage, &error);
+    let wrong = |error| CliError::from_error(Exit::Usage, &error);
     let file = fs::create_new(path, 0o600).map_err(wrong)?;
     let mut file = BufWriter::new(file);
     let count = export_to(session, since, |line| file.write_all(line)).await;
-    let failed = |error| Failure::from_error(Exit::Failed, &fs::FsError::io("write", path, error));
+    let failed = |error| CliError::from_error(Exit::Failed, &fs::FsError::io("write", path, error));
     let written = count.and_then(|count| {
         let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
         file.sync_all().map_err(failed)?;
@@ -133,21 +133,21 @@ async fn to_file(path: &Path, session: &Session, since: Option<Timestamp>) -> Re
 }
 
 async fn export_to(
-    session: &Session,
+    session: &FleetSession,
     since: Option<Timestamp>,
     mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
-) -> Result<u64, Failure> {
-    let mut take = |line: Line<'_>| {
+) -> Result<u64, CliError> {
+    let mut take = |line: ExportLine<'_>| {
         let mut bytes = match line {
-            Line::Opening(opening) => encode(opening)?,
-            Line::Record(record) => encode(record)?,
+            ExportLine::Header(opening) => encode(opening)?,
+            ExportLine::Record(record) => encode(record)?,
         };
         bytes.push(b'\n');
         write(&bytes)
     };
     let fleet = &session.operator.fleet;
     let exported = export::export(&session.bus, &session.subjects, fleet, since, session.now(), &mut take).await;
-    exported.map_err(|error| failure(&error))?.map_err(|error| Failure::from_error(Exit::Failed, &error))
+    exported.map_err(|error| connection_failure(&error))?.map_err(|error| CliError::from_error(Exit::Failed, &error))
 }
 
 fn encode(value: &impl Serialize) -> std::io::Result<Vec<u8>> {

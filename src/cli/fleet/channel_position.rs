@@ -1,24 +1,24 @@
 //! The next position in a channel.
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::fleet::NodeStates;
 use crate::fleet::desired_state::view;
 use crate::fleet::job::draft::next_in_channel;
 use crate::wire::command::{Channel, is_token};
 
-use super::super::error::Failure;
+use super::super::error::CliError;
 use super::super::ui::{Ui, text};
-use super::session::{Session, failure};
+use super::session::{FleetSession, connection_failure};
 
 /// Checks the name of a channel.
 ///
 /// # Errors
 /// When the name is not valid.
-pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
+pub(super) fn check_channel(name: &str) -> Result<(), CliError> {
     if is_token(name) {
         return Ok(());
     }
-    Err(Failure::usage(format!("\"{name}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")))
+    Err(CliError::usage(format!("\"{name}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")))
 }
 
 /// Returns the position after the latest command of a channel with a valid signature, and after those of the nodes. Also
@@ -29,16 +29,16 @@ pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
 pub(super) async fn next_position(
     name: &str,
     states: &NodeStates,
-    session: &Session,
+    session: &FleetSession,
     ui: &mut Ui,
-) -> Result<(Channel, u64), Failure> {
-    let latest = view::latest(&session.bus, &session.subjects, name).await.map_err(|error| failure(&error))?;
+) -> Result<(Channel, u64), CliError> {
+    let latest = view::read_channel(&session.bus, &session.subjects, name).await.map_err(|error| connection_failure(&error))?;
     let published = match latest.desired.map(|desired| session.checker().map(|checker| checker.check(&desired.envelope))) {
         None => None,
         Some(checked) => match checked? {
             Ok(checked) => checked.command().channel.clone().filter(|channel| channel.name == name),
             Err(error) => {
-                ui.warn(text!("channel {}: ignored the published command: {}", name, chain(&error)));
+                ui.warn(text!("channel {}: ignored the published command: {}", name, error_chain(&error)));
                 None
             }
         },

@@ -11,13 +11,13 @@ use crate::model::HumanDuration;
 use crate::wire::Action;
 use crate::wire::command::{Apply, Assign, MAX_ASSIGNMENT_LIFETIME, NoParameters};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::{ago, nodes as count};
 use super::super::ui::{Tone, Ui, text};
 use super::channel_position::{check_channel, next_position};
 use super::send::send_after;
-use super::session::{Context, Session, failure, unchecked};
-use super::source::{Source, SourceArgs};
+use super::session::{FleetSession, OperatorArgs, check_failure, connection_failure};
+use super::source::{ApplySource, SourceArgs};
 use super::target::TargetArgs;
 use crate::cli::local::inputs::OutputFormat;
 
@@ -46,14 +46,14 @@ pub(super) struct AssignArgs {
     target: TargetArgs,
 }
 
-pub(super) async fn assign(args: AssignArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn assign(args: AssignArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     check_channel(&args.channel)?;
     if args.target.noop {
-        return Err(Failure::usage("an assignment is no dry run").hint("--monitor reports drift and repairs nothing"));
+        return Err(CliError::usage("an assignment is no dry run").hint("--monitor reports drift and repairs nothing"));
     }
-    args.target.check()?;
+    args.target.validate()?;
     if args.life > MAX_ASSIGNMENT_LIFETIME {
-        return Err(Failure::usage(format!("--life is at most {MAX_ASSIGNMENT_LIFETIME}, not {}", args.life)));
+        return Err(CliError::usage(format!("--life is at most {MAX_ASSIGNMENT_LIFETIME}, not {}", args.life)));
     }
     let assign = |manifest| Assign {
         manifest,
@@ -62,21 +62,21 @@ pub(super) async fn assign(args: AssignArgs, context: &Context, ui: &mut Ui) -> 
         splay: args.splay,
         enforce: !args.monitor,
     };
-    let source = Source::new(&args.source, !args.target.no_check)?;
+    let source = ApplySource::new(&args.source, !args.target.no_check)?;
     let session = context.open().await?;
-    session.has_keys()?;
-    let to = args.target.audience()?;
+    session.check_keys()?;
+    let to = args.target.target()?;
     let states = session.states_of(&to).await?;
     let (place, after) = next_position(&args.channel, &states, &session, ui).await?;
     let sample = Apply { url: "obj://b/k".to_owned(), sha256: "0".repeat(64), size: 1, data: BTreeMap::new() };
     // Checked with a sample before the manifest is uploaded.
-    let draft = args.target.order_to(to.clone(), Action::Assign(assign(sample)), Some(place.clone()));
+    let draft = args.target.draft_to(to.clone(), Action::Assign(assign(sample)), Some(place.clone()));
     let checked = PreparedJob::new(&session, draft, Vec::new()).check();
-    checked.map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    checked.map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let manifest = source.pin(&session, ui).await?;
     let action = Action::Assign(assign(manifest));
-    ui.say(text!("channel {}, serial {}", place.name, place.serial));
-    let draft = CommandDraft { lifetime: args.life, ..args.target.order_to(to, action, Some(place)) };
+    ui.message(text!("channel {}, serial {}", place.name, place.serial));
+    let draft = CommandDraft { lifetime: args.life, ..args.target.draft_to(to, action, Some(place)) };
     Ok(send_after(after, draft, &args.target, &states, &session, ui).await?.exit)
 }
 
@@ -88,50 +88,50 @@ pub(super) struct WithdrawArgs {
     target: TargetArgs,
 }
 
-pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn withdraw(args: WithdrawArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     check_channel(&args.channel)?;
-    if args.target.audience().is_ok() {
+    if args.target.target().is_ok() {
         let hint = "to leave some nodes out, assign it to the others";
-        return Err(Failure::usage("a channel is withdrawn as a whole").hint(hint));
+        return Err(CliError::usage("a channel is withdrawn as a whole").hint(hint));
     }
     let session = context.open().await?;
     // Read before the target: this message then fails when another one is stored in between.
     let states = session.states().await?;
     let (place, after) = next_position(&args.channel, &states, &session, ui).await?;
-    let desired = view::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let desired = view::read_channels(&session.bus, &session.subjects).await.map_err(|error| connection_failure(&error))?;
     let Some(latest) = desired.get(&args.channel) else {
         let known = desired.keys().cloned().collect::<Vec<_>>().join(", ");
         let hint = if known.is_empty() { "the fleet has no channels".to_owned() } else { format!("known channels: {known}") };
-        return Err(Failure::usage(format!("unknown channel {}", args.channel)).hint(hint));
+        return Err(CliError::usage(format!("unknown channel {}", args.channel)).hint(hint));
     };
     // The signature covers the target of the withdrawal, so the target must come from a signed command.
-    let latest = session.checker()?.check(&latest.envelope).map_err(|error| unchecked(&error))?;
+    let latest = session.checker()?.check(&latest.envelope).map_err(|error| check_failure(&error))?;
     if latest.command().channel.as_ref().is_none_or(|channel| channel.name != args.channel) {
-        return Err(Failure::usage(format!("the command published for {} is of another channel", args.channel)));
+        return Err(CliError::usage(format!("the command published for {} is of another channel", args.channel)));
     }
-    let mut order = args.target.order_to(latest.command().to.clone(), Action::Withdraw(NoParameters {}), Some(place));
+    let mut order = args.target.draft_to(latest.command().to.clone(), Action::Withdraw(NoParameters {}), Some(place));
     // Nodes that are offline now must still learn of the withdrawal.
     order.lifetime = MAX_ASSIGNMENT_LIFETIME;
-    order.to.only_where = None;
+    order.to.filter = None;
     Ok(send_after(after, order, &args.target, &states, &session, ui).await?.exit)
 }
 
-pub(super) async fn list(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn list(context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
-    let desired = view::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let desired = view::read_channels(&session.bus, &session.subjects).await.map_err(|error| connection_failure(&error))?;
     let states = session.states().await?;
-    let rows = view::rows(&desired, &states);
+    let rows = view::channel_rows(&desired, &states);
     match session.output {
         OutputFormat::Json => ui.json(&rows),
         OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
-        OutputFormat::Text => print(&rows, &session, ui),
+        OutputFormat::Text => print_channels(&rows, &session, ui),
     }
     Ok(Exit::Success)
 }
 
-fn print(rows: &[view::ChannelRow], session: &Session, ui: &mut Ui) {
+fn print_channels(rows: &[view::ChannelRow], session: &FleetSession, ui: &mut Ui) {
     if rows.is_empty() {
-        ui.say("no channels: `ensign fleet assign CHANNEL SOURCE --all` creates one");
+        ui.message("no channels: `ensign fleet assign CHANNEL SOURCE --all` creates one");
     }
     let now = session.now();
     for row in rows {

@@ -8,13 +8,13 @@ use crate::fleet::CommandDraft;
 use crate::wire::Action;
 use crate::wire::command::Ensure;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::Ui;
 use super::send::send;
-use super::session::Context;
-use super::source::refused_here;
+use super::session::OperatorArgs;
+use super::source::precheck_failure;
 use super::target::TargetArgs;
-use crate::cli::args::properties::{OnNodes, ResourceArgs};
+use crate::cli::args::properties::{FleetFlags, ResourceArgs};
 use crate::cli::local::inputs;
 
 #[derive(Debug, Args)]
@@ -22,10 +22,10 @@ pub(super) struct EnsureArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(subcommand)]
-    what: ResourceArgs<OnNodes>,
+    what: ResourceArgs<FleetFlags>,
 }
 
-pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(args: EnsureArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let EnsureArgs { target, what } = args;
     // Checked before the connection is opened.
     let draft = draft(what, &target)?;
@@ -35,16 +35,16 @@ pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Res
 }
 
 /// Drafts the command for one resource.
-pub(super) fn draft(what: ResourceArgs<OnNodes>, target: &TargetArgs) -> Result<CommandDraft, Failure> {
+pub(super) fn draft(what: ResourceArgs<FleetFlags>, target: &TargetArgs) -> Result<CommandDraft, CliError> {
     if !target.no_check {
         validate(what.kind, &Value::Object(what.properties.clone()))?;
     }
-    target.order(Action::Ensure(Ensure { kind: what.kind.to_owned(), properties: what.properties }), None)
+    target.draft(Action::Ensure(Ensure { kind: what.kind.to_owned(), properties: what.properties }), None)
 }
 
 /// Refuses properties that every node would refuse. A node resolves the templates in them.
-fn validate(kind: &str, properties: &Value) -> Result<(), Failure> {
-    engine::precheck_one(kind, properties, &inputs::host()).map_err(refused_here)
+fn validate(kind: &str, properties: &Value) -> Result<(), CliError> {
+    engine::precheck_one(kind, properties, &inputs::host()).map_err(precheck_failure)
 }
 
 #[cfg(test)]
@@ -68,6 +68,6 @@ mod tests {
         assert!(file(json!({"ensure": "absent"})).is_ok());
         // A template in one property hides no error in the others.
         let unknown = file(json!({"owner": "{{ Facts.owner }}", "colour": "red"})).unwrap_err();
-        assert!(unknown.diagnostics[0].message.contains("colour"), "{}", unknown.why());
+        assert!(unknown.diagnostics[0].message.contains("colour"), "{}", unknown.message_text());
     }
 }

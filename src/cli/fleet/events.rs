@@ -7,30 +7,30 @@ use clap::Args;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use crate::diag::{chain, count};
+use crate::diag::{count_noun, error_chain};
 use crate::fleet::NodeKeys;
 use crate::fleet::targeting::key_discovery;
 use crate::fleet::targeting::node_identity::IdentityError;
 use crate::model::event::ChangeCause;
-use crate::model::{ApplyState, HumanDuration, NodeId, Outcome, RunOutcome, TransactionEvent};
+use crate::model::{ApplyState, HumanDuration, NodeId, ResourceOutcome, RunOutcome, TransactionEvent};
 use crate::transport::{Message, StartAt};
 use crate::wire::report::{LifecycleEvent, RejectionEvent, StableRuns};
 use crate::wire::subject::EventKind;
 use crate::wire::{Command, Envelope, json as strict};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::{Text, Tone, Ui, text};
 use super::interrupt::interrupted;
-use super::session::{Context, Session, failure};
+use super::session::{FleetSession, OperatorArgs, connection_failure};
 use crate::cli::local::inputs::OutputFormat;
 
 /// Longest wait for the next event that must be there.
-const STALLED: Duration = Duration::from_secs(5);
+const MAX_EVENT_WAIT: Duration = Duration::from_secs(5);
 /// Most lookups of the state of a new node, and the pause between two.
-const LOOKS: usize = 8;
-const PAUSE: Duration = Duration::from_millis(250);
+const MAX_LOOKUPS: usize = 8;
+const LOOKUP_PAUSE: Duration = Duration::from_millis(250);
 /// Pause before a node without a verified state is looked up again.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_LOOKUP_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
@@ -45,39 +45,42 @@ pub(super) struct EventsArgs {
     node: Option<String>,
 }
 
-pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let node = args.node.as_deref().map(str::parse::<NodeId>).transpose().map_err(|error| Failure::usage(error.to_string()))?;
+pub(super) async fn run(args: EventsArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let node = args.node.as_deref().map(str::parse::<NodeId>).transpose().map_err(|error| CliError::usage(error.to_string()))?;
     let session = context.open().await?;
-    let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
+    let back = SignedDuration::try_from(args.since.as_std()).unwrap_or(SignedDuration::MAX);
     let since = session.now().checked_sub(back).map_or(StartAt::Beginning, StartAt::Since);
     // The states have the keys of nodes that are met for the first time.
     session.states().await?;
     let filter = session.subjects.events(node.as_ref());
-    let mut feed =
-        session.bus.follow(&session.subjects.stream("EVENTS"), filter.as_str(), since).await.map_err(|error| failure(&error))?;
+    let mut feed = session
+        .bus
+        .follow(&session.subjects.stream("EVENTS"), filter.as_str(), since)
+        .await
+        .map_err(|error| connection_failure(&error))?;
     let mut left = feed.backlog();
     let mut all = Vec::new();
-    let mut greeted = Greeted::default();
+    let mut greeted = LookedUpNodes::default();
     let mut any = false;
     while (args.follow || left > 0) && !ui.is_gone() {
         let next = tokio::select! {
             // Cancel-safe: the stream reader loses no message.
             next = feed.next() => next,
             // Cancel-safe: a moment in time. Old events were removed during the read: no more of them follow.
-            () = tokio::time::sleep(STALLED), if !args.follow => None,
+            () = tokio::time::sleep(MAX_EVENT_WAIT), if !args.follow => None,
             // Cancel-safe: a signal is not lost before it comes.
             () = interrupted() => None,
         };
         let Some(message) = next else { break };
-        let message = message.map_err(|error| failure(&error))?;
+        let message = message.map_err(|error| connection_failure(&error))?;
         left = left.saturating_sub(1);
         any = true;
-        greeted.greet(&message, &session).await;
+        greeted.look_up(&message, &session).await;
         match session.output {
-            OutputFormat::Json if !args.follow => all.extend(document(&message, &session.node_keys)),
+            OutputFormat::Json if !args.follow => all.extend(event_document(&message, &session.node_keys)),
             OutputFormat::Text => {
-                let mut line = line(&message, ui);
-                if let Some(why) = doubt(&message, &session.node_keys) {
+                let mut line = event_line(&message, ui);
+                if let Some(why) = verification_error(&message, &session.node_keys) {
                     line = text!("{}  {}", line, ui.paint(Tone::Error, text!("! {}", why)));
                 }
                 ui.line(line);
@@ -85,13 +88,13 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
             }
             // A list without an end has a document per line.
             OutputFormat::Json | OutputFormat::Jsonl => {
-                document(&message, &session.node_keys).iter().for_each(|event| ui.jsonl(event));
+                event_document(&message, &session.node_keys).iter().for_each(|event| ui.jsonl(event));
                 ui.flush();
             }
         }
     }
     if !any && !args.follow {
-        ui.say(text!("no events of {} in the last {}", args.node.as_deref().unwrap_or("any node"), args.since));
+        ui.message(text!("no events of {} in the last {}", args.node.as_deref().unwrap_or("any node"), args.since));
     }
     if session.output == OutputFormat::Json && !args.follow {
         ui.json(&Value::Array(all));
@@ -100,61 +103,65 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
 }
 
 /// Most nodes that are looked up while events are read.
-const MOST_GREETED: usize = 256;
+const MAX_LOOKED_UP_NODES: usize = 256;
 
 /// Nodes that were looked up because their keys were unknown, with the time of the lookup.
 #[derive(Default)]
-struct Greeted(HashMap<NodeId, Instant>);
+struct LookedUpNodes(HashMap<NodeId, Instant>);
 
-impl Greeted {
+impl LookedUpNodes {
     /// Looks up the node of a message at its first message: the node joined after the states were read.
-    async fn greet(&mut self, message: &Message, session: &Session) {
-        let Some(node) = speaker(message) else { return };
+    async fn look_up(&mut self, message: &Message, session: &FleetSession) {
+        let Some(node) = subject_node(message) else { return };
         let is_unknown = matches!(session.node_keys.verify(&node, message), Err(IdentityError::Unknown));
         // A crowd of invented nodes is not looked up: each lookup would wait.
-        if !is_unknown || self.0.len() >= MOST_GREETED || self.0.get(&node).is_some_and(|looked| looked.elapsed() < AGAIN) {
+        if !is_unknown
+            || self.0.len() >= MAX_LOOKED_UP_NODES
+            || self.0.get(&node).is_some_and(|looked| looked.elapsed() < RETRY_LOOKUP_AFTER)
+        {
             return;
         }
         // The first event of a node may arrive before its state.
-        for _ in 0..LOOKS {
-            if key_discovery::meet(&session.bus, &session.subjects, &session.node_keys, &node, session.now()).await {
+        for _ in 0..MAX_LOOKUPS {
+            if key_discovery::pin_key_from_state(&session.bus, &session.subjects, &session.node_keys, &node, session.now()).await
+            {
                 break;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(LOOKUP_PAUSE).await;
         }
         if let Err(error) = session.node_keys.save() {
-            tracing::warn!("{}", chain(&error));
+            tracing::warn!("{}", error_chain(&error));
         }
         self.0.insert(node, Instant::now());
     }
 }
 
 /// Returns the node on whose subject an event is.
-fn speaker(message: &Message) -> Option<NodeId> {
+fn subject_node(message: &Message) -> Option<NodeId> {
     message.subject.rsplit('.').nth(1)?.parse().ok()
 }
 
 /// Returns the reason to doubt that an event is from the node that it names.
-fn doubt(message: &Message, node_keys: &NodeKeys) -> Option<String> {
-    let Some(node) = speaker(message) else {
+fn verification_error(message: &Message, node_keys: &NodeKeys) -> Option<String> {
+    let Some(node) = subject_node(message) else {
         return Some("not on the subject of a node".to_owned());
     };
     node_keys.verify(&node, message).err().map(|doubt| doubt.to_string())
 }
 
 /// Returns the event, with the field `verified`.
-fn document(message: &Message, node_keys: &NodeKeys) -> Option<Value> {
+fn event_document(message: &Message, node_keys: &NodeKeys) -> Option<Value> {
     let mut event = strict::parse(&message.payload).ok()?;
     let fields = event.as_object_mut()?;
-    if let Some(node) = speaker(message).filter(|_| !fields.contains_key("node")) {
+    if let Some(node) = subject_node(message).filter(|_| !fields.contains_key("node")) {
         fields.insert("node".to_owned(), json!(node));
     }
-    fields.insert("verified".to_owned(), Value::Bool(doubt(message, node_keys).is_none()));
+    fields.insert("verified".to_owned(), Value::Bool(verification_error(message, node_keys).is_none()));
     Some(event)
 }
 
 /// `2026-11-20T10:00:00Z web1 changed file#/etc/motd  content`
-fn line(message: &Message, ui: &Ui) -> Text {
+fn event_line(message: &Message, ui: &Ui) -> Text {
     let mut tokens = message.subject.rsplit('.');
     let (kind, node) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
     let (tone, word, what) = describe(kind, &message.payload);
@@ -165,12 +172,12 @@ fn line(message: &Message, ui: &Ui) -> Text {
 /// Returns the tone, the word and the text of an event.
 fn describe(token: &str, payload: &[u8]) -> (Tone, &'static str, String) {
     let description = match EventKind::from_token(token) {
-        Some(EventKind::Transaction) => strict::read(payload).ok().map(|event| transaction(&event)),
+        Some(EventKind::Transaction) => strict::read(payload).ok().map(|event| describe_transaction(&event)),
         Some(EventKind::Run) => strict::read(payload).ok().map(|state| run_result(&state)),
         // Only failing health checks are published.
         Some(EventKind::Health) => strict::read(payload).ok().map(|state| (Tone::Error, "health", run_result(&state).2)),
         Some(EventKind::Stable) => strict::read(payload).ok().map(|stable| (Tone::Success, "stable", stable_runs(&stable))),
-        Some(EventKind::Lifecycle) => strict::read(payload).ok().map(lifecycle),
+        Some(EventKind::Lifecycle) => strict::read(payload).ok().map(describe_lifecycle),
         Some(EventKind::Command) => Some((Tone::Changed, "command", local_command(payload))),
         Some(EventKind::Refused) => strict::read::<RejectionEvent>(payload)
             .ok()
@@ -180,11 +187,11 @@ fn describe(token: &str, payload: &[u8]) -> (Tone, &'static str, String) {
     description.unwrap_or_else(|| (Tone::Error, "unreadable", token.to_owned()))
 }
 
-fn lifecycle(event: LifecycleEvent) -> (Tone, &'static str, String) {
+fn describe_lifecycle(event: LifecycleEvent) -> (Tone, &'static str, String) {
     let word = ["started", "trust", "dropped"].into_iter().find(|word| event.what == *word).unwrap_or("stopped");
     let text = match (event.dropped, event.message) {
         (Some(dropped), _) => {
-            format!("the node dropped {} and {}", count(dropped.events, "event"), count(dropped.results, "result"))
+            format!("the node dropped {} and {}", count_noun(dropped.events, "event"), count_noun(dropped.results, "result"))
         }
         (None, Some(message)) => message,
         (None, None) => format!("agent {}", event.version),
@@ -192,14 +199,14 @@ fn lifecycle(event: LifecycleEvent) -> (Tone, &'static str, String) {
     (Tone::Dim, word, text)
 }
 
-fn transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
+fn describe_transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
     let (tone, word) = match event.outcome() {
-        Outcome::Stable => (Tone::Success, "stable"),
-        Outcome::Changed => (Tone::Changed, "changed"),
-        Outcome::Refreshed => (Tone::Changed, "refreshed"),
-        Outcome::Failed => (Tone::Error, "failed"),
-        Outcome::Skipped => (Tone::Dim, "skipped"),
-        Outcome::Unmet => (Tone::Error, "unmet"),
+        ResourceOutcome::Stable => (Tone::Success, "stable"),
+        ResourceOutcome::Changed => (Tone::Changed, "changed"),
+        ResourceOutcome::Refreshed => (Tone::Changed, "refreshed"),
+        ResourceOutcome::Failed => (Tone::Error, "failed"),
+        ResourceOutcome::Skipped => (Tone::Dim, "skipped"),
+        ResourceOutcome::Unmet => (Tone::Error, "unmet"),
     };
     let steps = if event.failed { event.errors.join("; ") } else { event.changes.join(", ") };
     let noop = if event.noop { " (noop)" } else { "" };
@@ -216,7 +223,7 @@ fn local_command(payload: &[u8]) -> String {
 
 /// `12 runs of base, 3 runs of web`
 fn stable_runs(stable: &StableRuns) -> String {
-    let of_channel = |(channel, runs): (&String, &u64)| format!("{} of {channel}", count(*runs, "run"));
+    let of_channel = |(channel, runs): (&String, &u64)| format!("{} of {channel}", count_noun(*runs, "run"));
     stable.runs.iter().map(of_channel).collect::<Vec<_>>().join(", ")
 }
 
@@ -250,7 +257,7 @@ mod tests {
             time: Some("2026-01-01T00:00:01.5Z".parse().unwrap()),
             ..Message::default()
         };
-        assert_eq!(line(&message, &Ui::new()).as_str(), "2026-01-01T00:00:01Z web1             started    agent 0.1.0");
+        assert_eq!(event_line(&message, &Ui::new()).as_str(), "2026-01-01T00:00:01Z web1             started    agent 0.1.0");
     }
 
     #[test]

@@ -3,23 +3,23 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::fleet::job::response_groups::answers;
-use crate::fleet::{NodeResult, Outcome};
+use crate::fleet::job::response_groups::group_responses;
+use crate::fleet::{NodeOutcome, NodeResult};
 use crate::model::HumanDuration;
 use crate::wire::Action;
-use crate::wire::command::Facts;
+use crate::wire::command::FactsQuery;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::{names, nodes};
 use super::super::ui::{Tone, Ui, text};
-use super::ask::{ask, question};
+use super::query::{query_draft, run_query};
 use super::render_job;
-use super::session::Context;
+use super::session::OperatorArgs;
 use super::target_filter::TargetFilterArgs;
 use crate::cli::local::inputs::OutputFormat;
 
 /// Most nodes without an answer that are named.
-const SILENT: usize = 20;
+const MAX_SILENT: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct FactsArgs {
@@ -35,12 +35,12 @@ pub(super) struct FactsArgs {
     timeout: HumanDuration,
 }
 
-pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let draft = question(Action::Facts(Facts { query: args.query.clone() }), args.which.audience()?);
+pub(super) async fn run(args: FactsArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let draft = query_draft(Action::Facts(FactsQuery { query: args.query.clone() }), args.which.target()?);
     let session = context.open().await?;
     let states = session.states_of(&draft.to).await?;
-    let (signed, outcome) = ask(draft, args.timeout.get(), &states, &session, ui).await?;
-    let (same, without) = answers(&outcome.results);
+    let (signed, outcome) = run_query(draft, args.timeout.as_std(), &states, &session, ui).await?;
+    let (same, without) = group_responses(&outcome.results);
     match session.output {
         OutputFormat::Json => {
             ui.json(&json!({"id": signed.command.id, "query": args.query, "values": same, "without": without}));
@@ -63,7 +63,7 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
                     ui.line(text!(
                         "{:>6}× {}  {}",
                         same.nodes.len(),
-                        shown(&same.value),
+                        format_value(&same.value),
                         ui.paint(Tone::Dim, names(&same.nodes))
                     ));
                 }
@@ -71,15 +71,15 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
             print_without(&without, session.now(), ui);
         }
     }
-    ui.say(render_job::counted(&outcome.results));
+    ui.message(render_job::count_outcomes_text(&outcome.results));
     let nothing = same.iter().all(|same| same.value.is_null());
     if let Some(query) = args.query.as_deref().filter(|_| nothing && !same.is_empty()) {
-        ui.say(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all facts", query));
+        ui.message(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all facts", query));
     }
     if !outcome.complete {
         return Ok(Exit::Partial);
     }
-    match render_job::exit(&outcome.results) {
+    match render_job::exit_of_results(&outcome.results) {
         Exit::Success if nothing => Ok(Exit::Failed),
         exit => Ok(exit),
     }
@@ -95,13 +95,13 @@ fn print_nodes(lines: &[(&crate::model::NodeId, &Value)], ui: &mut Ui) {
                 ui.line(text!("{}:", node));
                 ui.document(value);
             }
-            plain => ui.line(text!("{:<width$}  {}", node.as_str(), shown(plain))),
+            plain => ui.line(text!("{:<width$}  {}", node.as_str(), format_value(plain))),
         }
     }
 }
 
 /// Formats a value on one line.
-fn shown(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::Null => "(none)".to_owned(),
         Value::String(text) => text.clone(),
@@ -112,12 +112,12 @@ fn shown(value: &Value) -> String {
 /// Prints the nodes that did not answer, and the reasons.
 pub(super) fn print_without(without: &[&NodeResult], now: jiff::Timestamp, ui: &mut Ui) {
     // Nodes that were not asked are left out.
-    let unasked = |result: &&&NodeResult| result.outcome != Outcome::NotSelected;
+    let unasked = |result: &&&NodeResult| result.outcome != NodeOutcome::NotSelected;
     let asked: Vec<_> = without.iter().filter(unasked).collect();
-    for result in asked.iter().take(SILENT) {
+    for result in asked.iter().take(MAX_SILENT) {
         ui.line(render_job::node_line(result, now, ui));
     }
-    let more = asked.len().saturating_sub(SILENT);
+    let more = asked.len().saturating_sub(MAX_SILENT);
     if more > 0 {
         ui.line(text!("  and {} more without an answer", nodes(more)));
     }

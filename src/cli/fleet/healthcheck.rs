@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::diag::count;
+use crate::diag::count_noun;
 use crate::fleet::NodeResult;
 use crate::fleet::job::follow::TRAVEL_TIME;
 use crate::model::{HealthStatus, HumanDuration};
@@ -11,13 +11,13 @@ use crate::wire::command::Healthcheck;
 use crate::wire::report::HealthReport;
 use crate::wire::{Action, json as strict};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::{Tone, Ui, text};
-use super::ask::{ask, question};
 use super::channel_position::check_channel;
 use super::facts::print_without;
+use super::query::{query_draft, run_query};
 use super::render_job;
-use super::session::Context;
+use super::session::OperatorArgs;
 use super::target_filter::TargetFilterArgs;
 use crate::cli::local::inputs::OutputFormat;
 
@@ -33,13 +33,13 @@ pub(super) struct HealthcheckArgs {
     timeout: HumanDuration,
 }
 
-pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(args: HealthcheckArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     args.channel.as_deref().map_or(Ok(()), check_channel)?;
-    let mut draft = question(Action::Healthcheck(Healthcheck { channel: args.channel }), args.which.audience()?);
+    let mut draft = query_draft(Action::Healthcheck(Healthcheck { channel: args.channel }), args.which.target()?);
     draft.options.timeout = args.timeout;
     let session = context.open().await?;
     let states = session.states_of(&draft.to).await?;
-    let (signed, outcome) = ask(draft, args.timeout.get() + TRAVEL_TIME, &states, &session, ui).await?;
+    let (signed, outcome) = run_query(draft, args.timeout.as_std() + TRAVEL_TIME, &states, &session, ui).await?;
     let results = &outcome.results;
     match session.output {
         OutputFormat::Json => {
@@ -54,14 +54,14 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
             print_without(&without, session.now(), ui);
         }
     }
-    ui.say(render_job::counted(results));
-    Ok(if outcome.complete { render_job::exit(results) } else { Exit::Partial })
+    ui.message(render_job::count_outcomes_text(results));
+    Ok(if outcome.complete { render_job::exit_of_results(results) } else { Exit::Partial })
 }
 
 fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {
     let Some(done) = &result.done else { return };
     let checks: Vec<HealthReport> = done.answer.as_ref().and_then(|answer| strict::from_value(answer).ok()).unwrap_or_default();
-    let said = done.message.clone().unwrap_or_else(|| count(checks.len() as u64, "check"));
+    let said = done.message.clone().unwrap_or_else(|| count_noun(checks.len() as u64, "check"));
     ui.line(text!("{:<width$}  {}", result.node.as_str(), said));
     for check in checks {
         let tone = match check.result.status {

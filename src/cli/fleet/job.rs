@@ -7,26 +7,26 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::diag::clean::cell_of;
-use crate::fleet::job::follow::time_left;
+use crate::diag::clean::cell_with_limit;
+use crate::fleet::job::follow::remaining_wait;
 use crate::fleet::job::outcome_groups;
 use crate::fleet::job::records::{self, JobRecord};
-use crate::fleet::{JobFollower, NodeResult, Outcome, SealedCommand, plan};
+use crate::fleet::{JobFollower, NodeOutcome, NodeResult, SealedCommand, plan};
 use crate::model::{HumanDuration, NodeId};
 use crate::wire::Command;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format;
 use super::super::ui::{Tone, Ui, text};
-use super::job_record::{job_id, record, results, unavailable};
+use super::job_record::{job_id, record, record_failure, results};
 use super::plan_output::print_groups;
 use super::render_job::{self, group_lines, node_line};
 use super::send::{follow, watch};
-use super::session::{Context, Session, failure};
+use super::session::{FleetSession, OperatorArgs, connection_failure};
 use crate::cli::local::inputs::OutputFormat;
 
 /// Widest column of the list; a wider value moves the rest of its line.
-const WIDE: usize = 48;
+const MAX_COLUMN_WIDTH: usize = 48;
 
 #[derive(Debug, Args)]
 pub(super) struct JobArgs {
@@ -37,17 +37,17 @@ pub(super) struct JobArgs {
 #[derive(Debug, Subcommand)]
 enum JobCommand {
     /// Follow a command until every node has reached its terminal state.
-    Watch(Watch),
+    Watch(JobWatchArgs),
     /// List the commands that were sent, the latest first.
-    List(List),
+    List(JobListArgs),
     /// Show the result of a command on every node so far.
-    Show(Show),
+    Show(JobShowArgs),
     /// Send the same bytes again, for nodes that did not answer; the other nodes run nothing twice.
-    Resend(Resend),
+    Resend(JobResendArgs),
 }
 
 #[derive(Debug, Args)]
-struct Watch {
+struct JobWatchArgs {
     /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
@@ -57,7 +57,7 @@ struct Watch {
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct JobListArgs {
     /// Most commands to list.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     limit: usize,
@@ -67,7 +67,7 @@ struct List {
 }
 
 #[derive(Debug, Args)]
-struct Show {
+struct JobShowArgs {
     /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
@@ -77,7 +77,7 @@ struct Show {
 }
 
 #[derive(Debug, Args)]
-struct Resend {
+struct JobResendArgs {
     /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
@@ -86,10 +86,10 @@ struct Resend {
     timeout: Option<HumanDuration>,
 }
 
-pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(args: JobArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     match args.command {
-        JobCommand::Watch(Watch { id, timeout }) => {
+        JobCommand::Watch(JobWatchArgs { id, timeout }) => {
             let record = record(id, &session).await?;
             let states = session.states().await?;
             Ok(watch(&record.command, &record.digest, timeout, &states, &session, ui).await?.exit)
@@ -100,20 +100,20 @@ pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result
     }
 }
 
-async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
-    let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
+async fn list(args: &JobListArgs, session: &FleetSession, ui: &mut Ui) -> Result<Exit, CliError> {
+    let back = SignedDuration::try_from(args.since.as_std()).unwrap_or(SignedDuration::MAX);
     let since = session.now().saturating_sub(back).unwrap_or_default();
-    let mut records = records::records(&session.bus, &session.subjects).await.map_err(|error| unavailable(&error))?;
+    let mut records = records::read_records(&session.bus, &session.subjects).await.map_err(|error| record_failure(&error))?;
     records.retain(|record| record.command.issued >= since);
     records.truncate(args.limit);
-    let mut tallies = records::tally(&session.bus, &session.subjects, &session.node_keys, &records)
+    let mut tallies = records::count_outcomes(&session.bus, &session.subjects, &session.node_keys, &records)
         .await
-        .map_err(|error| unavailable(&error))?;
+        .map_err(|error| record_failure(&error))?;
     let rows: Vec<(&JobRecord, BTreeMap<&str, usize>)> =
         records.iter().map(|record| (record, tallies.remove(&record.command.id).unwrap_or_default())).collect();
     match session.output {
-        OutputFormat::Json => ui.json(&rows.iter().map(|(record, counts)| head(record, counts)).collect::<Vec<_>>()),
-        OutputFormat::Jsonl => rows.iter().for_each(|(record, counts)| ui.jsonl(&head(record, counts))),
+        OutputFormat::Json => ui.json(&rows.iter().map(|(record, counts)| job_summary(record, counts)).collect::<Vec<_>>()),
+        OutputFormat::Jsonl => rows.iter().for_each(|(record, counts)| ui.jsonl(&job_summary(record, counts))),
         OutputFormat::Text => {
             let table: Vec<[String; 4]> = rows.iter().map(|(record, counts)| columns(record, counts)).collect();
             let widest = |index: usize, title: &str| {
@@ -123,7 +123,7 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
                     .map(|cell| cell.chars().count())
                     .max()
                     .unwrap_or(0)
-                    .clamp(title.len(), WIDE)
+                    .clamp(title.len(), MAX_COLUMN_WIDTH)
             };
             let (actions, results, whom) = (widest(0, "ACTION"), widest(1, "RESULTS"), widest(2, "FOR"));
             let title =
@@ -131,7 +131,7 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
             ui.line(ui.paint(Tone::Dim, title));
             for ((record, _), [action, counts, to, what]) in rows.iter().zip(&table) {
                 let (id, age) = (record.command.id, format::ago(record.command.issued, session.now()));
-                let (action, to) = (cell_of(action, WIDE), cell_of(to, WIDE));
+                let (action, to) = (cell_with_limit(action, MAX_COLUMN_WIDTH), cell_with_limit(to, MAX_COLUMN_WIDTH));
                 let line = text!("{} {:>5}  {:<actions$}  {:<results$}  {:<whom$}  {}", id, age, action, counts, to, what);
                 ui.line(line.trim_end());
             }
@@ -146,8 +146,8 @@ fn columns(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> [String; 4] {
     let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
     let counts = if counts.is_empty() { "no answers".to_owned() } else { counts };
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!("({reason})"));
-    let what = format::spaced(&[&records::what(&command.action), &reason]);
-    [action(command), counts, records::whom(&command.to), what]
+    let what = format::spaced(&[&records::describe_object(&command.action), &reason]);
+    [action(command), counts, records::describe_target(&command.to), what]
 }
 
 /// `apply`, `dry apply`, `apply, plan`
@@ -161,7 +161,7 @@ fn action(command: &Command) -> String {
 }
 
 /// Returns a command without its properties, which may be secret.
-fn head(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> Value {
+fn job_summary(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> Value {
     let command = &record.command;
     json!({
         "id": command.id,
@@ -169,7 +169,7 @@ fn head(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> Value {
         "issued": command.issued,
         "expires": command.expires,
         "action": command.action.name(),
-        "what": records::what(&command.action),
+        "what": records::describe_object(&command.action),
         "noop": command.options.noop,
         "approves": command.options.approves,
         "to": command.to,
@@ -179,21 +179,21 @@ fn head(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> Value {
     })
 }
 
-async fn show(args: Show, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+async fn show(args: JobShowArgs, session: &FleetSession, ui: &mut Ui) -> Result<Exit, CliError> {
     let record = record(args.id, session).await?;
     let states = session.states().await?;
     let mut results = results(&record, &states, session).await?;
     if let Some(node) = &args.node {
         results.retain(|result| result.node.as_str() == node);
         if results.is_empty() {
-            return Err(Failure::usage(format!("the job {} does not target the node {node}", args.id)));
+            return Err(CliError::usage(format!("the job {} does not target the node {node}", args.id)));
         }
     }
     match session.output {
         OutputFormat::Json => {
-            let mut document = head(&record, &render_job::counts(&results));
+            let mut document = job_summary(&record, &render_job::counts(&results));
             if let Some(document) = document.as_object_mut() {
-                document.insert("clusters".to_owned(), json!(outcome_groups::cluster(&results)));
+                document.insert("clusters".to_owned(), json!(outcome_groups::group_results(&results)));
                 document.insert("nodes".to_owned(), json!(results));
             }
             ui.json(&document);
@@ -201,28 +201,28 @@ async fn show(args: Show, session: &Session, ui: &mut Ui) -> Result<Exit, Failur
         OutputFormat::Jsonl => results.iter().for_each(|result| ui.jsonl(result)),
         OutputFormat::Text => print(&record, &results, args.node.is_some(), session, ui),
     }
-    Ok(render_job::exit(&results))
+    Ok(render_job::exit_of_results(&results))
 }
 
-fn print(record: &JobRecord, results: &[NodeResult], in_full: bool, session: &Session, ui: &mut Ui) {
+fn print(record: &JobRecord, results: &[NodeResult], in_full: bool, session: &FleetSession, ui: &mut Ui) {
     let command = &record.command;
     let now = session.now();
-    ui.say(text!(
+    ui.message(text!(
         "job {}: {}for {}",
         command.id,
-        format::spaced(&[&action(command), &records::what(&command.action)]),
-        records::whom(&command.to)
+        format::spaced(&[&action(command), &records::describe_object(&command.action)]),
+        records::describe_target(&command.to)
     ));
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!(", because: {reason}"));
-    ui.say(text!("signed {} ago by {} (not verified){}", format::ago(command.issued, now), record.keyids.join(", "), reason));
+    ui.message(text!("signed {} ago by {} (not verified){}", format::ago(command.issued, now), record.keyids.join(", "), reason));
     if let Some(plan) = command.options.approves {
-        ui.say(text!("approves the plan {}", plan));
+        ui.message(text!("approves the plan {}", plan));
     }
     if records::is_open(command, now) {
-        ui.say(text!("nodes accept it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
+        ui.message(text!("nodes accept it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
     }
     if !in_full {
-        outcome_groups::cluster(results).iter().for_each(|cluster| group_lines(cluster, ui));
+        outcome_groups::group_results(results).iter().for_each(|cluster| group_lines(cluster, ui));
     }
     for result in results.iter().filter(|_| in_full) {
         ui.line(node_line(result, now, ui));
@@ -239,43 +239,47 @@ fn print(record: &JobRecord, results: &[NodeResult], in_full: bool, session: &Se
         ui.line("");
     }
     if command.options.noop {
-        print_groups(&plan::groups(results), ui);
+        print_groups(&plan::group_by_changes(results), ui);
     }
-    ui.say(render_job::counted(results));
+    ui.message(render_job::count_outcomes_text(results));
 }
 
-async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+async fn resend(args: JobResendArgs, session: &FleetSession, ui: &mut Ui) -> Result<Exit, CliError> {
     let record = record(args.id, session).await?;
     let command = &record.command;
     if command.action.is_desired_state() {
-        return Err(Failure::usage("desired state is not resent: nodes fetch it themselves"));
+        return Err(CliError::usage("desired state is not resent: nodes fetch it themselves"));
     }
     if !records::is_open(command, session.now()) {
-        let over = Failure::usage(format!("nodes no longer accept the command: it expired at {:.0}", command.expires));
+        let over = CliError::usage(format!("nodes no longer accept the command: it expired at {:.0}", command.expires));
         return Err(over.hint("send a new command: converged resources do not change"));
     }
     let states = session.states().await?;
     let known = results(&record, &states, session).await?;
     let waits = |result: &&NodeResult| {
-        matches!(result.outcome, Outcome::NoAnswer | Outcome::Offline(_) | Outcome::Unfinished | Outcome::Busy)
+        matches!(result.outcome, NodeOutcome::NoAnswer | NodeOutcome::Offline(_) | NodeOutcome::Unfinished | NodeOutcome::Busy)
     };
     let missing: Vec<NodeId> = known.iter().filter(waits).map(|result| result.node.clone()).collect();
     if missing.is_empty() {
         let all =
             if known.len() == 1 { "the only node has".to_owned() } else { format!("all {} have", format::nodes(known.len())) };
-        ui.say(text!("{} answered: nothing is sent", all));
-        return Ok(render_job::exit(&known));
+        ui.message(text!("{} answered: nothing is sent", all));
+        return Ok(render_job::exit_of_results(&known));
     }
-    ui.say(text!("{} of {} have not answered", missing.len(), format::nodes(known.len())));
+    ui.message(text!("{} of {} have not answered", missing.len(), format::nodes(known.len())));
     let mut expected = states.expected(&command.to);
     expected.retain(|expected| missing.contains(&expected.node));
-    let signed =
-        SealedCommand { after: 0, command: command.clone(), digest: record.digest.clone(), envelope: record.envelope.clone() };
-    let job = JobFollower::resend(session, &signed, expected).await.map_err(|error| failure(&error))?;
-    let wait = args.timeout.map_or_else(|| time_left(command, session.now()), HumanDuration::get);
+    let signed = SealedCommand {
+        last_sequence: 0,
+        command: command.clone(),
+        digest: record.digest.clone(),
+        envelope: record.envelope.clone(),
+    };
+    let job = JobFollower::resend(session, &signed, expected).await.map_err(|error| connection_failure(&error))?;
+    let wait = args.timeout.map_or_else(|| remaining_wait(command, session.now()), HumanDuration::as_std);
     let followed = follow(job, command, &record.digest, wait, session, ui).await?;
     let said: BTreeMap<NodeId, NodeResult> =
         known.into_iter().chain(followed.results).map(|result| (result.node.clone(), result)).collect();
     let all: Vec<NodeResult> = said.into_values().collect();
-    Ok(if followed.exit == Exit::Partial { followed.exit } else { render_job::exit(&all) })
+    Ok(if followed.exit == Exit::Partial { followed.exit } else { render_job::exit_of_results(&all) })
 }

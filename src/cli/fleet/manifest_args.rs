@@ -5,11 +5,11 @@ use clap::Args;
 use crate::fleet::{CommandDraft, NodeStates};
 use crate::wire::Action;
 
-use super::super::error::Failure;
+use super::super::error::CliError;
 use super::super::ui::Ui;
 use super::channel_position::{check_channel, next_position};
-use super::session::{Context, Session};
-use super::source::{Source, SourceArgs};
+use super::session::{FleetSession, OperatorArgs};
+use super::source::{ApplySource, SourceArgs};
 use super::target::TargetArgs;
 
 /// A manifest or bundle to apply, and its channel.
@@ -30,23 +30,23 @@ impl ManifestArgs {
     pub(super) async fn draft(
         &self,
         target: &TargetArgs,
-        context: &Context,
+        context: &OperatorArgs,
         ui: &mut Ui,
-    ) -> Result<(CommandDraft, NodeStates, Session), Failure> {
-        target.check()?;
+    ) -> Result<(CommandDraft, NodeStates, FleetSession), CliError> {
+        target.validate()?;
         if let Some(channel) = &self.channel {
             check_channel(channel)?;
         }
-        let source = Source::new(&self.source, !target.no_check)?;
+        let source = ApplySource::new(&self.source, !target.no_check)?;
         let session = context.open().await?;
-        session.has_keys()?;
+        session.check_keys()?;
         let apply = source.pin(&session, ui).await?;
-        let to = target.audience()?;
+        let to = target.target()?;
         let states = if self.channel.is_some() { session.states_of(&to).await? } else { target.states(&to, &session).await? };
         let channel = match &self.channel {
             Some(name) => Some(next_position(name, &states, &session, ui).await?.0),
             None => None,
         };
-        Ok((target.order_to(to, Action::Apply(apply), channel), states, session))
+        Ok((target.draft_to(to, Action::Apply(apply), channel), states, session))
     }
 }

@@ -1,17 +1,17 @@
 //! `ensign fleet`: one file per subcommand.
 //!
 //! `session.rs` connects to the fleet. `target.rs` and `target_filter.rs` are the flags that choose nodes, `source.rs` and
-//! `manifest_args.rs` those of a manifest. `send.rs` sends commands and `ask.rs` questions, both with the keys of `seal.rs`.
+//! `manifest_args.rs` those of a manifest. `send.rs` sends commands and `query.rs` queries, both with the keys of `seal.rs`.
 //! `render_job.rs` prints the events of a job, `job_record.rs` reads the record of one.
 
 pub(super) mod apply;
 mod approve;
-mod ask;
 pub(super) mod audit;
 mod channel_position;
 mod channels;
 mod ensure;
 mod events;
+mod explain;
 mod facts;
 mod healthcheck;
 mod init;
@@ -23,6 +23,7 @@ mod node_keys;
 mod nodes;
 mod plan;
 mod plan_output;
+mod query;
 mod render_job;
 mod rollout;
 mod seal;
@@ -35,19 +36,18 @@ pub(super) mod target;
 mod target_filter;
 mod unknown_nodes;
 mod waves;
-mod why;
 
 use clap::{Args, Subcommand};
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::ui::Ui;
-use session::Context;
+use session::OperatorArgs;
 
 /// Sign and send commands to a fleet, and watch it.
 #[derive(Debug, Args)]
 pub struct FleetArgs {
     #[command(flatten)]
-    context: Context,
+    context: OperatorArgs,
     #[command(subcommand)]
     command: FleetCommand,
 }
@@ -83,13 +83,13 @@ enum FleetCommand {
     /// Show or watch a rollout, wave by wave.
     Rollout(rollout::RolloutArgs),
     /// Halt a rollout: no further node begins. Runs in progress end as usual.
-    Halt(rollout::WordArgs),
+    Halt(rollout::OverrideArgs),
     /// Resume a halted rollout.
-    Resume(rollout::WordArgs),
+    Resume(rollout::OverrideArgs),
     /// Explain the outcome of a command on a node.
-    Why(why::WhyArgs),
+    Why(explain::WhyArgs),
     /// Show the audit trail: commands, their signers and reasons.
-    Audit(audit::AuditArgs),
+    Audit(audit::FleetAuditArgs),
     /// Show one node in full, and manage the pinned keys of nodes.
     Node(nodes::NodeArgs),
 }
@@ -98,8 +98,8 @@ enum FleetCommand {
 ///
 /// # Errors
 /// When an argument is wrong or the fleet can't be reached.
-pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     let context = args.context;
     runtime.block_on(async {
         match args.command {
@@ -117,9 +117,9 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
             FleetCommand::Events(args) => events::run(args, &context, ui).await,
             FleetCommand::Job(args) => job::run(args, &context, ui).await,
             FleetCommand::Rollout(args) => rollout::run(args, &context, ui).await,
-            FleetCommand::Halt(args) => rollout::say(args, true, &context, ui).await,
-            FleetCommand::Resume(args) => rollout::say(args, false, &context, ui).await,
-            FleetCommand::Why(args) => why::run(args, &context, ui).await,
+            FleetCommand::Halt(args) => rollout::send_override(args, true, &context, ui).await,
+            FleetCommand::Resume(args) => rollout::send_override(args, false, &context, ui).await,
+            FleetCommand::Why(args) => explain::run(args, &context, ui).await,
             FleetCommand::Audit(args) => audit::run(args, &context, ui).await,
             FleetCommand::Node(args) => nodes::node(args, &context, ui).await,
         }

@@ -11,25 +11,25 @@ use crate::host::Host;
 use crate::model::NodeId;
 use crate::trust::PublicKey;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::key;
 use super::super::ui::{Ui, text};
-use super::session::{Context, unreadable};
+use super::session::{OperatorArgs, node_keys_failure};
 use super::unknown_nodes;
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum NodeCommand {
     /// Pin the key of a node, as `ensign agent key` prints it there, or the keys of all nodes with signed states.
-    Trust(Trust),
+    Trust(NodeTrustArgs),
     /// Forget the key of a node, as of a rebuilt host: the next key that its state shows is pinned.
-    Forget(Forget),
+    Forget(NodeForgetArgs),
     /// List the pinned keys.
     Keys,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Trust {
+pub(super) struct NodeTrustArgs {
     /// Id of the node.
     #[arg(required_unless_present = "all_new", requires = "public")]
     node: Option<NodeId>,
@@ -43,19 +43,19 @@ pub(super) struct Trust {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Forget {
+pub(super) struct NodeForgetArgs {
     /// Id of the node.
     node: NodeId,
 }
 
-pub(super) async fn run(command: NodeCommand, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    if let NodeCommand::Trust(Trust { all_new: true, .. }) = &command {
+pub(super) async fn run(command: NodeCommand, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    if let NodeCommand::Trust(NodeTrustArgs { all_new: true, .. }) = &command {
         return trust_all(context, ui).await;
     }
     let operator = context.operator()?;
     let path = operator
         .known_nodes
-        .ok_or_else(|| Failure::usage("no known_nodes file configured").hint("use --known-nodes FILE, or set HOME"))?;
+        .ok_or_else(|| CliError::usage("no known_nodes file configured").hint("use --known-nodes FILE, or set HOME"))?;
     match command {
         NodeCommand::Trust(trust) => self::trust(&trust, &operator.fleet, &path, ui),
         NodeCommand::Forget(forget) => self::forget(&forget.node, &operator.fleet, &path, ui),
@@ -64,54 +64,54 @@ pub(super) async fn run(command: NodeCommand, context: &Context, ui: &mut Ui) ->
 }
 
 /// Pins the keys of all new nodes.
-async fn trust_all(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+async fn trust_all(context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     let before = session.node_keys.count();
     session.node_keys.expect_all();
     let states = session.states().await?;
-    ui.say(text!("pinned {} new nodes, {} in all", session.node_keys.count() - before, session.node_keys.count()));
+    ui.message(text!("pinned {} new nodes, {} in all", session.node_keys.count() - before, session.node_keys.count()));
     unknown_nodes::warn_unpinned(&states, ui);
-    Ok(if states.strangers > 0 { Exit::Partial } else { Exit::Success })
+    Ok(if states.more_unknown > 0 { Exit::Partial } else { Exit::Success })
 }
 
-fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
+fn trust(args: &NodeTrustArgs, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, CliError> {
     let (Some(node), Some(public)) = (&args.node, &args.public) else {
-        return Err(Failure::usage("no node named").hint("ensign fleet node trust NODE KEY"));
+        return Err(CliError::usage("no node named").hint("ensign fleet node trust NODE KEY"));
     };
     let (public, _): (PublicKey, String) = key::public_key(public)?;
-    let mut known = node_identity::read(path).map_err(|error| unreadable(&error))?;
-    let before = known.trust(fleet, node, PinnedKey { key: public, since: Host::system(None).now() });
-    node_identity::write(path, &known).map_err(|error| unreadable(&error))?;
+    let mut known = node_identity::read_pinned_keys(path).map_err(|error| node_keys_failure(&error))?;
+    let before = known.pin(fleet, node, PinnedKey { key: public, since: Host::system(None).now() });
+    node_identity::write_pinned_keys(path, &known).map_err(|error| node_keys_failure(&error))?;
     match before {
         Some(before) if before.key != public => {
-            ui.say(text!("{}: {}, was {}", node, public.fingerprint(), before.key.fingerprint()));
+            ui.message(text!("{}: {}, was {}", node, public.fingerprint(), before.key.fingerprint()));
         }
-        _ => ui.say(text!("{}: {}", node, public.fingerprint())),
+        _ => ui.message(text!("{}: {}", node, public.fingerprint())),
     }
     Ok(Exit::Success)
 }
 
-fn forget(node: &NodeId, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
-    let mut known = node_identity::read(path).map_err(|error| unreadable(&error))?;
+fn forget(node: &NodeId, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, CliError> {
+    let mut known = node_identity::read_pinned_keys(path).map_err(|error| node_keys_failure(&error))?;
     let Some(before) = known.forget(fleet, node) else {
-        return Err(Failure::usage(format!("{} has no key of {node} in the fleet {fleet}", path.display())));
+        return Err(CliError::usage(format!("{} has no key of {node} in the fleet {fleet}", path.display())));
     };
-    node_identity::write(path, &known).map_err(|error| unreadable(&error))?;
-    ui.say(text!("{}: {} is forgotten", node, before.key.fingerprint()));
+    node_identity::write_pinned_keys(path, &known).map_err(|error| node_keys_failure(&error))?;
+    ui.message(text!("{}: {} is forgotten", node, before.key.fingerprint()));
     Ok(Exit::Success)
 }
 
-fn keys(fleet: &str, path: &Path, output: OutputFormat, ui: &mut Ui) -> Result<Exit, Failure> {
-    let known = node_identity::read(path).map_err(|error| unreadable(&error))?;
+fn keys(fleet: &str, path: &Path, output: OutputFormat, ui: &mut Ui) -> Result<Exit, CliError> {
+    let known = node_identity::read_pinned_keys(path).map_err(|error| node_keys_failure(&error))?;
     let document = |node: &NodeId, known: &PinnedKey| json!({"node": node, "key": known.key.to_short(), "fingerprint": known.key.fingerprint(), "since": known.since});
     match output {
         OutputFormat::Text => {
-            for (node, known) in known.of(fleet) {
+            for (node, known) in known.nodes(fleet) {
                 ui.line(text!("{:<20} {} since {:.0}", node.as_str(), known.key.fingerprint(), known.since));
             }
         }
-        OutputFormat::Json => ui.json(&known.of(fleet).map(|(node, known)| document(node, known)).collect::<Vec<_>>()),
-        OutputFormat::Jsonl => known.of(fleet).for_each(|(node, known)| ui.jsonl(&document(node, known))),
+        OutputFormat::Json => ui.json(&known.nodes(fleet).map(|(node, known)| document(node, known)).collect::<Vec<_>>()),
+        OutputFormat::Jsonl => known.nodes(fleet).for_each(|(node, known)| ui.jsonl(&document(node, known))),
     }
     Ok(Exit::Success)
 }

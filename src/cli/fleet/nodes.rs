@@ -4,22 +4,22 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::diag::{Diagnostic, count, did_you_mean};
+use crate::diag::{Diagnostic, count_noun, did_you_mean};
 use crate::fleet::status;
 use crate::fleet::status::NodeStatus;
-use crate::fleet::targeting::states::NodePresence;
-use crate::fleet::{NodeStates, Outcome};
+use crate::fleet::targeting::states::NodeLiveness;
+use crate::fleet::{NodeOutcome, NodeStates};
 use crate::model::{HumanDuration, NodeId};
 use crate::wire::command::NoParameters;
 use crate::wire::{Action, NodeState, Selector, Target, json as strict};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::{ago, names};
 use super::super::ui::{Tone, Ui, text};
-use super::ask::{ask, question};
 use super::facts::print_without;
 use super::node_keys::{self, NodeCommand};
-use super::session::{Context, Session};
+use super::query::{query_draft, run_query};
+use super::session::{FleetSession, OperatorArgs};
 use super::status::print_rows;
 use super::target_filter::TargetFilterArgs;
 use super::{render_job, selection, unknown_nodes};
@@ -37,14 +37,14 @@ pub(super) struct NodesArgs {
     timeout: HumanDuration,
 }
 
-pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let to = args.which.audience_or_all()?;
+pub(super) async fn nodes(args: NodesArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let to = args.which.target_or_all()?;
     let session = context.open().await?;
     session.expect(&to);
     let states = session.states().await?;
     let Some(expression) = &args.which.only_where else {
         unknown_nodes::warn(&to, &states, ui);
-        let chosen = only(&states, |state| match to.selector() {
+        let chosen = select_status(&states, |state| match to.selector() {
             Some(Selector::Nodes(nodes)) => nodes.contains(&state.node),
             Some(Selector::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
             Some(Selector::All) | None => true,
@@ -52,7 +52,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
         print_rows(&chosen, &session, ui);
         return Ok(Exit::Success);
     };
-    let selection = selection::select(&to, expression, args.timeout.get(), &states, &session, ui).await?;
+    let selection = selection::select(&to, expression, args.timeout.as_std(), &states, &session, ui).await?;
     match session.output {
         OutputFormat::Json => ui.json(&selection),
         OutputFormat::Jsonl => {
@@ -61,7 +61,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
             selection.unknown.iter().for_each(|result| ui.jsonl(result));
         }
         OutputFormat::Text => {
-            let selected = only(&states, |state| selection.selected.contains(&state.node));
+            let selected = select_status(&states, |state| selection.selected.contains(&state.node));
             print_rows(&selected, &session, ui);
             if !selection.not_selected.is_empty() {
                 ui.line(text!("not selected: {}", names(&selection.not_selected)));
@@ -69,16 +69,16 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
             print_without(&selection.unknown.iter().collect::<Vec<_>>(), session.now(), ui);
         }
     }
-    ui.say(selection.counts());
+    ui.message(selection.counts());
     // An offline node is named, and is no failure of the list. A refused answer is a failure.
-    let silent = selection.unknown.iter().any(|result| !matches!(result.outcome, Outcome::Offline(_)));
+    let silent = selection.unknown.iter().any(|result| !matches!(result.outcome, NodeOutcome::Offline(_)));
     if !selection.complete {
         return Ok(Exit::Partial);
     }
     match silent {
-        true => Ok(render_job::exit(&selection.unknown)),
+        true => Ok(render_job::exit_of_results(&selection.unknown)),
         false if selection.selected.is_empty() => {
-            selection::warn_none_selected(&Target { only_where: Some(expression.clone()), ..to }, &states, &session, ui).await;
+            selection::warn_none_selected(&Target { filter: Some(expression.clone()), ..to }, &states, &session, ui).await;
             Ok(Exit::Partial)
         }
         false => Ok(Exit::Success),
@@ -86,8 +86,8 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
 }
 
 /// Returns the status of the nodes for which `wanted` holds.
-fn only(states: &NodeStates, wanted: impl Fn(&NodeState) -> bool) -> Vec<NodeStatus> {
-    let mut nodes = status::nodes(states);
+fn select_status(states: &NodeStates, wanted: impl Fn(&NodeState) -> bool) -> Vec<NodeStatus> {
+    let mut nodes = status::node_statuses(states);
     nodes.retain(|node| wanted(&node.state));
     nodes
 }
@@ -101,18 +101,18 @@ pub(super) struct NodeArgs {
     command: Option<NodeCommand>,
 }
 
-pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn node(args: NodeArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let node = match (args.command, args.name) {
         (Some(command), _) => return node_keys::run(command, context, ui).await,
         (None, Some(node)) => node,
-        (None, None) => return Err(Failure::usage("no node named").hint("`ensign fleet nodes` lists them")),
+        (None, None) => return Err(CliError::usage("no node named").hint("`ensign fleet nodes` lists them")),
     };
     let session = context.open().await?;
     session.node_keys.expect(std::slice::from_ref(&node));
     let states = session.states().await?;
-    let doubtful = states.doubtful.iter().find(|doubtful| doubtful.node == node);
+    let doubtful = states.unverified.iter().find(|doubtful| doubtful.node == node);
     if doubtful.is_none() && !states.contains_key(&node) {
-        let unknown = Failure::usage(format!("unknown node {node}"));
+        let unknown = CliError::usage(format!("unknown node {node}"));
         let near = did_you_mean(node.as_str(), states.keys().map(NodeId::as_str));
         return Err(unknown
             .hint(near.map_or_else(|| "`ensign fleet nodes` lists them".to_owned(), |near| format!("did you mean {near}?"))));
@@ -124,9 +124,9 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     };
     let is_live = live.is_some();
     let Some(state) = live.or_else(|| states.get(&node).cloned()) else {
-        let why = doubtful.map(|doubtful| doubtful.doubt.to_string()).unwrap_or_default();
+        let why = doubtful.map(|doubtful| doubtful.error.to_string()).unwrap_or_default();
         let diagnostic = Diagnostic::new(format!("cannot verify the state of {node}: {why}"));
-        return Err(Failure::new(Exit::Partial, diagnostic));
+        return Err(CliError::new(Exit::Partial, diagnostic));
     };
     let status = NodeStatus::verified(state, session.server_now());
     let document = || json!({"live": is_live, "why_not": why, "node": status});
@@ -143,24 +143,24 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
 }
 
 /// Asks a node for its state. The error is the reason why the node did not send it.
-async fn ask_status(node: &NodeId, states: &NodeStates, session: &Session, ui: &mut Ui) -> Result<NodeState, String> {
-    let draft = question(Action::Status(NoParameters {}), Target::nodes(vec![node.clone()]));
-    let (_, outcome) = ask(draft, STATUS_TIMEOUT, states, session, ui).await.map_err(|failure| failure.why())?;
+async fn ask_status(node: &NodeId, states: &NodeStates, session: &FleetSession, ui: &mut Ui) -> Result<NodeState, String> {
+    let draft = query_draft(Action::Status(NoParameters {}), Target::nodes(vec![node.clone()]));
+    let (_, outcome) = run_query(draft, STATUS_TIMEOUT, states, session, ui).await.map_err(|failure| failure.message_text())?;
     let result = outcome.results.into_iter().next().ok_or("the node was not asked")?;
-    let answer = result.done.as_ref().and_then(|done| done.answer.as_ref()).filter(|_| result.outcome == Outcome::Stable);
+    let answer = result.done.as_ref().and_then(|done| done.answer.as_ref()).filter(|_| result.outcome == NodeOutcome::Stable);
     match answer.map(strict::from_value) {
         Some(Ok(state)) => Ok(state),
         Some(Err(error)) => Err(format!("cannot read its answer: {error}")),
         None => {
             let message = result.done.and_then(|done| done.message).map_or_else(String::new, |message| format!(": {message}"));
-            Err(format!("{}{message}", result.outcome.word()))
+            Err(format!("{}{message}", result.outcome.as_str()))
         }
     }
 }
 
 fn print_node(row: &NodeStatus, live: bool, now: Timestamp, ui: &mut Ui) {
     let state = &row.state;
-    let tone = if row.presence == NodePresence::Alive { Tone::Success } else { Tone::Error };
+    let tone = if row.presence == NodeLiveness::Alive { Tone::Success } else { Tone::Error };
     let heard = if live { "asked now".to_owned() } else { format!("heard {} ago", ago(state.at, now)) };
     ui.line(text!("{}  {}  {}", state.node, ui.paint(tone, row.presence.as_str()), heard));
     let mut line = |name: &str, what: String| ui.line(text!("{:<12} {}", name, what));
@@ -187,7 +187,7 @@ fn print_node(row: &NodeStatus, live: bool, now: Timestamp, ui: &mut Ui) {
                     row.outcome,
                     ago(run.timestamp, now),
                     counts.changed_resources,
-                    count(counts.total_resources, "resource"),
+                    count_noun(counts.total_resources, "resource"),
                     counts.failed_resources
                 )
             },
@@ -198,13 +198,13 @@ fn print_node(row: &NodeStatus, live: bool, now: Timestamp, ui: &mut Ui) {
         line("channel", format!("{name}: epoch {}, serial {}, {short}", channel.epoch, channel.serial));
     }
     for assignment in &state.assignments {
-        line("assigned", assigned(assignment, now));
+        line("assigned", describe_assignment(assignment, now));
     }
     line("outbox", format!("{} waiting, {} dropped", state.outbox, state.dropped));
     line("alarms", or_none(state.alarms.join("; ")));
 }
 
-fn assigned(assignment: &crate::wire::report::AssignmentStatus, now: Timestamp) -> String {
+fn describe_assignment(assignment: &crate::wire::report::AssignmentStatus, now: Timestamp) -> String {
     let force = assignment.in_force.as_deref().and_then(|digest| digest.get(..12)).unwrap_or("nothing in force");
     let mut parts = vec![format!("{}: {force}", assignment.channel)];
     if !assignment.selected {

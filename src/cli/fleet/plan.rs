@@ -8,20 +8,20 @@ use serde_json::json;
 use crate::fleet::JobOutcome;
 use crate::fleet::job::follow::TRAVEL_TIME;
 use crate::fleet::job::{dispatch, records};
-use crate::fleet::plan::Plan;
+use crate::fleet::plan::FleetPlan;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::{self, spaced};
 use super::super::ui::{Ui, text};
 use super::approve::approve;
-use super::ask::ask;
 use super::manifest_args::ManifestArgs;
-use super::plan_output::{print_groups, save, unusable};
+use super::plan_output::{plan_failure, print_groups, save};
+use super::query::run_query;
 use super::seal::sign_draft;
-use super::session::{Context, Session, undelivered};
+use super::session::{FleetSession, OperatorArgs, dispatch_failure};
 use super::target::TargetArgs;
 use super::{ensure, render_job, selection};
-use crate::cli::args::properties::{OnNodes, ResourceArgs};
+use crate::cli::args::properties::{FleetFlags, ResourceArgs};
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
@@ -39,39 +39,45 @@ pub(super) struct PlanArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(subcommand)]
-    what: Option<PlanWhat>,
+    what: Option<PlanCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum PlanWhat {
+enum PlanCommand {
     /// Plan the changes of a manifest or bundle.
     Apply(ManifestArgs),
     /// Plan the changes of one resource.
-    Ensure(EnsureWhat),
+    Ensure(PlanEnsureArgs),
 }
 
 #[derive(Debug, Args)]
-struct EnsureWhat {
+struct PlanEnsureArgs {
     #[command(subcommand)]
-    what: ResourceArgs<OnNodes>,
+    what: ResourceArgs<FleetFlags>,
 }
 
-pub(super) async fn run(args: PlanArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(args: PlanArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let PlanArgs { approve: approved, yes, out, target, what } = args;
     match (approved, what) {
         (Some(name), None) => approve(&name, yes, &target, context, ui).await,
-        (None, Some(what)) => make(what, out.as_deref(), TargetArgs { noop: true, ..target }, context, ui).await,
-        (Some(_), Some(_)) => Err(Failure::usage("--approve takes no apply or ensure beside it")),
+        (None, Some(what)) => make_plan(what, out.as_deref(), TargetArgs { noop: true, ..target }, context, ui).await,
+        (Some(_), Some(_)) => Err(CliError::usage("--approve takes no apply or ensure beside it")),
         (None, None) => {
-            Err(Failure::usage("no apply or ensure to plan").hint("ensign fleet plan apply|ensure ..., or --approve ID"))
+            Err(CliError::usage("no apply or ensure to plan").hint("ensign fleet plan apply|ensure ..., or --approve ID"))
         }
     }
 }
 
-async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+async fn make_plan(
+    what: PlanCommand,
+    out: Option<&Path>,
+    target: TargetArgs,
+    context: &OperatorArgs,
+    ui: &mut Ui,
+) -> Result<Exit, CliError> {
     let (draft, states, session) = match what {
-        PlanWhat::Apply(manifest) => manifest.draft(&target, context, ui).await?,
-        PlanWhat::Ensure(ensure) => {
+        PlanCommand::Apply(manifest) => manifest.draft(&target, context, ui).await?,
+        PlanCommand::Ensure(ensure) => {
             let (draft, session) = (ensure::draft(ensure.what, &target)?, context.open().await?);
             let states = target.states(&draft.to, &session).await?;
             (draft, states, session)
@@ -79,37 +85,38 @@ async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &
     };
     if target.detach {
         let signed = sign_draft(draft, &session)?;
-        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, &session))?;
+        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| dispatch_failure(&error, &session))?;
         render_job::detached(&signed, &session, ui);
         return Ok(Exit::Success);
     }
     if session.output == OutputFormat::Text {
         selection::show_selected(&draft.to, &states, &session, ui).await?;
     }
-    let action = spaced(&[draft.action.name(), &records::what(&draft.action)]);
-    ui.say(text!("planning {}for {}", action, records::whom(&draft.to)));
-    let (signed, outcome) = ask(draft, target.timeout().get() + TRAVEL_TIME, &states, &session, ui).await?;
-    let plan = Plan::of(&signed.command, &signed.digest, &outcome.results).map_err(|error| unusable(&error))?;
+    let action = spaced(&[draft.action.name(), &records::describe_object(&draft.action)]);
+    ui.message(text!("planning {}for {}", action, records::describe_target(&draft.to)));
+    let (signed, outcome) = run_query(draft, target.timeout().as_std() + TRAVEL_TIME, &states, &session, ui).await?;
+    let plan =
+        FleetPlan::from_results(&signed.command, &signed.digest, &outcome.results).map_err(|error| plan_failure(&error))?;
     let file = save(&plan, out, ui)?;
     print(&plan, &outcome, file.as_deref(), &session, ui);
     if !outcome.complete {
-        ui.say(text!("stopped waiting; `ensign fleet job show {}` has later results", plan.id));
+        ui.message(text!("stopped waiting; `ensign fleet job show {}` has later results", plan.id));
         return Ok(Exit::Partial);
     }
-    Ok(render_job::exit(&outcome.results))
+    Ok(render_job::exit_of_results(&outcome.results))
 }
 
-fn print(plan: &Plan, outcome: &JobOutcome, file: Option<&Path>, session: &Session, ui: &mut Ui) {
+fn print(plan: &FleetPlan, outcome: &JobOutcome, file: Option<&Path>, session: &FleetSession, ui: &mut Ui) {
     match session.output {
         OutputFormat::Json => ui.json(&json!({
             "id": plan.id,
             "digest": plan.digest,
             // The action itself may hold secrets.
             "action": plan.action.name(),
-            "what": records::what(&plan.action),
+            "what": records::describe_object(&plan.action),
             "to": plan.to,
             "expires": plan.expires,
-            "until": plan.until(),
+            "until": plan.approval_deadline(),
             "file": file,
             "groups": plan.groups,
             "nodes": plan.nodes,
@@ -121,12 +128,12 @@ fn print(plan: &Plan, outcome: &JobOutcome, file: Option<&Path>, session: &Sessi
     let (changing, same) = plan.counts();
     let rest = plan.nodes.len() - changing - same;
     let rest = if rest > 0 { format!(", {rest} without a plan") } else { String::new() };
-    ui.say(text!("plan {}: {} would change, {} would not{}", plan.id, format::nodes(changing), same, rest));
+    ui.message(text!("plan {}: {} would change, {} would not{}", plan.id, format::nodes(changing), same, rest));
     if let Some(file) = file {
-        ui.say(text!("saved in {}", file.display()));
+        ui.message(text!("saved in {}", file.display()));
     }
     if changing > 0 {
-        ui.say(text!("to approve it, until {:.0}: ensign fleet plan --approve {}", plan.until(), plan.id));
+        ui.message(text!("to approve it, until {:.0}: ensign fleet plan --approve {}", plan.approval_deadline(), plan.id));
     }
 }
 
@@ -149,7 +156,7 @@ mod tests {
         assert!(line.plan.target.all && line.plan.out.is_some() && line.plan.target.only_where.is_some());
         let line = Line::parse_from(["plan", "ensure", "file", "/a", "--node", "web1", "--content", "x"]);
         assert_eq!(line.plan.target.node, ["web1"]);
-        assert!(matches!(line.plan.what, Some(PlanWhat::Ensure(_))));
+        assert!(matches!(line.plan.what, Some(PlanCommand::Ensure(_))));
         let line = Line::parse_from(["plan", "--approve", "x", "--group", "web"]);
         assert!(line.plan.what.is_none() && line.plan.approve.as_deref() == Some("x"));
     }

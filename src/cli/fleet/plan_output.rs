@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::diag::count;
-use crate::fleet::plan::{Group, Plan, PlanError};
+use crate::diag::count_noun;
+use crate::fleet::plan::{FleetPlan, PlanError, PlanGroup};
 use crate::host::fs;
 use crate::store::state_dir;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format;
 use super::super::ui::{Tone, Ui, text};
-use super::render_job::mark;
+use super::render_job::outcome_mark;
 
 /// Groups that are printed; the file has all of them.
 const MAX_GROUPS: usize = 20;
@@ -21,8 +21,8 @@ const MAX_GROUPS: usize = 20;
 const KEPT_DAYS: i64 = 7;
 
 /// Adds a hint to an error of a plan.
-pub(super) fn unusable(error: &PlanError) -> Failure {
-    let failure = Failure::from_error(Exit::Usage, error);
+pub(super) fn plan_failure(error: &PlanError) -> CliError {
+    let failure = CliError::from_error(Exit::Usage, error);
     match error {
         PlanError::TooOld { .. } => failure.hint("make a new plan: ensign fleet plan ..."),
         _ => failure,
@@ -30,12 +30,12 @@ pub(super) fn unusable(error: &PlanError) -> Failure {
 }
 
 /// Prints the groups of a plan, each with its changes.
-pub(super) fn print_groups(groups: &[Group], ui: &mut Ui) {
+pub(super) fn print_groups(groups: &[PlanGroup], ui: &mut Ui) {
     for group in groups.iter().take(MAX_GROUPS) {
-        let (symbol, tone) = mark(&group.outcome);
+        let (symbol, tone) = outcome_mark(&group.outcome);
         let what = match (group.outcome.as_str(), group.count) {
             ("stable", _) => "no change".to_owned(),
-            ("would_change", number) => count(number, "change"),
+            ("would_change", number) => count_noun(number, "change"),
             (word, _) if group.cause.is_empty() => word.to_owned(),
             (word, _) => format!("{word}: {}", group.cause),
         };
@@ -66,20 +66,20 @@ pub(super) fn print_groups(groups: &[Group], ui: &mut Ui) {
     }
     let more = groups.len().saturating_sub(MAX_GROUPS);
     if more > 0 {
-        ui.line(text!("  and {} more, in the file of the plan", count(more as u64, "group")));
+        ui.line(text!("  and {} more, in the file of the plan", count_noun(more as u64, "group")));
     }
 }
 
 /// Returns the directory of the plans of this user.
-fn directory() -> Option<PathBuf> {
+fn plan_directory() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
     state.filter(|path| path.is_absolute()).map(|state| state.join("ensign/plans"))
 }
 
 /// Returns the file of a plan.
-pub(super) fn file_of(id: Uuid) -> Option<PathBuf> {
-    directory().map(|directory| directory.join(format!("{id}.json")))
+pub(super) fn plan_file(id: Uuid) -> Option<PathBuf> {
+    plan_directory().map(|directory| directory.join(format!("{id}.json")))
 }
 
 /// Writes a plan to `out`, else to the directory of plans. A failure there is only a warning, as the nodes and the server
@@ -87,12 +87,12 @@ pub(super) fn file_of(id: Uuid) -> Option<PathBuf> {
 ///
 /// # Errors
 /// When `out` can't be written.
-pub(super) fn save(plan: &Plan, out: Option<&Path>, ui: &mut Ui) -> Result<Option<PathBuf>, Failure> {
+pub(super) fn save(plan: &FleetPlan, out: Option<&Path>, ui: &mut Ui) -> Result<Option<PathBuf>, CliError> {
     if let Some(out) = out {
-        plan.write(out).map_err(|error| Failure::from_error(Exit::Partial, &error))?;
+        plan.write(out).map_err(|error| CliError::from_error(Exit::Partial, &error))?;
         return Ok(Some(out.to_owned()));
     }
-    let Some(path) = file_of(plan.id) else { return Ok(None) };
+    let Some(path) = plan_file(plan.id) else { return Ok(None) };
     let written = path.parent().map_or(Ok(()), state_dir::create).map_err(PlanError::from).and_then(|()| plan.write(&path));
     match written {
         Ok(()) => {
@@ -100,7 +100,7 @@ pub(super) fn save(plan: &Plan, out: Option<&Path>, ui: &mut Ui) -> Result<Optio
             Ok(Some(path))
         }
         Err(error) => {
-            ui.warn(text!("cannot write the file of the plan: {}", crate::diag::chain(&error)));
+            ui.warn(text!("cannot write the file of the plan: {}", crate::diag::error_chain(&error)));
             Ok(None)
         }
     }
@@ -108,7 +108,7 @@ pub(super) fn save(plan: &Plan, out: Option<&Path>, ui: &mut Ui) -> Result<Optio
 
 /// Removes the files of expired plans. A file that stays does no harm.
 fn remove_expired(now: Timestamp) {
-    let files = directory().and_then(|directory| fs::list(&directory).ok()).unwrap_or_default();
+    let files = plan_directory().and_then(|directory| fs::list(&directory).ok()).unwrap_or_default();
     for file in files {
         let made = file.file_stem().and_then(|stem| stem.to_str()?.parse::<Uuid>().ok()?.get_timestamp());
         let made = made.and_then(|made| i64::try_from(made.to_unix().0).ok());

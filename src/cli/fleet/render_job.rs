@@ -10,13 +10,13 @@ use uuid::Uuid;
 use crate::fleet::job::event::{JobEvent, MissingNode};
 use crate::fleet::job::outcome_groups::{self, OutcomeGroup};
 use crate::fleet::job::tracker::Grade;
-use crate::fleet::{JobOutcome, NodeResult, Outcome, SealedCommand};
+use crate::fleet::{JobOutcome, NodeOutcome, NodeResult, SealedCommand};
 use crate::model::NodeId;
 
 use super::super::error::Exit;
 use super::super::format::{ago, names, nodes};
 use super::super::ui::{Text, Tone, Ui, text};
-use super::session::Session;
+use super::session::FleetSession;
 use crate::cli::local::inputs::OutputFormat;
 
 /// Most nodes of a job that get a line each. The nodes of a larger job are printed in groups.
@@ -61,7 +61,7 @@ impl ProgressDisplay {
             JobEvent::Unverified { node, reason } => self.warn_unverified(node, reason, ui),
             JobEvent::AllAnswered(after) if self.is_large => {
                 ui.end_progress();
-                ui.say(text!("all online nodes answered in {:.2}s", after.as_secs_f64()));
+                ui.message(text!("all online nodes answered in {:.2}s", after.as_secs_f64()));
             }
             JobEvent::AllAnswered(_) => {}
             JobEvent::Progress(progress) => {
@@ -77,7 +77,7 @@ impl ProgressDisplay {
                     ui.progress(text);
                 } else if self.reported.elapsed() >= self.pause {
                     (self.reported, self.pause) = (Instant::now(), self.pause.saturating_mul(2));
-                    ui.say(text);
+                    ui.message(text);
                 }
             }
         }
@@ -97,7 +97,7 @@ impl ProgressDisplay {
 
 /// Prints a job: each node when it is done, or groups of nodes at the end.
 pub(super) struct JobRenderer<'a> {
-    session: &'a Session,
+    session: &'a FleetSession,
     progress: ProgressDisplay,
     /// Nodes with a line already.
     printed: HashSet<NodeId>,
@@ -105,7 +105,7 @@ pub(super) struct JobRenderer<'a> {
 
 impl<'a> JobRenderer<'a> {
     /// Renders in the output format of the session.
-    pub(super) fn new(session: &'a Session) -> Self {
+    pub(super) fn new(session: &'a FleetSession) -> Self {
         Self { session, progress: ProgressDisplay::default(), printed: HashSet::new() }
     }
 
@@ -113,7 +113,7 @@ impl<'a> JobRenderer<'a> {
     pub(super) fn event(&mut self, event: JobEvent, ui: &mut Ui) {
         self.progress.show(&event, ui);
         match event {
-            JobEvent::Started { id, nodes: number } => ui.say(text!("job {}: {}", id, nodes(number))),
+            JobEvent::Started { id, nodes: number } => ui.message(text!("job {}: {}", id, nodes(number))),
             JobEvent::NodeDone(result) => {
                 match self.session.output {
                     OutputFormat::Jsonl => ui.jsonl(&result),
@@ -134,24 +134,24 @@ impl<'a> JobRenderer<'a> {
         let now = self.session.now();
         match self.session.output {
             OutputFormat::Json => {
-                let clusters = outcome_groups::cluster(results);
-                ui.json(&Document { id, digest, nodes: results, clusters, complete: *complete });
+                let clusters = outcome_groups::group_results(results);
+                ui.json(&JobDocument { id, digest, nodes: results, clusters, complete: *complete });
             }
             OutputFormat::Jsonl => unprinted.for_each(|result| ui.jsonl(result)),
             OutputFormat::Text if self.progress.is_large => {
-                outcome_groups::cluster(results).iter().for_each(|group| group_lines(group, ui));
+                outcome_groups::group_results(results).iter().for_each(|group| group_lines(group, ui));
             }
             OutputFormat::Text => unprinted.for_each(|result| ui.line(node_line(result, now, ui))),
         }
-        ui.say(summary(results, *took));
+        ui.message(summary(results, *took));
         if *complete {
-            return exit(results);
+            return exit_of_results(results);
         }
         if results.iter().any(|result| result.wave.is_some()) {
-            ui.say(text!("stopped waiting; the rollout goes on by itself: `ensign fleet rollout watch {}`", id));
-            ui.say(text!("`ensign fleet halt {} --reason WHY` halts it", id));
+            ui.message(text!("stopped waiting; the rollout goes on by itself: `ensign fleet rollout watch {}`", id));
+            ui.message(text!("`ensign fleet halt {} --reason WHY` halts it", id));
         } else {
-            ui.say(text!("stopped waiting; the work goes on: `ensign fleet job watch {}`", id));
+            ui.message(text!("stopped waiting; the work goes on: `ensign fleet job watch {}`", id));
         }
         Exit::Partial
     }
@@ -159,7 +159,7 @@ impl<'a> JobRenderer<'a> {
 
 /// The results of a job as JSON.
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct JobDocument<'a> {
     id: Uuid,
     digest: &'a str,
     nodes: &'a [NodeResult],
@@ -169,7 +169,7 @@ struct Document<'a> {
 }
 
 /// Prints the id of a job that is not followed.
-pub(super) fn detached(signed: &SealedCommand, session: &Session, ui: &mut Ui) {
+pub(super) fn detached(signed: &SealedCommand, session: &FleetSession, ui: &mut Ui) {
     match session.output {
         OutputFormat::Text => ui.line(text!("{}", signed.command.id)),
         _ => ui.jsonl(&serde_json::json!({"id": signed.command.id, "digest": signed.digest})),
@@ -194,12 +194,12 @@ fn missing_nodes(missing: &[MissingNode], now: Timestamp) -> String {
 }
 
 /// Returns the exit code of the worst of the results. A command that selected no node did not do its work.
-pub(super) fn exit(results: &[NodeResult]) -> Exit {
+pub(super) fn exit_of_results(results: &[NodeResult]) -> Exit {
     if is_none_selected(results) {
         return Exit::Partial;
     }
-    match outcome_groups::grade(results) {
-        Grade::Good => Exit::Success,
+    match outcome_groups::worst_grade(results) {
+        Grade::Success => Exit::Success,
         Grade::Incomplete => Exit::Partial,
         Grade::Refused => Exit::Refused,
         Grade::Failed => Exit::Failed,
@@ -208,11 +208,11 @@ pub(super) fn exit(results: &[NodeResult]) -> Exit {
 
 /// True when a `where` selected none of the nodes that answered.
 pub(super) fn is_none_selected(results: &[NodeResult]) -> bool {
-    !results.is_empty() && results.iter().all(|result| result.outcome == Outcome::NotSelected)
+    !results.is_empty() && results.iter().all(|result| result.outcome == NodeOutcome::NotSelected)
 }
 
 /// Returns the mark and the tone of an outcome. The word beside them tells the same without colour.
-pub(super) fn mark(outcome: &str) -> (&'static str, Tone) {
+pub(super) fn outcome_mark(outcome: &str) -> (&'static str, Tone) {
     match outcome {
         "stable" => ("✓", Tone::Success),
         "changed" | "would_change" => ("~", Tone::Changed),
@@ -225,20 +225,20 @@ pub(super) fn mark(outcome: &str) -> (&'static str, Tone) {
 
 /// Returns the line of a node: mark, outcome, name and cause.
 pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> Text {
-    let (symbol, tone) = mark(result.outcome.word());
+    let (symbol, tone) = outcome_mark(result.outcome.as_str());
     let cause = match result.outcome {
-        Outcome::Offline(Some(since)) => format!("last heard {} ago", ago(since, now)),
-        Outcome::Waiting(wave) => format!("in wave {wave}"),
-        _ => outcome_groups::cluster(std::slice::from_ref(result)).pop().map_or_else(String::new, |cluster| cluster.cause),
+        NodeOutcome::Offline(Some(since)) => format!("last heard {} ago", ago(since, now)),
+        NodeOutcome::Waiting(wave) => format!("in wave {wave}"),
+        _ => outcome_groups::group_results(std::slice::from_ref(result)).pop().map_or_else(String::new, |cluster| cluster.cause),
     };
-    let word = ui.paint(tone, result.outcome.word());
+    let word = ui.paint(tone, result.outcome.as_str());
     text!("  {} {:<12} {:<23}  {}", ui.paint(tone, symbol), word, result.node.as_str(), cause).trim_end()
 }
 
 /// Prints the lines of a group of nodes with the same outcome and cause.
 pub(super) fn group_lines(group: &OutcomeGroup, ui: &mut Ui) {
-    let (symbol, tone) = mark(group.outcome.word());
-    let word = ui.paint(tone, text!("{} {:<12}", symbol, group.outcome.word()));
+    let (symbol, tone) = outcome_mark(group.outcome.as_str());
+    let word = ui.paint(tone, text!("{} {:<12}", symbol, group.outcome.as_str()));
     ui.line(text!("  {} {:>6}× {}  {}", word, group.nodes.len(), group.cause, names(&group.nodes)));
     if let Some(example) = &group.example {
         ui.line(ui.paint(Tone::Dim, text!("{:25}as: {}", "", example)));
@@ -248,20 +248,20 @@ pub(super) fn group_lines(group: &OutcomeGroup, ui: &mut Ui) {
 /// Returns the count of each outcome.
 pub(super) fn counts(results: &[NodeResult]) -> BTreeMap<&'static str, usize> {
     results.iter().fold(BTreeMap::new(), |mut counts, result| {
-        *counts.entry(result.outcome.word()).or_default() += 1;
+        *counts.entry(result.outcome.as_str()).or_default() += 1;
         counts
     })
 }
 
 fn summary(results: &[NodeResult], took: Duration) -> String {
-    if results.is_empty() { counted(results) } else { format!("{} in {took:.1?}", counted(results)) }
+    if results.is_empty() { count_outcomes_text(results) } else { format!("{} in {took:.1?}", count_outcomes_text(results)) }
 }
 
 /// `3 nodes: 1 offline, 2 stable`
-pub(super) fn counted(results: &[NodeResult]) -> String {
+pub(super) fn count_outcomes_text(results: &[NodeResult]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for result in results {
-        let word = result.outcome.word();
+        let word = result.outcome.as_str();
         match counts.iter_mut().find(|(known, _)| *known == word) {
             Some((_, count)) => *count += 1,
             None => counts.push((word, 1)),
@@ -278,24 +278,24 @@ pub(super) fn counted(results: &[NodeResult]) -> String {
 mod tests {
     use super::*;
 
-    fn result(node: &str, outcome: Outcome) -> NodeResult {
+    fn result(node: &str, outcome: NodeOutcome) -> NodeResult {
         NodeResult::new(node.parse().unwrap(), outcome, None)
     }
 
     #[test]
     fn the_exit_code_is_that_of_the_worst() {
-        let (good, refused, failed) = (Outcome::Changed, Outcome::Refused("x".into()), Outcome::Failed);
+        let (good, refused, failed) = (NodeOutcome::Changed, NodeOutcome::Refused("x".into()), NodeOutcome::Failed);
         for (outcomes, wanted) in [
-            (vec![good.clone(), Outcome::Stable], Exit::Success),
-            (vec![good.clone(), Outcome::NoAnswer], Exit::Partial),
-            (vec![Outcome::Offline(None), refused.clone()], Exit::Refused),
+            (vec![good.clone(), NodeOutcome::Stable], Exit::Success),
+            (vec![good.clone(), NodeOutcome::NoAnswer], Exit::Partial),
+            (vec![NodeOutcome::Offline(None), refused.clone()], Exit::Refused),
             (vec![refused, failed, good], Exit::Failed),
             (vec![], Exit::Partial),
-            (vec![Outcome::NotSelected, Outcome::NotSelected], Exit::Partial),
-            (vec![Outcome::NotSelected, Outcome::Stable], Exit::Success),
+            (vec![NodeOutcome::NotSelected, NodeOutcome::NotSelected], Exit::Partial),
+            (vec![NodeOutcome::NotSelected, NodeOutcome::Stable], Exit::Success),
         ] {
             let results: Vec<_> = outcomes.into_iter().map(|outcome| result("a", outcome)).collect();
-            assert_eq!(exit(&results), wanted);
+            assert_eq!(exit_of_results(&results), wanted);
         }
     }
 
@@ -303,9 +303,10 @@ mod tests {
     fn lines_say_everything_in_words() {
         let ui = Ui::new();
         let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
-        let gone = result("db1", Outcome::Offline(Some("2026-01-01T21:00:00Z".parse().unwrap())));
+        let gone = result("db1", NodeOutcome::Offline(Some("2026-01-01T21:00:00Z".parse().unwrap())));
         assert!(node_line(&gone, now, &ui).as_str().ends_with("last heard 3h ago"), "{:?}", node_line(&gone, now, &ui));
-        let text = summary(&[gone, result("a", Outcome::Stable), result("b", Outcome::Stable)], Duration::from_millis(1500));
+        let text =
+            summary(&[gone, result("a", NodeOutcome::Stable), result("b", NodeOutcome::Stable)], Duration::from_millis(1500));
         assert_eq!(text, "3 nodes: 1 offline, 2 stable in 1.5s");
     }
 

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::fleet::NodeResult;
 use crate::fleet::job::records::JobRecord;
 use crate::fleet::rollout::overrides;
@@ -12,13 +12,13 @@ use crate::fleet::rollout::view::{self, RolloutView};
 use crate::model::HumanDuration;
 use crate::wire::command::RolloutPlan;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::{ago, first_names, nodes as count};
 use super::super::ui::{Tone, Ui, text};
-use super::job_record::{checked, job_id, record, results};
+use super::job_record::{checked_command, job_id, record, results};
 use super::seal::{sign, sign_draft};
 use super::send::{deliver, watch};
-use super::session::{Context, Session, failure};
+use super::session::{FleetSession, OperatorArgs, connection_failure};
 use super::unknown_nodes;
 use crate::cli::local::inputs::OutputFormat;
 
@@ -59,18 +59,18 @@ enum RolloutCommand {
     },
 }
 
-pub(super) async fn run(args: RolloutArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(args: RolloutArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     match args.command {
-        RolloutCommand::Go { id, wave } => go(id, wave, &session, ui).await,
+        RolloutCommand::Go { id, wave } => release_wave(id, wave, &session, ui).await,
         RolloutCommand::Status { id } => {
-            let (record, waves) = in_waves(id, &session).await?;
+            let (record, waves) = rollout_record(id, &session).await?;
             let results = results(&record, &session.states().await?, &session).await?;
             show(&record, &waves, &results, &session, ui).await?;
             Ok(Exit::Success)
         }
         RolloutCommand::Watch { id, timeout } => {
-            let (record, waves) = in_waves(id, &session).await?;
+            let (record, waves) = rollout_record(id, &session).await?;
             let states = session.states().await?;
             let followed = watch(&record.command, &record.digest, timeout, &states, &session, ui).await?;
             // JSON has its document or its lines already.
@@ -82,31 +82,31 @@ pub(super) async fn run(args: RolloutArgs, context: &Context, ui: &mut Ui) -> Re
     }
 }
 
-fn no_waves(id: Uuid) -> Failure {
-    Failure::usage(format!("the job {id} has no waves: every node began as soon as it had the command"))
+fn no_waves_failure(id: Uuid) -> CliError {
+    CliError::usage(format!("the job {id} has no waves: every node began as soon as it had the command"))
 }
 
-async fn in_waves(id: Uuid, session: &Session) -> Result<(JobRecord, RolloutPlan), Failure> {
+async fn rollout_record(id: Uuid, session: &FleetSession) -> Result<(JobRecord, RolloutPlan), CliError> {
     let record = record(id, session).await?;
-    let waves = record.command.options.waves.clone().ok_or_else(|| no_waves(id))?;
+    let waves = record.command.options.waves.clone().ok_or_else(|| no_waves_failure(id))?;
     Ok((record, waves))
 }
 
-async fn go(id: Uuid, wave: Option<u64>, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+async fn release_wave(id: Uuid, wave: Option<u64>, session: &FleetSession, ui: &mut Ui) -> Result<Exit, CliError> {
     let checker = session.checker()?;
-    let job = checked(id, &checker, session).await?;
-    let waves = job.command().options.waves.as_ref().ok_or_else(|| no_waves(id))?;
+    let job = checked_command(id, &checker, session).await?;
+    let waves = job.command().options.waves.as_ref().ok_or_else(|| no_waves_failure(id))?;
     if !waves.go {
-        return Err(Failure::usage(format!("the waves of the job {id} need no go-ahead: it was sent without --go")));
+        return Err(CliError::usage(format!("the waves of the job {id} need no go-ahead: it was sent without --go")));
     }
-    let gone = view::last_go_ahead(&session.bus, &session.subjects, id).await.map_err(|error| failure(&error))?;
+    let gone = view::read_last_go_ahead(&session.bus, &session.subjects, id).await.map_err(|error| connection_failure(&error))?;
     let wave = wave.unwrap_or(gone + 1);
     if wave > waves.steps.len() as u64 {
-        return Err(Failure::usage(format!("the job {id} has {} waves; all of them have their go-ahead", waves.steps.len())));
+        return Err(CliError::usage(format!("the job {id} has {} waves; all of them have their go-ahead", waves.steps.len())));
     }
     let signed = sign_draft(overrides::go_ahead_draft(job.command(), wave), session)?;
-    overrides::store_go_ahead(&session.bus, &session.subjects, id, &signed).await.map_err(|error| failure(&error))?;
-    ui.say(text!("wave {} of {} may begin once wave {} has succeeded", wave, id, wave.saturating_sub(1)));
+    overrides::store_go_ahead(&session.bus, &session.subjects, id, &signed).await.map_err(|error| connection_failure(&error))?;
+    ui.message(text!("wave {} of {} may begin once wave {} has succeeded", wave, id, wave.saturating_sub(1)));
     Ok(Exit::Success)
 }
 
@@ -114,11 +114,11 @@ async fn show(
     record: &JobRecord,
     waves: &RolloutPlan,
     results: &[NodeResult],
-    session: &Session,
+    session: &FleetSession,
     ui: &mut Ui,
-) -> Result<(), Failure> {
-    let view = view::read(&session.bus, &session.subjects, &record.command, &record.digest, waves, results).await;
-    let view = view.map_err(|error| failure(&error))?;
+) -> Result<(), CliError> {
+    let view = view::read_rollout(&session.bus, &session.subjects, &record.command, &record.digest, waves, results).await;
+    let view = view.map_err(|error| connection_failure(&error))?;
     match session.output {
         OutputFormat::Json => ui.json(&view),
         OutputFormat::Jsonl => ui.jsonl(&view),
@@ -175,7 +175,7 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct WordArgs {
+pub(super) struct OverrideArgs {
     /// Id of the job.
     #[arg(value_parser = job_id)]
     id: Uuid,
@@ -187,13 +187,13 @@ pub(super) struct WordArgs {
     timeout: HumanDuration,
 }
 
-pub(super) async fn say(args: WordArgs, halt: bool, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn send_override(args: OverrideArgs, halt: bool, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     let checker = session.checker()?;
-    let job = checked(args.id, &checker, &session).await?;
+    let job = checked_command(args.id, &checker, &session).await?;
     let id = job.command().id;
     if job.command().options.waves.is_none() {
-        return Err(no_waves(id));
+        return Err(no_waves_failure(id));
     }
     let at = overrides::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
     // A halt must go out also where there is no stream to keep it.
@@ -203,13 +203,13 @@ pub(super) async fn say(args: WordArgs, halt: bool, context: &Context, ui: &mut 
     let kept = overrides::store_override(&session.bus, &session.subjects, id, &signed).await;
     let what = if halt { "halted" } else { "resumed" };
     match &kept {
-        Ok(()) => ui.say(text!("{}: every node that has not begun reads it before its turn", what)),
-        Err(error) => ui.warn(text!("cannot store it, so only online nodes get it: {}", chain(error))),
+        Ok(()) => ui.message(text!("{}: every node that has not begun reads it before its turn", what)),
+        Err(error) => ui.warn(text!("cannot store it, so only online nodes get it: {}", error_chain(error))),
     }
     let states = session.states_of(&signed.command.to).await?;
     unknown_nodes::warn(&signed.command.to, &states, ui);
     let expected = states.expected(&signed.command.to);
-    let followed = deliver(&signed, expected, args.timeout.get(), &session, ui).await?;
-    ui.say(text!("`ensign fleet rollout status {}` shows the progress; {}", id, count(followed.results.len())));
+    let followed = deliver(&signed, expected, args.timeout.as_std(), &session, ui).await?;
+    ui.message(text!("`ensign fleet rollout status {}` shows the progress; {}", id, count(followed.results.len())));
     Ok(if kept.is_err() { Exit::Failed } else { followed.exit })
 }

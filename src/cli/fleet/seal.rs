@@ -4,18 +4,18 @@ use crate::fleet::job::seal::{self, SealError};
 use crate::fleet::{CommandDraft, ExpectedNode, PreparedJob, SealedCommand};
 use crate::wire::{Action, Command};
 
-use super::super::error::{Exit, Failure};
-use super::session::{Session, borrowed, signers};
+use super::super::error::{CliError, Exit};
+use super::session::{FleetSession, signer_refs, signers};
 
 /// Checks and signs a job. Also returns the nodes that must answer.
 ///
 /// # Errors
 /// When there is no key, or nodes would refuse the command.
-pub(super) fn seal(job: PreparedJob, session: &Session) -> Result<(SealedCommand, Vec<ExpectedNode>), Failure> {
+pub(super) fn seal(job: PreparedJob, session: &FleetSession) -> Result<(SealedCommand, Vec<ExpectedNode>), CliError> {
     let signers = signers(&session.operator)?;
     let hint = size_hint(&job.command);
-    job.sign(&borrowed(&signers)).map_err(|error| {
-        let failure = Failure::from_error(Exit::Usage, &error);
+    job.sign(&signer_refs(&signers)).map_err(|error| {
+        let failure = CliError::from_error(Exit::Usage, &error);
         if matches!(error, SealError::TooLarge(_)) { failure.hint(hint) } else { failure }
     })
 }
@@ -24,16 +24,16 @@ pub(super) fn seal(job: PreparedJob, session: &Session) -> Result<(SealedCommand
 ///
 /// # Errors
 /// When there is no key, or a key does not sign.
-pub(super) fn sign(command: Command, session: &Session) -> Result<SealedCommand, Failure> {
+pub(super) fn sign(command: Command, session: &FleetSession) -> Result<SealedCommand, CliError> {
     let signers = signers(&session.operator)?;
-    seal::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))
+    seal::sign(command, &signer_refs(&signers)).map_err(|error| CliError::from_error(Exit::Usage, &error))
 }
 
 /// Signs a draft that needs no answer.
 ///
 /// # Errors
 /// As [`sign`].
-pub(super) fn sign_draft(draft: CommandDraft, session: &Session) -> Result<SealedCommand, Failure> {
+pub(super) fn sign_draft(draft: CommandDraft, session: &FleetSession) -> Result<SealedCommand, CliError> {
     sign(PreparedJob::new(session, draft, Vec::new()).command, session)
 }
 

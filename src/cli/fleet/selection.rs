@@ -6,16 +6,16 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::diag::Diagnostic;
-use crate::fleet::{NodeResult, NodeStates, Outcome};
+use crate::fleet::{NodeOutcome, NodeResult, NodeStates};
 use crate::model::NodeId;
-use crate::wire::command::Facts;
+use crate::wire::command::FactsQuery;
 use crate::wire::{Action, Target};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::nodes;
 use super::super::ui::{Ui, text};
-use super::ask::{ask, question};
-use super::session::Session;
+use super::query::{query_draft, run_query};
+use super::session::FleetSession;
 
 /// Fact of a query that needs only the `where`: it is small, and every host has it.
 const SMALL_FACT: &str = "host.info.os";
@@ -58,17 +58,17 @@ pub(super) async fn select<'a>(
     expression: &'a str,
     wait: Duration,
     states: &NodeStates,
-    session: &Session,
+    session: &FleetSession,
     ui: &mut Ui,
-) -> Result<Selection<'a>, Failure> {
-    let action = Action::Facts(Facts { query: Some(SMALL_FACT.to_owned()) });
-    let (_, outcome) = ask(question(action, to.clone()), wait, states, session, ui).await?;
+) -> Result<Selection<'a>, CliError> {
+    let action = Action::Facts(FactsQuery { query: Some(SMALL_FACT.to_owned()) });
+    let (_, outcome) = run_query(query_draft(action, to.clone()), wait, states, session, ui).await?;
     let complete = outcome.complete;
     let mut selection = Selection { expression, selected: Vec::new(), not_selected: Vec::new(), unknown: Vec::new(), complete };
     for result in outcome.results {
         match result.outcome {
-            Outcome::Stable => selection.selected.push(result.node),
-            Outcome::NotSelected => selection.not_selected.push(result.node),
+            NodeOutcome::Stable => selection.selected.push(result.node),
+            NodeOutcome::NotSelected => selection.not_selected.push(result.node),
             _ => selection.unknown.push(result),
         }
     }
@@ -79,29 +79,29 @@ pub(super) async fn select<'a>(
 ///
 /// # Errors
 /// When the user stops it.
-pub(super) async fn show_selected(to: &Target, states: &NodeStates, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
-    let Some(expression) = to.only_where.as_deref().filter(|_| ui.is_watched()) else { return Ok(()) };
+pub(super) async fn show_selected(to: &Target, states: &NodeStates, session: &FleetSession, ui: &mut Ui) -> Result<(), CliError> {
+    let Some(expression) = to.filter.as_deref().filter(|_| ui.is_watched()) else { return Ok(()) };
     // A courtesy: an operator who may not ask for facts may still send the command, and nodes decide for themselves.
     if let Ok(selection) = select(to, expression, PREVIEW_TIME, states, session, ui).await {
-        ui.say(text!("{}: {}", expression, selection.counts()));
+        ui.message(text!("{}: {}", expression, selection.counts()));
         if !selection.complete {
-            return Err(Failure::new(Exit::Partial, Diagnostic::new("stopped before anything was sent")));
+            return Err(CliError::new(Exit::Partial, Diagnostic::new("stopped before anything was sent")));
         }
     }
     Ok(())
 }
 
 /// Warns that a `where` selects no node, and of the facts in it that no node has.
-pub(super) async fn warn_none_selected(to: &Target, states: &NodeStates, session: &Session, ui: &mut Ui) {
-    let Some(expression) = &to.only_where else { return };
+pub(super) async fn warn_none_selected(to: &Target, states: &NodeStates, session: &FleetSession, ui: &mut Ui) {
+    let Some(expression) = &to.filter else { return };
     ui.warn(text!("no node is selected: {}", expression));
     for path in facts_in(expression).iter().take(MAX_SHOWN) {
-        let action = Action::Facts(Facts { query: Some(path.clone()) });
-        let all = Target { only_where: None, ..to.clone() };
+        let action = Action::Facts(FactsQuery { query: Some(path.clone()) });
+        let all = Target { filter: None, ..to.clone() };
         // A courtesy: an operator who may not ask for facts has sent the command all the same.
-        let Ok((_, asked)) = ask(question(action, all), PREVIEW_TIME, states, session, ui).await else { return };
+        let Ok((_, asked)) = run_query(query_draft(action, all), PREVIEW_TIME, states, session, ui).await else { return };
         let has_fact = |result: &NodeResult| result.done.as_ref().is_some_and(|done| done.answer.is_some());
-        let answered = asked.results.iter().any(|result| result.outcome == Outcome::Stable);
+        let answered = asked.results.iter().any(|result| result.outcome == NodeOutcome::Stable);
         if answered && !asked.results.iter().any(has_fact) {
             ui.warn(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all facts", path));
         }

@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use crate::fleet::job::dispatch;
-use crate::fleet::job::follow::{time_for, time_left};
-use crate::fleet::rollout::overrides::give_go_aheads;
+use crate::fleet::job::follow::{max_wait, remaining_wait};
+use crate::fleet::rollout::overrides::with_go_aheads;
 use crate::fleet::{CommandDraft, ExpectedNode, JobFollower, NodeResult, NodeStates, PreparedJob, SealedCommand};
 use crate::model::HumanDuration;
 use crate::wire::Command;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::Ui;
 use super::interrupt::interrupted;
 use super::render_job::{self, JobRenderer};
 use super::seal::{seal, sign_draft};
 use super::selection;
-use super::session::{Session, disconnected, failure, undelivered};
+use super::session::{FleetSession, connection_failure, disconnect_failure, dispatch_failure};
 use super::target::TargetArgs;
 use super::unknown_nodes;
 use crate::cli::local::inputs::OutputFormat;
 
 /// The end of a job that the command line followed.
 #[derive(Debug)]
-pub(in crate::cli) struct Followed {
+pub(in crate::cli) struct FollowedJob {
     /// The exit of the command line.
     pub(in crate::cli) exit: Exit,
     /// The terminal state of every node.
@@ -37,9 +37,9 @@ pub(super) async fn send(
     draft: CommandDraft,
     target: &TargetArgs,
     states: &NodeStates,
-    session: &Session,
+    session: &FleetSession,
     ui: &mut Ui,
-) -> Result<Followed, Failure> {
+) -> Result<FollowedJob, CliError> {
     send_after(0, draft, target, states, session, ui).await
 }
 
@@ -52,9 +52,9 @@ pub(super) async fn send_after(
     draft: CommandDraft,
     target: &TargetArgs,
     states: &NodeStates,
-    session: &Session,
+    session: &FleetSession,
     ui: &mut Ui,
-) -> Result<Followed, Failure> {
+) -> Result<FollowedJob, CliError> {
     session.warn_of_clock(ui);
     if session.output == OutputFormat::Text && !target.detach {
         selection::show_selected(&draft.to, states, session, ui).await?;
@@ -63,14 +63,14 @@ pub(super) async fn send_after(
     let mut job = PreparedJob::new(session, draft, expected);
     target.waves.add_to(&mut job, session, ui)?;
     let (signed, expected) = seal(job, session)?;
-    let signed = SealedCommand { after, ..signed };
+    let signed = SealedCommand { last_sequence: after, ..signed };
     if target.detach {
-        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, session))?;
+        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| dispatch_failure(&error, session))?;
         render_job::detached(&signed, session, ui);
-        return Ok(Followed { exit: Exit::Success, results: Vec::new() });
+        return Ok(FollowedJob { exit: Exit::Success, results: Vec::new() });
     }
     unknown_nodes::warn(&signed.command.to, states, ui);
-    let followed = deliver(&signed, expected, target.timeout().get(), session, ui).await?;
+    let followed = deliver(&signed, expected, target.timeout().as_std(), session, ui).await?;
     if render_job::is_none_selected(&followed.results) {
         selection::warn_none_selected(&signed.command.to, states, session, ui).await;
     }
@@ -85,11 +85,11 @@ pub(in crate::cli) async fn deliver(
     signed: &SealedCommand,
     expected: Vec<ExpectedNode>,
     timeout: Duration,
-    session: &Session,
+    session: &FleetSession,
     ui: &mut Ui,
-) -> Result<Followed, Failure> {
-    let job = JobFollower::send(session, signed, expected).await.map_err(|error| undelivered(&error, session))?;
-    follow(job, &signed.command, &signed.digest, time_for(&signed.command, timeout), session, ui).await
+) -> Result<FollowedJob, CliError> {
+    let job = JobFollower::send(session, signed, expected).await.map_err(|error| dispatch_failure(&error, session))?;
+    follow(job, &signed.command, &signed.digest, max_wait(&signed.command, timeout), session, ui).await
 }
 
 /// Follows a command that was sent before, until no node can report any more, or for `timeout`.
@@ -101,12 +101,12 @@ pub(super) async fn watch(
     digest: &str,
     timeout: Option<HumanDuration>,
     states: &NodeStates,
-    session: &Session,
+    session: &FleetSession,
     ui: &mut Ui,
-) -> Result<Followed, Failure> {
+) -> Result<FollowedJob, CliError> {
     let expected = states.expected(&command.to);
-    let job = JobFollower::attach(session, command, digest, expected).await.map_err(|error| failure(&error))?;
-    let wait = timeout.map_or_else(|| time_left(command, session.now()), HumanDuration::get);
+    let job = JobFollower::attach(session, command, digest, expected).await.map_err(|error| connection_failure(&error))?;
+    let wait = timeout.map_or_else(|| remaining_wait(command, session.now()), HumanDuration::as_std);
     follow(job, command, digest, wait, session, ui).await
 }
 
@@ -119,15 +119,15 @@ pub(super) async fn follow(
     command: &Command,
     digest: &str,
     wait: Duration,
-    session: &Session,
+    session: &FleetSession,
     ui: &mut Ui,
-) -> Result<Followed, Failure> {
+) -> Result<FollowedJob, CliError> {
     let mut renderer = JobRenderer::new(session);
     let mut emit = |event| renderer.event(event, ui);
     let run = job.run(wait, interrupted(), &mut emit);
     let sign = |draft| sign_draft(draft, session).ok();
-    let outcome = give_go_aheads(session, command, digest, &sign, run).await;
-    let outcome = outcome.map_err(|error| disconnected(&error, command.id))?;
+    let outcome = with_go_aheads(session, command, digest, &sign, run).await;
+    let outcome = outcome.map_err(|error| disconnect_failure(&error, command.id))?;
     let exit = renderer.finish(command.id, digest, &outcome, ui);
-    Ok(Followed { exit, results: outcome.results })
+    Ok(FollowedJob { exit, results: outcome.results })
 }

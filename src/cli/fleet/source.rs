@@ -7,20 +7,20 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::diag::{Diagnostic, chain};
+use crate::diag::{Diagnostic, error_chain};
 use crate::engine;
 use crate::host::fs;
-use crate::http::shown;
-use crate::manifest::fetch::{self, FetchError, Pin};
+use crate::http::redact_url;
+use crate::manifest::fetch::{self, ContentPin, FetchError};
 use crate::manifest::{self, MAX_MANIFEST, bundle, open};
-use crate::registry::Objects;
+use crate::registry::BusObjects;
 use crate::wire::command::Apply;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::{Ui, text};
-use super::session::{Session, failure};
+use super::session::{FleetSession, connection_failure};
 use crate::cli::local::inputs;
-use crate::cli::local::manifest_source::{BUNDLE_MAX, FETCH, exit_of};
+use crate::cli::local::manifest_source::{BUNDLE_MAX, FETCH_TIMEOUT, exit_of};
 
 /// Arguments that name the source of an apply or an assignment.
 #[derive(Debug, Clone, Default, Args)]
@@ -37,73 +37,73 @@ pub(super) struct SourceArgs {
 
 /// A source that may have no address for nodes yet.
 #[derive(Debug, PartialEq)]
-pub(in crate::cli) enum Source {
+pub(in crate::cli) enum ApplySource {
     /// A URL with the digest and size of its content.
     Pinned { url: String, sha256: String, size: u64 },
     /// A URL whose digest is still unknown.
-    Behind {
+    Url {
         /// The URL.
         url: String,
         /// True when its content is checked on the read.
         check: bool,
     },
     /// Content of this machine.
-    Here { content: Vec<u8>, ending: &'static str },
+    Local { content: Vec<u8>, ending: &'static str },
 }
 
-impl Source {
-    pub(super) fn new(args: &SourceArgs, check: bool) -> Result<Self, Failure> {
+impl ApplySource {
+    pub(super) fn new(args: &SourceArgs, check: bool) -> Result<Self, CliError> {
         let Some(source) = args.source.as_deref() else {
             let hint = "name a directory, a bundle, a manifest or a URL";
-            return Err(Failure::usage("no manifest or bundle named").hint(hint));
+            return Err(CliError::usage("no manifest or bundle named").hint(hint));
         };
         if !source.contains("://") {
             if args.sha256.is_some() {
-                return Err(Failure::usage("--sha256 and --size are for URLs"));
+                return Err(CliError::usage("--sha256 and --size are for URLs"));
             }
-            let content = packed(Path::new(source), check)?;
+            let content = read_source(Path::new(source), check)?;
             if check {
                 precheck(&content, source)?;
             }
-            return Ok(Self::of(content));
+            return Ok(Self::from_content(content));
         }
         match (&args.sha256, args.size) {
             (Some(sha256), Some(size)) => Ok(Self::Pinned { url: source.to_owned(), sha256: sha256.clone(), size }),
             _ if source.starts_with("file:") => {
                 let hint = "a path without file:// is uploaded and pinned automatically; sha256sum and stat -c %s print both";
-                Err(Failure::usage(format!("{source} is a file of each node: --sha256 and --size must pin it")).hint(hint))
+                Err(CliError::usage(format!("{source} is a file of each node: --sha256 and --size must pin it")).hint(hint))
             }
-            _ => Ok(Self::Behind { url: source.to_owned(), check }),
+            _ => Ok(Self::Url { url: source.to_owned(), check }),
         }
     }
 
     /// Reads a directory, bundle or manifest of this machine.
-    pub(in crate::cli) fn here(path: &Path) -> Result<Self, Failure> {
-        Ok(Self::of(packed(path, true)?))
+    pub(in crate::cli) fn from_path(path: &Path) -> Result<Self, CliError> {
+        Ok(Self::from_content(read_source(path, true)?))
     }
 
-    fn of(content: Vec<u8>) -> Self {
+    fn from_content(content: Vec<u8>) -> Self {
         let ending = if bundle::is_bundle(&content) { "tar.gz" } else { "yaml" };
-        Self::Here { content, ending }
+        Self::Local { content, ending }
     }
 
     /// Uploads local content, unless it is there already. Returns the apply for the nodes.
-    pub(in crate::cli) async fn pin(self, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
+    pub(in crate::cli) async fn pin(self, session: &FleetSession, ui: &mut Ui) -> Result<Apply, CliError> {
         let (content, ending) = match self {
             Self::Pinned { url, sha256, size } => return Ok(Apply { url, sha256, size, data: BTreeMap::new() }),
-            Self::Behind { url, check } => return see(url, check, session, ui).await,
-            Self::Here { content, ending } => (content, ending),
+            Self::Url { url, check } => return pin_url(url, check, session, ui).await,
+            Self::Local { content, ending } => (content, ending),
         };
         let (bucket, sha256) = (session.subjects.bucket(), fs::sha256(&content));
         let key = format!("{sha256}.{ending}");
         let size = content.len() as u64;
         // An object of this name has this content: a second write would only disturb its readers.
-        let there = session.bus.object_size(&bucket, &key).await.map_err(|error| failure(&error))?;
+        let there = session.bus.object_size(&bucket, &key).await.map_err(|error| connection_failure(&error))?;
         if there != Some(size) {
-            session.bus.object_put(&bucket, &key, &content).await.map_err(|error| failure(&error))?;
+            session.bus.object_put(&bucket, &key, &content).await.map_err(|error| connection_failure(&error))?;
         }
         let url = format!("obj://{bucket}/{key}");
-        ui.say(text!("{}, {} bytes", url, size));
+        ui.message(text!("{}, {} bytes", url, size));
         Ok(Apply { url, sha256, size, data: BTreeMap::new() })
     }
 }
@@ -112,43 +112,47 @@ impl Source {
 ///
 /// # Errors
 /// When the path is none of these, can't be read, or is larger than nodes accept.
-pub(in crate::cli) fn packed(path: &Path, check: bool) -> Result<Vec<u8>, Failure> {
+pub(in crate::cli) fn read_source(path: &Path, check: bool) -> Result<Vec<u8>, CliError> {
     let content = if path.is_dir() {
         if check {
             check_file(&path.join("manifest.yaml"))?;
         }
-        bundle::pack(path).map_err(|error| Failure::usage(format!("{}: {}", path.display(), chain(&error))))?
+        bundle::pack(path).map_err(|error| CliError::usage(format!("{}: {}", path.display(), error_chain(&error))))?
     } else {
-        let content = fs::read_named(path, BUNDLE_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+        let content = fs::read_named(path, BUNDLE_MAX).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
         if check {
             check_form(&content, &path.display().to_string())?;
         }
         content
     };
     if content.len() as u64 > BUNDLE_MAX {
-        return Err(Failure::usage(format!("{} has {} bytes; nodes accept at most {BUNDLE_MAX}", path.display(), content.len())));
+        return Err(CliError::usage(format!(
+            "{} has {} bytes; nodes accept at most {BUNDLE_MAX}",
+            path.display(),
+            content.len()
+        )));
     }
     Ok(content)
 }
 
 /// Reads a URL and pins its digest. Nodes accept only the same content later.
-async fn see(url: String, check: bool, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
+async fn pin_url(url: String, check: bool, session: &FleetSession, ui: &mut Ui) -> Result<Apply, CliError> {
     let mut content = Vec::new();
-    let pin = fetch::measure(&url, BUNDLE_MAX, FETCH, &Objects(&session.bus), &mut content).await;
-    let pin = pin.map_err(|error| not_seen(&error))?;
+    let pin = fetch::measure(&url, BUNDLE_MAX, FETCH_TIMEOUT, &BusObjects(&session.bus), &mut content).await;
+    let pin = pin.map_err(|error| read_url_failure(&error))?;
     if check {
-        check_form(&content, &shown(&url))?;
-        precheck(&content, &shown(&url))?;
+        check_form(&content, &redact_url(&url))?;
+        precheck(&content, &redact_url(&url))?;
     }
-    ui.say(text!("{}: sha256 {}, {} bytes", shown(&url), pin.sha256, pin.size));
+    ui.message(text!("{}: sha256 {}, {} bytes", redact_url(&url), pin.sha256, pin.size));
     Ok(Apply { url, sha256: pin.sha256, size: pin.size, data: BTreeMap::new() })
 }
 
 /// Returns the failure of a URL that can't be read, with a hint.
-fn not_seen(error: &FetchError) -> Failure {
-    let failure = Failure::from_error(exit_of(error), error);
+fn read_url_failure(error: &FetchError) -> CliError {
+    let failure = CliError::from_error(exit_of(error), error);
     match error {
-        FetchError::TooLarge { .. } | FetchError::TooMuch { .. } => {
+        FetchError::TooLarge { .. } | FetchError::TooLargeStream { .. } => {
             failure.hint("where `max_bundle` of the nodes allows more, --sha256 and --size pin it without reading it here")
         }
         _ => failure.hint("this machine reads it for the digest to sign; --sha256 and --size pin a URL that only nodes reach"),
@@ -156,11 +160,11 @@ fn not_seen(error: &FetchError) -> Failure {
 }
 
 /// Checks the form of a manifest, so that no file is sent that every node would refuse.
-fn check_form(content: &[u8], name: &str) -> Result<(), Failure> {
+fn check_form(content: &[u8], name: &str) -> Result<(), CliError> {
     if bundle::is_bundle(content) {
         return Ok(());
     }
-    let none = |why: &str| Failure::usage(format!("{name} is neither a bundle nor a manifest: {why}"));
+    let none = |why: &str| CliError::usage(format!("{name} is neither a bundle nor a manifest: {why}"));
     if content.is_empty() {
         return Err(none("it is empty"));
     }
@@ -168,48 +172,48 @@ fn check_form(content: &[u8], name: &str) -> Result<(), Failure> {
         return Err(none(&format!("it is not packed, and has more than {MAX_MANIFEST} bytes")));
     }
     let text = std::str::from_utf8(content).map_err(|_| none("it is not text"))?;
-    let source = manifest::Source { text: text.to_owned(), name: name.to_owned(), directory: None, digest: None };
+    let source = manifest::ManifestText { text: text.to_owned(), name: name.to_owned(), directory: None, digest: None };
     parse(&source)
 }
 
 /// Checks the form of the manifest of a directory, where it is in its usual place.
-fn check_file(path: &Path) -> Result<(), Failure> {
+fn check_file(path: &Path) -> Result<(), CliError> {
     if !path.is_file() {
         return Ok(());
     }
-    parse(&manifest::Source::file(path).map_err(|error| Failure::from_error(Exit::Usage, &error))?)
+    parse(&manifest::ManifestText::file(path).map_err(|error| CliError::from_error(Exit::Usage, &error))?)
 }
 
 /// Hint that names the flag against the check.
-const NO_CHECK: &str = "nothing was signed or sent; --no-check leaves it to the nodes";
+const NO_CHECK_HINT: &str = "nothing was signed or sent; --no-check leaves it to the nodes";
 
 /// Returns the failure for errors that every node would report.
-pub(super) fn refused_here(diagnostics: Vec<Diagnostic>) -> Failure {
-    let failure = Failure { exit: Exit::Usage, diagnostics };
+pub(super) fn precheck_failure(diagnostics: Vec<Diagnostic>) -> CliError {
+    let failure = CliError { exit: Exit::Usage, diagnostics };
     let hint = failure.diagnostics.last().and_then(|last| last.hint.as_ref());
-    let hint = hint.map_or_else(|| NO_CHECK.to_owned(), |hint| format!("{hint}; {NO_CHECK}"));
+    let hint = hint.map_or_else(|| NO_CHECK_HINT.to_owned(), |hint| format!("{hint}; {NO_CHECK_HINT}"));
     failure.hint(hint)
 }
 
 /// Checks the manifest as far as possible without a node, so that nothing is signed that every node would refuse.
-fn precheck(content: &[u8], name: &str) -> Result<(), Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::from_error(Exit::Usage, error);
+fn precheck(content: &[u8], name: &str) -> Result<(), CliError> {
+    let failed = |error: &dyn std::error::Error| CliError::from_error(Exit::Usage, error);
     // Removed with the unpacked files on return.
     let kept = fs::private_directory().map_err(|error| failed(&error).hint("TMPDIR names another directory"))?;
-    let pin = Pin { sha256: fs::sha256(content), size: content.len() as u64 };
+    let pin = ContentPin { sha256: fs::sha256(content), size: content.len() as u64 };
     let mut source = open::open(Cursor::new(content), &pin, kept.path(), name.to_owned()).map_err(|error| failed(&error))?;
     if source.directory.is_some() {
         source.name = format!("{}/{}", name.trim_end_matches('/'), bundle::MANIFEST);
     }
     let mut host = inputs::host();
     if let Some(directory) = &source.directory {
-        host = host.in_directory(directory);
+        host = host.with_directory(directory);
     }
-    engine::precheck(&source, &host).map_err(refused_here)
+    engine::precheck(&source, &host).map_err(precheck_failure)
 }
 
-fn parse(source: &manifest::Source) -> Result<(), Failure> {
-    let wrong = |diagnostics: Vec<Diagnostic>| Failure { exit: Exit::Usage, diagnostics };
+fn parse(source: &manifest::ManifestText) -> Result<(), CliError> {
+    let wrong = |diagnostics: Vec<Diagnostic>| CliError { exit: Exit::Usage, diagnostics };
     manifest::parse::parse(source).map(drop).map_err(wrong)
 }
 
@@ -228,18 +232,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("manifest.yaml"), MANIFEST).unwrap();
         let path = dir.path().to_str().unwrap();
-        assert!(matches!(Source::new(&args(path), true).unwrap(), Source::Here { ending: "tar.gz", .. }));
+        assert!(matches!(ApplySource::new(&args(path), true).unwrap(), ApplySource::Local { ending: "tar.gz", .. }));
         assert!(matches!(
-            Source::new(&args(&format!("{path}/manifest.yaml")), true).unwrap(),
-            Source::Here { ending: "yaml", .. }
+            ApplySource::new(&args(&format!("{path}/manifest.yaml")), true).unwrap(),
+            ApplySource::Local { ending: "yaml", .. }
         ));
-        assert_eq!(Source::new(&args("https://x/y"), true).unwrap(), Source::Behind { url: "https://x/y".into(), check: true });
-        assert!(Source::new(&args("file:///x"), true).unwrap_err().why().contains("--sha256"));
-        assert!(Source::new(&args("/no/such/thing"), false).is_err());
+        assert_eq!(
+            ApplySource::new(&args("https://x/y"), true).unwrap(),
+            ApplySource::Url { url: "https://x/y".into(), check: true }
+        );
+        assert!(ApplySource::new(&args("file:///x"), true).unwrap_err().message_text().contains("--sha256"));
+        assert!(ApplySource::new(&args("/no/such/thing"), false).is_err());
         let pinned = SourceArgs { sha256: Some("ab".into()), size: Some(3), ..args("https://x/y") };
-        assert!(matches!(Source::new(&pinned, true).unwrap(), Source::Pinned { size: 3, .. }));
+        assert!(matches!(ApplySource::new(&pinned, true).unwrap(), ApplySource::Pinned { size: 3, .. }));
         let here = SourceArgs { sha256: Some("ab".into()), size: Some(3), ..args(path) };
-        assert!(Source::new(&here, true).unwrap_err().why().contains("for URLs"));
+        assert!(ApplySource::new(&here, true).unwrap_err().message_text().contains("for URLs"));
     }
 
     #[test]
@@ -252,12 +259,12 @@ mod tests {
             (b"ccm:\n  resuorces: 1\n", "x:2:3"),
         ] {
             let failure = check_form(content, "x").unwrap_err();
-            assert!(failure.exit == Exit::Usage && failure.why().contains(said), "{}", failure.why());
+            assert!(failure.exit == Exit::Usage && failure.message_text().contains(said), "{}", failure.message_text());
         }
         assert!(
             check_form("#".repeat(usize::try_from(MAX_MANIFEST).unwrap() + 1).as_bytes(), "x")
                 .unwrap_err()
-                .why()
+                .message_text()
                 .contains("more than")
         );
         assert!(check_form(MANIFEST.as_bytes(), "x").is_ok() && check_form(&[0x1f, 0x8b, 0], "x").is_ok());

@@ -7,25 +7,25 @@ use std::fmt::Display;
 use crate::fleet::job::error_normalizer;
 use crate::fleet::status;
 use crate::fleet::status::{Alert, FleetStatus, NodeStatus};
-use crate::fleet::targeting::states::NodePresence;
+use crate::fleet::targeting::states::NodeLiveness;
 use crate::model::NodeId;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::{ago, names, nodes as count};
 use super::super::ui::{Tone, Ui, text};
-use super::session::{Context, Session};
+use super::session::{FleetSession, OperatorArgs};
 use super::unknown_nodes;
 use crate::cli::local::inputs::OutputFormat;
 
-pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn status(context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     print_status(&context.open().await?, ui).await
 }
 
-pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(in crate::cli) async fn print_status(session: &FleetSession, ui: &mut Ui) -> Result<Exit, CliError> {
     session.warn_of_clock(ui);
     let states = session.states().await?;
     unknown_nodes::warn_unpinned(&states, ui);
-    let view = status::fleet(&session.operator.fleet, &states);
+    let view = status::fleet_status(&session.operator.fleet, &states);
     match session.output {
         OutputFormat::Json => ui.json(&view),
         OutputFormat::Jsonl => ui.jsonl(&view),
@@ -42,7 +42,7 @@ fn print_view(view: &FleetStatus, ui: &mut Ui) {
     }
     ui.line(text!("versions   {}", counts(&view.versions)));
     ui.line(text!("trust      {}", counts(&view.trust)));
-    for alarm in alarms(&view.attention) {
+    for alarm in group_alerts(&view.attention) {
         let mark = ui.paint(Tone::Changed, "!");
         match alarm.nodes.as_slice() {
             [node] => ui.line(text!("  {} {:<20} {}", mark, node.as_str(), alarm.example)),
@@ -52,20 +52,20 @@ fn print_view(view: &FleetStatus, ui: &mut Ui) {
 }
 
 /// The nodes with one cause of alerts.
-struct Alarm {
+struct AlertGroup {
     cause: String,
     example: String,
     nodes: Vec<NodeId>,
 }
 
 /// Groups the alerts by cause: those of most nodes first, then in the order of the nodes.
-fn alarms(attention: &[Alert]) -> Vec<Alarm> {
-    let mut alarms: Vec<Alarm> = Vec::new();
+fn group_alerts(attention: &[Alert]) -> Vec<AlertGroup> {
+    let mut alarms: Vec<AlertGroup> = Vec::new();
     for Alert { node, what } in attention {
-        let cause = error_normalizer::general(what, node);
+        let cause = error_normalizer::normalize(what, node);
         match alarms.iter_mut().find(|alarm| alarm.cause == cause) {
             Some(alarm) => alarm.nodes.push(node.clone()),
-            None => alarms.push(Alarm { cause, example: what.clone(), nodes: vec![node.clone()] }),
+            None => alarms.push(AlertGroup { cause, example: what.clone(), nodes: vec![node.clone()] }),
         }
     }
     alarms.sort_by_key(|alarm| Reverse(alarm.nodes.len()));
@@ -79,15 +79,15 @@ fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
     counts.iter().map(|(key, count)| format!("{key}: {count}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(in crate::cli) async fn print_nodes(session: &FleetSession, ui: &mut Ui) -> Result<Exit, CliError> {
     session.warn_of_clock(ui);
     let states = session.states().await?;
     unknown_nodes::warn_unpinned(&states, ui);
-    print_rows(&status::nodes(&states), session, ui);
+    print_rows(&status::node_statuses(&states), session, ui);
     Ok(Exit::Success)
 }
 
-pub(super) fn print_rows(rows: &[NodeStatus], session: &Session, ui: &mut Ui) {
+pub(super) fn print_rows(rows: &[NodeStatus], session: &FleetSession, ui: &mut Ui) {
     let now = session.now();
     match session.output {
         OutputFormat::Json => ui.json(&rows),
@@ -99,7 +99,7 @@ pub(super) fn print_rows(rows: &[NodeStatus], session: &Session, ui: &mut Ui) {
                 text!("{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} ALARMS", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
             ui.line(ui.paint(Tone::Dim, title));
             for row in rows {
-                let tone = if row.presence == NodePresence::Alive { Tone::Success } else { Tone::Error };
+                let tone = if row.presence == NodeLiveness::Alive { Tone::Success } else { Tone::Error };
                 let line = text!(
                     "{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} {}",
                     row.state.node.as_str(),
@@ -127,7 +127,8 @@ mod tests {
             attention("web2", "less than 64 MiB are free on the file system of /var/lib/ensign"),
             attention("web3", "silent since 2026-01-02T09:11:12Z"),
         ];
-        let shown: Vec<(usize, String)> = alarms(&all).into_iter().map(|alarm| (alarm.nodes.len(), alarm.example)).collect();
+        let shown: Vec<(usize, String)> =
+            group_alerts(&all).into_iter().map(|alarm| (alarm.nodes.len(), alarm.example)).collect();
         assert_eq!(shown, [(2, all[0].what.clone()), (1, all[1].what.clone())]);
     }
 }

@@ -2,15 +2,15 @@
 
 use clap::Args;
 
-use crate::diag::{Diagnostic, Place};
+use crate::diag::{Diagnostic, SourceLocation};
 use crate::fleet::{CommandDraft, NodeStates};
 use crate::model::{HumanDuration, NodeId};
 use crate::template::Scope;
 use crate::wire::command::{Channel, MAX_LIFETIME, is_token};
-use crate::wire::{Action, Options, Target};
+use crate::wire::{Action, CommandOptions, Target};
 
-use super::super::error::{Exit, Failure};
-use super::session::Session;
+use super::super::error::{CliError, Exit};
+use super::session::FleetSession;
 use super::waves::WavesArgs;
 
 /// The target and the options of a command.
@@ -52,12 +52,12 @@ impl TargetArgs {
     ///
     /// # Errors
     /// When none or several kinds of nodes are chosen, or a name is invalid.
-    pub(in crate::cli) fn audience(&self) -> Result<Target, Failure> {
+    pub(in crate::cli) fn target(&self) -> Result<Target, CliError> {
         let mut audience = match (self.node.as_slice(), self.group.as_slice(), self.all) {
             (nodes, [], false) if !nodes.is_empty() => {
                 let mut nodes = nodes
                     .iter()
-                    .map(|node| node.parse::<NodeId>().map_err(|error| Failure::usage(error.to_string())))
+                    .map(|node| node.parse::<NodeId>().map_err(|error| CliError::usage(error.to_string())))
                     .collect::<Result<Vec<_>, _>>()?;
                 nodes.sort();
                 nodes.dedup();
@@ -65,7 +65,7 @@ impl TargetArgs {
             }
             ([], groups, false) if !groups.is_empty() => {
                 if let Some(wrong) = groups.iter().find(|group| !is_token(group)) {
-                    return Err(Failure::usage(format!("\"{wrong}\" is not the name of a group: 1 to 63 of a-z, 0-9, _ and -")));
+                    return Err(CliError::usage(format!("\"{wrong}\" is not the name of a group: 1 to 63 of a-z, 0-9, _ and -")));
                 }
                 let mut groups = groups.to_vec();
                 groups.sort();
@@ -73,11 +73,11 @@ impl TargetArgs {
                 Target::groups(groups)
             }
             ([], [], true) => Target::all(),
-            ([], [], false) => return Err(Failure::usage("no nodes are chosen").hint("use --node, --group or --all")),
-            _ => return Err(Failure::usage("--node, --group and --all exclude each other")),
+            ([], [], false) => return Err(CliError::usage("no nodes are chosen").hint("use --node, --group or --all")),
+            _ => return Err(CliError::usage("--node, --group and --all exclude each other")),
         };
         self.only_where.as_deref().map_or(Ok(()), check_where)?;
-        audience.only_where.clone_from(&self.only_where);
+        audience.filter.clone_from(&self.only_where);
         Ok(audience)
     }
 
@@ -85,16 +85,16 @@ impl TargetArgs {
     ///
     /// # Errors
     /// The error in the flags.
-    pub(in crate::cli) fn check(&self) -> Result<(), Failure> {
+    pub(in crate::cli) fn validate(&self) -> Result<(), CliError> {
         self.waves.plan()?;
-        self.audience().map(drop)
+        self.target().map(drop)
     }
 
     /// Reads the states of the nodes. A detached command without waves needs none.
     ///
     /// # Errors
-    /// As [`Session::states`].
-    pub(super) async fn states(&self, to: &Target, session: &Session) -> Result<NodeStates, Failure> {
+    /// As [`FleetSession::states`].
+    pub(super) async fn states(&self, to: &Target, session: &FleetSession) -> Result<NodeStates, CliError> {
         if self.detach && self.waves.counts().is_none() {
             session.expect(to);
             return Ok(NodeStates::default());
@@ -104,25 +104,25 @@ impl TargetArgs {
 
     /// Returns the longest run on a node.
     pub(in crate::cli) fn timeout(&self) -> HumanDuration {
-        self.timeout.unwrap_or(Options::default().timeout)
+        self.timeout.unwrap_or(CommandOptions::default().timeout)
     }
 
     /// Drafts a command for `action`.
     ///
     /// # Errors
-    /// As [`TargetArgs::audience`].
-    pub(in crate::cli) fn order(&self, action: Action, channel: Option<Channel>) -> Result<CommandDraft, Failure> {
+    /// As [`TargetArgs::target`].
+    pub(in crate::cli) fn draft(&self, action: Action, channel: Option<Channel>) -> Result<CommandDraft, CliError> {
         // Errors are reported before any node is asked; the nodes of each wave are known later.
         self.waves.plan()?;
-        Ok(self.order_to(self.audience()?, action, channel))
+        Ok(self.draft_to(self.target()?, action, channel))
     }
 
     /// Drafts a command for `action` and a known target.
-    pub(in crate::cli) fn order_to(&self, to: Target, action: Action, channel: Option<Channel>) -> CommandDraft {
+    pub(in crate::cli) fn draft_to(&self, to: Target, action: Action, channel: Option<Channel>) -> CommandDraft {
         CommandDraft {
             action,
             to,
-            options: Options { noop: self.noop, timeout: self.timeout(), ..Options::default() },
+            options: CommandOptions { noop: self.noop, timeout: self.timeout(), ..CommandOptions::default() },
             channel,
             reason: self.reason.clone(),
             lifetime: self.timeout().min(MAX_LIFETIME),
@@ -134,14 +134,14 @@ impl TargetArgs {
 ///
 /// # Errors
 /// The place of the error, with a suggestion.
-fn check_where(expression: &str) -> Result<(), Failure> {
+fn check_where(expression: &str) -> Result<(), CliError> {
     let scope = Scope::restricted(std::sync::Arc::new(|| serde_json::Value::Null));
     scope.check_condition(expression).map_err(|error| {
         let text = expression.lines().nth(error.line.saturating_sub(1)).unwrap_or_default().to_owned();
-        let place = Place { file: "--where".to_owned(), line: error.line, column: error.column, text };
+        let place = SourceLocation { file: "--where".to_owned(), line: error.line, column: error.column, text };
         let hint =
             "facts are below `Facts`, as in Facts.host.info.platformFamily == 'debian'; `ensign facts` shows those of this host";
-        Failure::new(Exit::Usage, Diagnostic::new(error.detail).at(Some(place)).hint(hint))
+        CliError::new(Exit::Usage, Diagnostic::new(error.detail).at(Some(place)).hint(hint))
     })
 }
 
@@ -153,7 +153,7 @@ mod tests {
     fn exactly_one_kind_of_nodes_is_chosen() {
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         let target = |node: &[&str], group: &[&str], all| {
-            TargetArgs { node: texts(node), group: texts(group), all, ..TargetArgs::default() }.audience()
+            TargetArgs { node: texts(node), group: texts(group), all, ..TargetArgs::default() }.target()
         };
         assert_eq!(target(&["b", "a", "b"], &[], false).unwrap().nodes.unwrap().len(), 2);
         assert_eq!(target(&[], &["web"], false).unwrap().groups, Some(texts(&["web"])));
@@ -177,7 +177,7 @@ mod tests {
             ("", "--where:1:1", ""),
         ] {
             let failure = check_where(expression).unwrap_err();
-            let text = failure.why();
+            let text = failure.message_text();
             assert!(text.starts_with(place) && text.contains(expected), "{expression}: {text}");
         }
     }

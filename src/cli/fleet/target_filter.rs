@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::wire::Target;
 
-use super::super::error::Failure;
+use super::super::error::CliError;
 use super::target::TargetArgs;
 
 /// The target of a query.
@@ -28,18 +28,18 @@ impl TargetFilterArgs {
     /// Returns the target.
     ///
     /// # Errors
-    /// As [`TargetArgs::audience`].
-    pub(super) fn audience(&self) -> Result<Target, Failure> {
+    /// As [`TargetArgs::target`].
+    pub(super) fn target(&self) -> Result<Target, CliError> {
         let Self { node, group, all, only_where } = self.clone();
-        TargetArgs { node, group, all, only_where, ..TargetArgs::default() }.audience()
+        TargetArgs { node, group, all, only_where, ..TargetArgs::default() }.target()
     }
 
     /// Returns the target; all nodes when none are named.
     ///
     /// # Errors
-    /// As [`TargetArgs::audience`].
-    pub(super) fn audience_or_all(&self) -> Result<Target, Failure> {
+    /// As [`TargetArgs::target`].
+    pub(super) fn target_or_all(&self) -> Result<Target, CliError> {
         let none = self.node.is_empty() && self.group.is_empty();
-        Self { all: self.all || none, ..self.clone() }.audience()
+        Self { all: self.all || none, ..self.clone() }.target()
     }
 }

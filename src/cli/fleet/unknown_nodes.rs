@@ -15,8 +15,8 @@ const MAX_SHOWN: usize = 5;
 
 /// Warns of states of nodes whose keys are not pinned.
 pub(super) fn warn_unpinned(states: &NodeStates, ui: &mut Ui) {
-    if states.strangers > 0 {
-        let diagnostic = Diagnostic::new(format!("ignored {} with unknown keys", format::nodes(states.strangers)));
+    if states.more_unknown > 0 {
+        let diagnostic = Diagnostic::new(format!("ignored {} with unknown keys", format::nodes(states.more_unknown)));
         ui.warn(diagnostic.hint(
             "at most 256 new nodes are pinned at a time; `ensign fleet node trust NODE KEY` pins one, and \
              `ensign fleet node trust --all-new` all of them, when they are yours",
@@ -27,7 +27,7 @@ pub(super) fn warn_unpinned(states: &NodeStates, ui: &mut Ui) {
 /// Warns of named nodes without a state, and of named groups without a node: most often a name is misspelled.
 pub(super) fn warn(to: &Target, states: &NodeStates, ui: &mut Ui) {
     warn_unpinned(states, ui);
-    let is_known = |node: &NodeId| states.contains_key(node) || states.doubtful.iter().any(|doubtful| doubtful.node == *node);
+    let is_known = |node: &NodeId| states.contains_key(node) || states.unverified.iter().any(|doubtful| doubtful.node == *node);
     let near = |wrong: &str, known: &mut dyn Iterator<Item = &str>| {
         did_you_mean(wrong, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
     };

@@ -7,13 +7,13 @@ use crate::fleet::rollout::request::{Count, InvalidPlan, RolloutRequest};
 use crate::model::HumanDuration;
 use crate::wire::rollout_plan::WAVE_MARGIN;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::format::nodes;
 use super::super::ui::{Ui, text};
-use super::session::Session;
+use super::session::FleetSession;
 
 /// Default hold between two waves.
-const HOLD: HumanDuration = HumanDuration::seconds(60);
+const DEFAULT_HOLD: HumanDuration = HumanDuration::seconds(60);
 
 /// The flags of a rollout.
 #[derive(Debug, Clone, Default, Args)]
@@ -50,19 +50,19 @@ impl WavesArgs {
     ///
     /// # Errors
     /// When the flags describe no valid rollout.
-    pub(in crate::cli) fn plan(&self) -> Result<Option<RolloutRequest>, Failure> {
-        let usage = |error: InvalidPlan| Failure::usage(error.to_string());
+    pub(in crate::cli) fn plan(&self) -> Result<Option<RolloutRequest>, CliError> {
+        let usage = |error: InvalidPlan| CliError::usage(error.to_string());
         let Some(counts) = &self.waves else {
             return match self {
                 Self { hold: None, margin: None, max_failed: None, min_ok: None, health_gate: false, go: false, .. } => Ok(None),
-                _ => Err(Failure::usage("--hold, --margin, --max-failed, --min-ok, --health-gate and --go need --waves")
+                _ => Err(CliError::usage("--hold, --margin, --max-failed, --min-ok, --health-gate and --go need --waves")
                     .hint("--waves 1,10%,50%,100% begins with one node, goes on with a tenth of all, ...")),
             };
         };
         let budget: Count = self.max_failed.as_deref().unwrap_or("0").parse().map_err(usage)?;
         let min_ok = self.min_ok.as_deref().map(str::parse::<Count>).transpose().map_err(usage)?;
-        let plan = RolloutRequest::new(counts, self.hold.unwrap_or(HOLD), budget, self.health_gate).map_err(usage)?;
-        Ok(Some(plan.enough(min_ok).with_go(self.go).with_margin(self.margin.unwrap_or(WAVE_MARGIN))))
+        let plan = RolloutRequest::new(counts, self.hold.unwrap_or(DEFAULT_HOLD), budget, self.health_gate).map_err(usage)?;
+        Ok(Some(plan.with_min_ok(min_ok).with_go(self.go).with_margin(self.margin.unwrap_or(WAVE_MARGIN))))
     }
 
     /// Returns the counts of the waves, as the user wrote them.
@@ -74,24 +74,24 @@ impl WavesArgs {
     ///
     /// # Errors
     /// When the waves are impossible.
-    pub(in crate::cli) fn add_to(&self, job: &mut PreparedJob, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
+    pub(in crate::cli) fn add_to(&self, job: &mut PreparedJob, session: &FleetSession, ui: &mut Ui) -> Result<(), CliError> {
         let Some(request) = self.plan()? else { return Ok(()) };
         let sizes = job.add_waves(session, &request).map_err(|error| {
             let hint = "`ensign fleet nodes` shows the online nodes; a first wave of more nodes has one that can";
-            Failure::from_error(Exit::Usage, &error).hint(hint)
+            CliError::from_error(Exit::Usage, &error).hint(hint)
         })?;
         let Some(waves) = &job.command.options.waves else { return Ok(()) };
         let noun = if sizes == [1] { "node" } else { "nodes" };
         let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
-        ui.say(text!(
+        ui.message(text!(
             "waves of {} {}; each begins when the one before has been healthy for {}; {} may fail",
             sizes.join(", "),
             noun,
             waves.hold,
             nodes(usize::try_from(waves.max_failed).unwrap_or(usize::MAX))
         ));
-        if job.command.to.only_where.is_some() {
-            ui.say("wave sizes are upper bounds: `--where` is evaluated on the nodes");
+        if job.command.to.filter.is_some() {
+            ui.message("wave sizes are upper bounds: `--where` is evaluated on the nodes");
         }
         Ok(())
     }

@@ -9,13 +9,13 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::diag::{self, Diagnostic};
-use crate::engine::{self, Diff, Plan, Settings};
+use crate::engine::{self, Diff, Plan, RunSettings};
 use crate::host::{Cancel, Host};
-use crate::model::{DiscoveryClient, HumanDuration, Outcome, TransactionEvent};
+use crate::model::{DiscoveryClient, HumanDuration, ResourceOutcome, TransactionEvent};
 use crate::store::history::{Recording, RunStart};
 
 use super::manifest_source::{self, LocalManifest, ManifestSource};
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::{InputArgs, OutputFormat, RunWait};
 use crate::cli::render;
@@ -23,7 +23,7 @@ use crate::cli::ui::{Tone, Ui, Whole, text};
 
 /// Apply a manifest to this host.
 #[derive(Debug, Args)]
-pub struct Apply {
+pub struct LocalApplyArgs {
     #[command(flatten)]
     origin: ManifestSource,
     /// Show what would change; change nothing.
@@ -64,7 +64,7 @@ pub struct Apply {
 
 /// Show what applying a manifest would change.
 #[derive(Debug, Args)]
-pub struct PlanArgs {
+pub struct LocalPlanArgs {
     #[command(flatten)]
     origin: ManifestSource,
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub struct PlanArgs {
 
 /// Read, resolve and validate a manifest; touch nothing.
 #[derive(Debug, Args)]
-pub struct Check {
+pub struct LocalCheckArgs {
     #[command(flatten)]
     origin: ManifestSource,
     #[command(flatten)]
@@ -92,8 +92,8 @@ pub struct Check {
     output: OutputFormat,
 }
 
-impl From<PlanArgs> for Apply {
-    fn from(args: PlanArgs) -> Self {
+impl From<LocalPlanArgs> for LocalApplyArgs {
+    fn from(args: LocalPlanArgs) -> Self {
         Self {
             origin: args.origin,
             noop: true,
@@ -112,7 +112,7 @@ impl From<PlanArgs> for Apply {
     }
 }
 
-impl Apply {
+impl LocalApplyArgs {
     /// Starts the record of this run in the history of the host; dry runs leave none.
     fn recording(&self, plan: &Plan, run_id: Uuid, host: &Host) -> Recording {
         let history = inputs::history().filter(|_| !self.noop);
@@ -123,8 +123,8 @@ impl Apply {
 }
 
 /// Runs `ensign check`.
-pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
-    let Read { plan, name, .. } = read(&args.origin, &args.given, ui)?;
+pub fn check(args: &LocalCheckArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let PreparedApply { plan, name, .. } = prepare(&args.origin, &args.given, ui)?;
     for warning in &plan.warnings {
         ui.warn(warning);
     }
@@ -140,30 +140,30 @@ pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
         }
     }
     if !plan.failing.is_empty() {
-        return Err(Failure { exit: Exit::Usage, diagnostics: plan.failing });
+        return Err(CliError { exit: Exit::Usage, diagnostics: plan.failing });
     }
     if args.effects && args.output != OutputFormat::Text {
         return Ok(Exit::Success);
     }
-    ui.line(text!("{}: {}, no errors", name, diag::count(plan.resources.len() as u64, "resource")));
+    ui.line(text!("{}: {}, no errors", name, diag::count_noun(plan.resources.len() as u64, "resource")));
     Ok(Exit::Success)
 }
 
 /// Runs `ensign apply`.
-pub fn apply(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     if args.noop && args.health_check_only {
-        return Err(Failure::usage("cannot set healthcheck only and noop mode at the same time")
+        return Err(CliError::usage("cannot set healthcheck only and noop mode at the same time")
             .hint("use --noop or --health-check-only"));
     }
-    let result = apply_inner(args, ui);
+    let result = run_apply(args, ui);
     if let (Err(failure), OutputFormat::Json | OutputFormat::Jsonl) = (&result, args.output) {
-        ui.json(&json!({"events": [], "error": failure.why()}));
+        ui.json(&json!({"events": [], "error": failure.message_text()}));
     }
     result
 }
 
 /// A manifest that was read, with the inputs of its run.
-struct Read {
+struct PreparedApply {
     plan: Plan,
     host: Host,
     exchange: Option<Arc<dyn DiscoveryClient>>,
@@ -175,38 +175,38 @@ struct Read {
     kept: Option<TempDir>,
 }
 
-fn read(origin: &ManifestSource, given: &InputArgs, ui: &mut Ui) -> Result<Read, Failure> {
-    let LocalManifest { source, cancel, kept } = origin.obtain(&given.connection, ui)?;
+fn prepare(origin: &ManifestSource, given: &InputArgs, ui: &mut Ui) -> Result<PreparedApply, CliError> {
+    let LocalManifest { source, cancel, kept } = origin.load(&given.connection, ui)?;
     let mut host = inputs::host();
     if let Some(cancel) = &cancel {
-        host = host.bounded(cancel.clone(), None);
+        host = host.with_deadline(cancel.clone(), None);
     }
     if let Some(directory) = &source.directory {
-        host = host.in_directory(directory);
+        host = host.with_directory(directory);
     }
     let planned = given.inputs(&host).and_then(|inputs| {
-        let wrong = |diagnostics| Failure { exit: Exit::Usage, diagnostics };
+        let wrong = |diagnostics| CliError { exit: Exit::Usage, diagnostics };
         Ok((engine::plan_manifest(&source, &inputs, &host).map_err(wrong)?, inputs.exchange))
     });
     if cancel.as_ref().is_some_and(Cancel::is_cancelled) {
         return Err(manifest_source::cancelled());
     }
     let (plan, exchange) = planned?;
-    Ok(Read { plan, host, exchange, name: source.name, cancel, kept })
+    Ok(PreparedApply { plan, host, exchange, name: source.name, cancel, kept })
 }
 
-fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
+fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let waits = !args.noop && !args.health_check_only && !args.render;
     let cancel = waits.then(inputs::cancel_on_signals);
     let _turn = match &cancel {
         Some(cancel) => {
-            let host = inputs::host().bounded(cancel.clone(), None);
-            inputs::turn(&format!("ensign apply {}", args.origin.label()), args.patience.wait, &host, ui)?
+            let host = inputs::host().with_deadline(cancel.clone(), None);
+            inputs::wait_for_run_lock(&format!("ensign apply {}", args.origin.label()), args.patience.wait, &host, ui)?
         }
         None => None,
     };
     // The unpacked files last until the run has ended.
-    let Read { plan, host, exchange, cancel: heard, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
+    let PreparedApply { plan, host, exchange, cancel: heard, kept: _kept, .. } = prepare(&args.origin, &args.given, ui)?;
     tracing::info!(manifest = %args.origin.label(), resources = plan.resources.len(), "read the manifest");
     for warning in plan.warnings.iter().chain(&plan.failing) {
         ui.warn(warning);
@@ -220,20 +220,24 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     if !args.noop {
         inputs::end_orphans(ui);
     }
-    let host = inputs::watched(host.bounded(heard.or(cancel).unwrap_or_else(inputs::cancel_on_signals), None), args.output, ui);
-    let mut session = inputs::session(args.session.as_deref(), ui)?;
-    session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
-    let settings = Settings {
+    let host = inputs::with_progress(
+        host.with_deadline(heard.or(cancel).unwrap_or_else(inputs::cancel_on_signals), None),
+        args.output,
+        ui,
+    );
+    let mut session = inputs::open_session(args.session.as_deref(), ui)?;
+    session.start(host.now(), host.new_id()).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
+    let settings = RunSettings {
         noop: args.noop,
         health_check_only: args.health_check_only,
         diff: Diff::when(args.diff),
-        bare: args.output == OutputFormat::Text && args.session.is_none(),
+        omit_details: args.output == OutputFormat::Text && args.session.is_none(),
         run_id: host.new_id(),
         node: None,
-        permit: None,
+        authorizer: None,
         registrar: exchange.filter(|_| args.register),
-        conceal: None,
-        outside: None,
+        pseudonymize: None,
+        unconfined_thread: None,
     };
     if let (OutputFormat::Text, Some(message), false) = (args.output, &plan.pre_message, args.brief) {
         ui.lines(message);
@@ -245,8 +249,8 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| {
         recording.event(&event);
         match args.output {
-            OutputFormat::Text if args.brief && event.outcome() == Outcome::Stable => {}
-            OutputFormat::Text => show(ui, &event, width),
+            OutputFormat::Text if args.brief && event.outcome() == ResourceOutcome::Stable => {}
+            OutputFormat::Text => print_event(ui, &event, width),
             OutputFormat::Json => events.push(event),
             OutputFormat::Jsonl => {
                 ui.jsonl(&event);
@@ -254,11 +258,11 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
             }
         }
     });
-    inputs::remember(recording, &report, &host, ui);
+    inputs::finish_recording(recording, &report, &host, ui);
     let unpublished: usize = plan.resources.iter().map(|planned| planned.common.register_when_stable.len()).sum();
     if unpublished > 0 && !args.register && !args.noop && !args.brief {
-        let unpublished = diag::count(unpublished as u64, "registration");
-        ui.say(text!("{} not published; --register publishes them, and so does an agent", unpublished));
+        let unpublished = diag::count_noun(unpublished as u64, "registration");
+        ui.message(text!("{} not published; --register publishes them, and so does an agent", unpublished));
     }
     match args.output {
         OutputFormat::Text => {
@@ -278,23 +282,23 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     }
     let skipped = report.unreached;
     let unreached =
-        format!("{} {} not reached", diag::count(skipped as u64, "resource"), if skipped == 1 { "was" } else { "were" });
+        format!("{} {} not reached", diag::count_noun(skipped as u64, "resource"), if skipped == 1 { "was" } else { "were" });
     if let Some(error) = &report.error {
         ui.error(Diagnostic::new(format!("the run stopped because its session could not be written: {error}")));
-    } else if inputs::exit(&report, false) == Exit::Partial {
+    } else if inputs::exit_of_report(&report, false) == Exit::Partial {
         ui.error(Diagnostic::new(format!("the run was cancelled; {unreached}")));
     } else if skipped > 0 {
-        ui.say(text!("stopped at the first failure (fail_on_error); {}", unreached));
+        ui.message(text!("stopped at the first failure (fail_on_error); {}", unreached));
     }
     // The process ends here: freeing its memory piece by piece would be a twentieth of a converged run.
     std::mem::forget((plan, session));
-    Ok(inputs::exit(&report, args.detailed_exitcodes))
+    Ok(inputs::exit_of_report(&report, args.detailed_exitcodes))
 }
 
-fn show(ui: &mut Ui, event: &TransactionEvent, width: usize) {
+fn print_event(ui: &mut Ui, event: &TransactionEvent, width: usize) {
     let line = render::event_line(ui, event, width);
     ui.line(line);
-    render::said(event).for_each(|line| ui.line(text!("      {}", Whole(line))));
+    render::program_output(event).for_each(|line| ui.line(text!("      {}", Whole(line))));
     if let Some(diff) = &event.diff {
         for line in diff.lines() {
             let tone = match line.as_bytes().first() {
@@ -306,7 +310,7 @@ fn show(ui: &mut Ui, event: &TransactionEvent, width: usize) {
         }
     }
     // Failures and changes are shown at once; long stretches of stable resources are not worth a write each.
-    if event.outcome() != Outcome::Stable {
+    if event.outcome() != ResourceOutcome::Stable {
         ui.flush();
     }
 }

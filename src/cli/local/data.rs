@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use crate::data::{Fate, Merge, Resolved};
+use crate::data::{EntryStatus, MergeMode, ResolvedData};
 use crate::diag::Diagnostic;
 use crate::engine::RunInputs;
 use crate::facts;
@@ -13,25 +13,25 @@ use crate::host::Host;
 use crate::model::merge::{deep_merge, shallow_merge};
 
 use crate::cli::args::connection::Connection;
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::{InputArgs, OutputFormat};
 use crate::cli::ui::{Ui, text};
 
 /// Resolve hierarchical data.
 #[derive(Debug, Subcommand)]
-pub enum Data {
+pub enum DataCommand {
     /// Print the data of a document as resolved on this host: overrides merged, templates resolved, annotations checked.
     #[command(alias = "resolve")]
-    Parse(Parse),
+    Parse(DataParseArgs),
     /// Show the facts, as `ensign facts`.
     #[command(hide = true)]
-    Facts(super::facts::Facts),
+    Facts(super::facts::LocalFactsArgs),
 }
 
 /// Arguments of `ensign data parse`.
 #[derive(Debug, Args)]
-pub struct Parse {
+pub struct DataParseArgs {
     /// Document: a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`) with `data`, and perhaps `hierarchy` and
     /// `overrides`, such as a manifest.
     source: String,
@@ -74,22 +74,22 @@ pub struct Parse {
 }
 
 /// Runs `ensign data`.
-pub fn data(command: &Data, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn data(command: &DataCommand, ui: &mut Ui) -> Result<Exit, CliError> {
     match command {
-        Data::Parse(args) => parse(args, ui),
-        Data::Facts(args) => super::facts::facts(args, ui),
+        DataCommand::Parse(args) => parse(args, ui),
+        DataCommand::Facts(args) => super::facts::facts(args, ui),
     }
 }
 
-fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
+fn parse(args: &DataParseArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let host = inputs::host();
     let inputs = args.inputs(&host)?;
     let (mut resolved, mut rules) = inputs::resolve_data(&args.source, &inputs, &host)?;
-    resolved.data = args.over(resolved.data)?;
+    resolved.data = args.merge_values(resolved.data)?;
     std::mem::take(&mut rules.warnings).iter().for_each(|warning| ui.warn(warning));
     let wrong = rules.check(&resolved.data, inputs.secrets());
     if !wrong.is_empty() {
-        return Err(Failure { exit: Exit::Usage, diagnostics: wrong });
+        return Err(CliError { exit: Exit::Usage, diagnostics: wrong });
     }
     inputs.secrets().redact_value(&mut resolved.data);
     if args.query.is_none() && !args.env && !args.explain && args.output == OutputFormat::Text {
@@ -99,7 +99,7 @@ fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
         None if args.explain => json!({"data": resolved.data, "merge": resolved.merge, "order": resolved.order}),
         None => resolved.data,
         Some(query) => crate::template::query(&resolved.data, query).ok_or_else(|| {
-            Failure::new(Exit::Failed, Diagnostic::new(format!("nothing in the data matches \"{query}\"")))
+            CliError::new(Exit::Failed, Diagnostic::new(format!("nothing in the data matches \"{query}\"")))
                 .hint(format!("ensign data parse {} shows all data", args.source))
         })?,
     };
@@ -113,11 +113,11 @@ fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-impl Parse {
+impl DataParseArgs {
     /// Returns the inputs. Later facts win: of the host, the environment, the file, the command line.
-    fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
+    fn inputs(&self, host: &Host) -> Result<RunInputs, CliError> {
         if let Some(fact) = self.facts.iter().find(|fact| !fact.contains('=')) {
-            return Err(Failure::usage(format!("the fact \"{fact}\" has no value")).hint(format!("write {fact}=value")));
+            return Err(CliError::usage(format!("the fact \"{fact}\" has no value")).hint(format!("write {fact}=value")));
         }
         let (facts, facts_file, connection) = (self.facts.clone(), self.facts_file.clone(), self.connection.clone());
         let given = InputArgs { facts, facts_file, connection, ..InputArgs::default() };
@@ -135,12 +135,12 @@ impl Parse {
     }
 
     /// Merges the values of the command line over the data.
-    fn over(&self, data: Value) -> Result<Value, Failure> {
+    fn merge_values(&self, data: Value) -> Result<Value, CliError> {
         let mut data = data;
         if let Some(file) = &self.data_file {
             let over = inputs::document(file)?.into_value();
             if !over.is_object() {
-                return Err(Failure::usage(format!("{}: a file of data must be a map", file.display())));
+                return Err(CliError::usage(format!("{}: a file of data must be a map", file.display())));
             }
             data = deep_merge(data, over);
         }
@@ -148,7 +148,7 @@ impl Parse {
         for pair in &self.data {
             let (key, value) = pair
                 .split_once('=')
-                .ok_or_else(|| Failure::usage(format!("--data \"{pair}\" has no value")).hint("write --data key=value"))?;
+                .ok_or_else(|| CliError::usage(format!("--data \"{pair}\" has no value")).hint("write --data key=value"))?;
             map.insert(key.to_owned(), Value::String(value.to_owned()));
         }
         Ok(deep_merge(data, Value::Object(map)))
@@ -156,22 +156,22 @@ impl Parse {
 }
 
 /// Prints the result of every entry of the hierarchy, for people.
-fn explain(resolved: &Resolved, ui: &mut Ui) {
-    if resolved.order.iter().all(|entry| entry.entry == "default" && entry.fate != Fate::Used) {
+fn explain(resolved: &ResolvedData, ui: &mut Ui) {
+    if resolved.order.iter().all(|entry| entry.entry == "default" && entry.fate != EntryStatus::Used) {
         return;
     }
-    let merge = if resolved.merge == Merge::First { "first" } else { "deep" };
-    ui.say(text!("hierarchy, merge {}:", merge));
+    let merge = if resolved.merge == MergeMode::First { "first" } else { "deep" };
+    ui.message(text!("hierarchy, merge {}:", merge));
     let names: Vec<&str> = resolved.order.iter().map(|entry| entry.name.as_deref().unwrap_or(&entry.entry)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     for (entry, name) in resolved.order.iter().zip(names) {
         let fate = match entry.fate {
-            Fate::Used => "matched, merged",
-            Fate::NoOverride => "matched, no override of this name",
-            Fate::NoMatch => "no match: its expressions have no value here",
-            Fate::NotReached => "not reached: the first that matched is taken",
+            EntryStatus::Used => "matched, merged",
+            EntryStatus::NoOverride => "matched, no override of this name",
+            EntryStatus::NoMatch => "no match: its expressions have no value here",
+            EntryStatus::NotReached => "not reached: the first that matched is taken",
         };
-        ui.say(text!("  {:width$}  {}", name, fate));
+        ui.message(text!("  {:width$}  {}", name, fate));
     }
 }
 

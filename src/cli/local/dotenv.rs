@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::diag::{Diagnostic, Place};
+use crate::diag::{Diagnostic, SourceLocation};
 use crate::host::fs;
 
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -19,13 +19,13 @@ const MAX_FILE: u64 = 1 << 20;
 ///
 /// # Errors
 /// When a file can't be read, or a line of it is not a variable.
-pub(in crate::cli) fn read(files: &[PathBuf]) -> Result<BTreeMap<String, String>, Failure> {
+pub(in crate::cli) fn read(files: &[PathBuf]) -> Result<BTreeMap<String, String>, CliError> {
     let mut found = BTreeMap::new();
     for file in files.iter().filter(|file| file.is_file()) {
         let text = fs::read_named_text(file, MAX_FILE).map_err(|error| {
-            Failure::from_error(Exit::Usage, &error).hint("variables are read from it; --no-read-env leaves it alone")
+            CliError::from_error(Exit::Usage, &error).hint("variables are read from it; --no-read-env leaves it alone")
         })?;
-        let variables = parse(&text, file).map_err(|wrong| Failure::new(Exit::Usage, *wrong))?;
+        let variables = parse(&text, file).map_err(|wrong| CliError::new(Exit::Usage, *wrong))?;
         found.extend(variables);
     }
     Ok(found)
@@ -67,7 +67,7 @@ fn parse(text: &str, file: &Path) -> Result<Vec<(String, String)>, Box<Diagnosti
                 rest = after;
                 value
             }
-            _ => bare(value).to_owned(),
+            _ => unquoted(value).to_owned(),
         };
         found.push((name.to_owned(), value));
     }
@@ -80,7 +80,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Returns a value without quotes, up to a comment.
-fn bare(value: &str) -> &str {
+fn unquoted(value: &str) -> &str {
     let comment = value.char_indices().zip(std::iter::once(' ').chain(value.chars()));
     let end = comment.filter(|((_, c), before)| *c == '#' && before.is_whitespace()).map(|((at, _), _)| at).next();
     value.get(..end.unwrap_or(value.len())).unwrap_or(value).trim_end()
@@ -110,7 +110,8 @@ fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
 /// Creates a diagnostic without the text of the line, which may hold a secret.
 fn diagnostic(text: &str, offset: usize, file: &Path, message: &str) -> Diagnostic {
     let line = 1 + text.get(..offset).unwrap_or_default().matches('\n').count();
-    let place = Place { file: file.display().to_string(), line, column: 1, text: crate::model::secret::REDACTED.to_owned() };
+    let place =
+        SourceLocation { file: file.display().to_string(), line, column: 1, text: crate::model::secret::REDACTED.to_owned() };
     Diagnostic::new(message).at(Some(place))
 }
 

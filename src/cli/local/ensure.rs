@@ -7,17 +7,17 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::diag::Diagnostic;
-use crate::engine::{self, Diff, Plan, RunInputs, Settings};
+use crate::engine::{self, Diff, Plan, RunInputs, RunSettings};
 use crate::host::{Host, RunLock, account};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
 use crate::store::Session;
 use crate::store::history::{Recording, RunStart};
 use crate::wire::value_decode;
-use crate::yaml::Document;
+use crate::yaml::YamlDocument;
 
-use crate::cli::args::properties::{Here, ResourceArgs};
-use crate::cli::error::{Exit, Failure};
+use crate::cli::args::properties::{LocalFlags, ResourceArgs};
+use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::{InputArgs, OutputFormat, RunWait};
 use crate::cli::render;
@@ -25,15 +25,15 @@ use crate::cli::ui::{Ui, Whole, text};
 
 /// Bring one resource of this host to its desired state.
 #[derive(Debug, Args)]
-pub struct Ensure {
+pub struct LocalEnsureArgs {
     #[command(subcommand)]
-    what: What,
+    what: LocalEnsureCommand,
     #[command(flatten)]
-    how: How,
+    how: LocalEnsureOptions,
 }
 
 #[derive(Debug, Args)]
-struct How {
+struct LocalEnsureOptions {
     /// Show what would change; change nothing.
     #[arg(long, global = true)]
     noop: bool,
@@ -56,16 +56,16 @@ struct How {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum LocalEnsureCommand {
     #[command(flatten)]
-    Resource(ResourceArgs<Here>),
+    Resource(ResourceArgs<LocalFlags>),
     /// Serve programs: a request on standard input, a response on standard output.
     #[command(subcommand)]
-    Api(Api),
+    Api(EnsureApiCommand),
 }
 
 #[derive(Debug, Subcommand)]
-enum Api {
+enum EnsureApiCommand {
     /// Answer a single request, and exit with 0 after the response.
     #[command(alias = "piped")]
     Pipe {
@@ -76,15 +76,15 @@ enum Api {
 }
 
 /// Runs `ensign ensure`.
-pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn ensure(args: LocalEnsureArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let how = args.how;
     if !how.noop {
         inputs::end_orphans(ui);
     }
-    let host = inputs::host().in_directory(".").bounded(inputs::cancel_on_signals(), None);
+    let host = inputs::host().with_directory(".").with_deadline(inputs::cancel_on_signals(), None);
     match args.what {
-        What::Resource(described) => resource(described, &how, &inputs::watched(host, how.output, ui), ui),
-        What::Api(Api::Pipe { yaml }) => {
+        LocalEnsureCommand::Resource(described) => resource(described, &how, &inputs::with_progress(host, how.output, ui), ui),
+        LocalEnsureCommand::Api(EnsureApiCommand::Pipe { yaml }) => {
             let response = pipe(&how, &host, ui).unwrap_or_else(|failure| {
                 let errors: Vec<String> = failure.diagnostics.iter().map(ToString::to_string).collect();
                 EnsureResponse::error(errors.join("\n"))
@@ -99,50 +99,50 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
     }
 }
 
-impl How {
-    fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
+impl LocalEnsureOptions {
+    fn inputs(&self, host: &Host) -> Result<RunInputs, CliError> {
         let default = ".hiera";
         let data = self.given.data.clone().or_else(|| Path::new(default).is_file().then(|| default.to_owned()));
         InputArgs { data, ..self.given.clone() }.inputs(host)
     }
 
     /// Waits for the run lock; a dry run needs none.
-    fn turn(&self, kind: &str, name: &str, host: &Host, ui: &mut Ui) -> Result<Option<RunLock>, Failure> {
+    fn wait_for_run_lock(&self, kind: &str, name: &str, host: &Host, ui: &mut Ui) -> Result<Option<RunLock>, CliError> {
         if self.noop {
             return Ok(None);
         }
-        inputs::turn(&format!("ensign ensure {kind} {name}"), self.patience.wait, host, ui)
+        inputs::wait_for_run_lock(&format!("ensign ensure {kind} {name}"), self.patience.wait, host, ui)
     }
 
-    fn settings(&self, host: &Host) -> Settings {
-        Settings {
+    fn settings(&self, host: &Host) -> RunSettings {
+        RunSettings {
             noop: self.noop,
             health_check_only: false,
             diff: Diff::when(self.diff),
-            bare: false,
+            omit_details: false,
             run_id: host.new_id(),
             node: None,
-            permit: None,
+            authorizer: None,
             registrar: None,
-            conceal: None,
-            outside: None,
+            pseudonymize: None,
+            unconfined_thread: None,
         }
     }
 }
 
-fn resource(described: ResourceArgs<Here>, how: &How, host: &Host, ui: &mut Ui) -> Result<Exit, Failure> {
+fn resource(described: ResourceArgs<LocalFlags>, how: &LocalEnsureOptions, host: &Host, ui: &mut Ui) -> Result<Exit, CliError> {
     let mut properties = described.properties;
     for key in ["require", "subscribe"] {
         if properties.contains_key(key) && how.session.is_none() {
-            let failure = Failure::usage(format!("--{key} needs a session, which remembers earlier resources"));
+            let failure = CliError::usage(format!("--{key} needs a session, which remembers earlier resources"));
             return Err(failure.hint("run eval \"$(ensign session new)\" first, or give --session DIR"));
         }
     }
-    complete(described.kind, &mut properties, host);
+    add_shell_defaults(described.kind, &mut properties, host);
     let name = properties.get("name").and_then(Value::as_str).unwrap_or_default();
-    let _turn = how.turn(described.kind, name, host, ui)?;
+    let _turn = how.wait_for_run_lock(described.kind, name, host, ui)?;
     let plan = plan(described.kind, &Value::Object(properties), how, host)?;
-    let mut session = inputs::session(how.session.as_deref(), ui)?;
+    let mut session = inputs::open_session(how.session.as_deref(), ui)?;
     let (report, events) = run(&plan, how, host, session.as_mut(), ui);
     for event in &events {
         match how.output {
@@ -151,7 +151,7 @@ fn resource(described: ResourceArgs<Here>, how: &How, host: &Host, ui: &mut Ui) 
             OutputFormat::Text => {
                 let line = render::event_line(ui, event, event.label().chars().count());
                 ui.line(line.trim());
-                render::said(event).for_each(|line| ui.line(text!("    {}", Whole(line))));
+                render::program_output(event).for_each(|line| ui.line(text!("    {}", Whole(line))));
                 event.diff.iter().flat_map(|diff| diff.lines()).for_each(|line| ui.line(text!("    {}", Whole(line))));
             }
         }
@@ -159,19 +159,25 @@ fn resource(described: ResourceArgs<Here>, how: &How, host: &Host, ui: &mut Ui) 
     if let Some(error) = &report.error {
         ui.error(Diagnostic::new(format!("the session could not be written: {error}")));
     }
-    Ok(inputs::exit(&report, how.detailed_exitcodes))
+    Ok(inputs::exit_of_report(&report, how.detailed_exitcodes))
 }
 
-fn plan(kind: &str, properties: &Value, how: &How, host: &Host) -> Result<Plan, Failure> {
+fn plan(kind: &str, properties: &Value, how: &LocalEnsureOptions, host: &Host) -> Result<Plan, CliError> {
     let inputs = how.inputs(host)?;
     let planned = match how.session {
         Some(_) => engine::plan_next(kind, properties, &inputs, host),
         None => engine::plan_one(kind, properties, &inputs, host),
     };
-    planned.map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+    planned.map_err(|diagnostics| CliError { exit: Exit::Usage, diagnostics })
 }
 
-fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut Ui) -> (engine::Report, Vec<TransactionEvent>) {
+fn run(
+    plan: &Plan,
+    how: &LocalEnsureOptions,
+    host: &Host,
+    session: &mut dyn Session,
+    ui: &mut Ui,
+) -> (engine::RunReport, Vec<TransactionEvent>) {
     let mut events = Vec::new();
     let settings = how.settings(host);
     let history = inputs::history().filter(|_| !how.noop);
@@ -182,12 +188,12 @@ fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut 
         recording.event(&event);
         events.push(event);
     });
-    inputs::remember(recording, &report, host, ui);
+    inputs::finish_recording(recording, &report, host, ui);
     (report, events)
 }
 
 /// Fills in the properties that a user at a shell leaves out. See [`crate::resource::ShellDefaults`].
-fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
+fn add_shell_defaults(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
     let Some(kind) = crate::resource::find(kind) else { return };
     let defaults = kind.shell_defaults(properties.get("ensure").and_then(Value::as_str));
     if let Some(mode) = defaults.mode {
@@ -204,35 +210,35 @@ fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
     }
 }
 
-fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> {
+fn pipe(how: &LocalEnsureOptions, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, CliError> {
     let mut text = String::new();
     let limit = MAX_MANIFEST;
     std::io::stdin()
         .take(limit + 1)
         .read_to_string(&mut text)
-        .map_err(|error| Failure::usage(format!("cannot read the request from standard input: {error}")))?;
+        .map_err(|error| CliError::usage(format!("cannot read the request from standard input: {error}")))?;
     if text.len() as u64 > limit {
-        return Err(Failure::usage(format!("the request is larger than {limit} bytes")));
+        return Err(CliError::usage(format!("the request is larger than {limit} bytes")));
     }
-    let document = Document::parse(&text, "request").map_err(|error| Failure::new(Exit::Usage, error))?;
+    let document = YamlDocument::parse(&text, "request").map_err(|error| CliError::new(Exit::Usage, error))?;
     if !document.value().is_object() {
-        return Err(Failure::usage("invalid request: a request is a map with protocol, type and properties"));
+        return Err(CliError::usage("invalid request: a request is a map with protocol, type and properties"));
     }
     let request: EnsureRequest = value_decode::read(document.value())
-        .map_err(|error| Failure::usage(format!("invalid request: {}", crate::diag::chain(&error))))?;
-    request.check().map_err(Failure::usage)?;
+        .map_err(|error| CliError::usage(format!("invalid request: {}", crate::diag::error_chain(&error))))?;
+    request.check().map_err(CliError::usage)?;
     let name = request.properties.get("name").and_then(Value::as_str).unwrap_or_default();
-    let _turn = how.turn(&request.kind, name, host, ui)?;
+    let _turn = how.wait_for_run_lock(&request.kind, name, host, ui)?;
     let plan = plan(&request.kind, &request.properties, how, host)?;
-    let mut session = inputs::session(how.session.as_deref(), ui)?;
+    let mut session = inputs::open_session(how.session.as_deref(), ui)?;
     let (report, mut events) = run(&plan, how, host, session.as_mut(), ui);
     match (events.pop(), report.error) {
-        (_, Some(error)) => Err(Failure::usage(error)),
+        (_, Some(error)) => Err(CliError::usage(error)),
         (Some(event), None) if !event.unmet_requirements.is_empty() => {
             let unmet = event.unmet_requirements.join(", ");
-            Err(Failure::usage(format!("requirements of {} are not met: {unmet}", event.label())))
+            Err(CliError::usage(format!("requirements of {} are not met: {unmet}", event.label())))
         }
         (Some(event), None) => Ok(EnsureResponse::state(event)),
-        (None, None) => Err(Failure::usage("the request was cancelled before it ran")),
+        (None, None) => Err(CliError::usage("the request was cancelled before it ran")),
     }
 }

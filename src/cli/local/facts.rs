@@ -5,14 +5,14 @@ use clap::Args;
 use crate::facts;
 use crate::model::merge;
 
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::{InputArgs, OutputFormat};
 use crate::cli::ui::Ui;
 
 /// Show the facts of this host.
 #[derive(Debug, Args)]
-pub struct Facts {
+pub struct LocalFactsArgs {
     /// GJSON path of the facts to show, as `host.info.platformFamily`.
     query: Option<String>,
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub struct Facts {
 }
 
 /// Runs `ensign facts`.
-pub fn facts(args: &Facts, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn facts(args: &LocalFactsArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let host = inputs::host();
     let gathered = facts::gather(&host, &inputs::facts_directories());
     for warning in &gathered.warnings {
@@ -36,7 +36,7 @@ pub fn facts(args: &Facts, ui: &mut Ui) -> Result<Exit, Failure> {
     let shown = match &args.query {
         None => value,
         Some(query) => crate::template::query(&value, query).ok_or_else(|| {
-            Failure::new(Exit::Failed, crate::diag::Diagnostic::new(format!("no fact matches \"{query}\"")))
+            CliError::new(Exit::Failed, crate::diag::Diagnostic::new(format!("no fact matches \"{query}\"")))
                 .hint("`ensign facts` shows all facts")
         })?,
     };

@@ -10,20 +10,20 @@ use serde_json::{Map, Value};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diag::Diagnostic;
-use crate::engine::{Report, RunInputs};
-use crate::host::{Cancel, Host, Journal, RunLock, RunLockError, Share, account, fs, orphans, run_lock};
+use crate::engine::{RunInputs, RunReport};
+use crate::host::{Cancel, Host, Journal, LockMode, RunLock, RunLockError, account, fs, orphans, run_lock};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{DiscoveryClient, HumanDuration, RunOutcome, merge};
 use crate::registry::Registry;
 use crate::store::history::{Recording, RunEnd};
 use crate::store::{DirectorySession, History, MemorySession, Session};
 use crate::wire::registration;
-use crate::yaml::Document;
+use crate::yaml::YamlDocument;
 use crate::{data, facts};
 
 use super::dotenv;
 use crate::cli::args::connection::Connection;
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 use crate::cli::ui;
 use crate::cli::ui::Ui;
 
@@ -70,15 +70,15 @@ pub struct InputArgs {
 /// Returns the host for commands on this machine.
 pub fn host() -> Host {
     let path = std::env::var("PATH").ok();
-    let host = match journals() {
-        Some(directory) => Host::recorded(path.as_deref(), Arc::new(Journal::below(directory))),
+    let host = match command_journals() {
+        Some(directory) => Host::with_journal(path.as_deref(), Arc::new(Journal::in_directory(directory))),
         None => Host::system(path.as_deref()),
     };
     host.with_listener(ui::listener(false))
 }
 
 /// Returns the directory with the commands of active local runs, which a reboot removes together with the commands.
-fn journals() -> Option<PathBuf> {
+fn command_journals() -> Option<PathBuf> {
     let named = std::env::var_os("ENSIGN_RUNTIME").is_some_and(|value| !value.is_empty());
     run_lock::runtime_directory(|name| std::env::var_os(name))
         .map(|directory| if named { directory } else { directory.join("commands") })
@@ -88,28 +88,29 @@ fn journals() -> Option<PathBuf> {
 ///
 /// # Errors
 /// When another run takes longer than `wait`, or this one is cancelled.
-pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result<Option<RunLock>, Failure> {
+pub fn wait_for_run_lock(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result<Option<RunLock>, CliError> {
     let Some(path) = run_lock::path(|name| std::env::var_os(name)) else { return Ok(None) };
-    let until = Instant::now() + wait.get();
-    let waiting = |holder: &run_lock::Holder| host.notify(&format!("waiting for another run: {holder}"));
-    match RunLock::acquire(&path, what, Share::Alone, until, host, &waiting) {
+    let until = Instant::now() + wait.as_std();
+    let waiting = |holder: &run_lock::RunLockHolder| host.notify(&format!("waiting for another run: {holder}"));
+    match RunLock::acquire(&path, what, LockMode::Exclusive, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
         Err(RunLockError::File(error)) => {
-            let diagnostic = Diagnostic::new(format!("cannot use the run lock of this host: {}", crate::diag::chain(&error)));
+            let diagnostic =
+                Diagnostic::new(format!("cannot use the run lock of this host: {}", crate::diag::error_chain(&error)));
             ui.warn(diagnostic.hint("set ENSIGN_RUNTIME to another directory, or to off"));
             Ok(None)
         }
         Err(error @ RunLockError::Busy(_)) => {
-            let failure = Failure::new(Exit::Partial, Diagnostic::new(format!("{error}; nothing was run")));
+            let failure = CliError::new(Exit::Partial, Diagnostic::new(format!("{error}; nothing was run")));
             Err(failure.hint(format!("wait longer than {wait} with --wait")))
         }
-        Err(error @ RunLockError::Over(_)) => Err(Failure::from_error(Exit::Partial, &error)),
+        Err(error @ RunLockError::RunEnded(_)) => Err(CliError::from_error(Exit::Partial, &error)),
     }
 }
 
 /// Ends the processes that killed local runs left.
 pub fn end_orphans(ui: &mut Ui) {
-    let left = journals().and_then(|directory| orphans::sweep(&directory).report());
+    let left = command_journals().and_then(|directory| orphans::sweep(&directory).report());
     if let Some(report) = left {
         ui.warn(Diagnostic::new(report));
     }
@@ -120,26 +121,26 @@ pub fn history() -> Option<History> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     match variable("ENSIGN_HISTORY") {
         Some(off) if off.as_os_str() == "off" => None,
-        Some(directory) => Some(History::of(directory)),
-        None if account::effective_uid() == 0 => Some(History::of("/var/lib/ensign/runs")),
+        Some(directory) => Some(History::in_directory(directory)),
+        None if account::effective_uid() == 0 => Some(History::in_directory("/var/lib/ensign/runs")),
         None => {
             let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-            state.filter(|path| path.is_absolute()).map(|state| History::of(state.join("ensign/runs")))
+            state.filter(|path| path.is_absolute()).map(|state| History::in_directory(state.join("ensign/runs")))
         }
     }
 }
 
 /// Ends the record of a run.
-pub fn remember(recording: Recording, report: &Report, host: &Host, ui: &mut Ui) {
+pub fn finish_recording(recording: Recording, report: &RunReport, host: &Host, ui: &mut Ui) {
     let end = RunEnd { ended: host.now(), outcome: report.outcome, summary: report.summary.clone() };
     if let Err(error) = recording.end(&end) {
-        let diagnostic = Diagnostic::new(format!("the run is not in the history: {}", crate::diag::chain(&error)));
+        let diagnostic = Diagnostic::new(format!("the run is not in the history: {}", crate::diag::error_chain(&error)));
         ui.warn(diagnostic.hint("set ENSIGN_HISTORY to another directory, or to off"));
     }
 }
 
 /// Returns the host with progress for a user, where results are for people and there is a terminal.
-pub fn watched(host: Host, output: OutputFormat, ui: &Ui) -> Host {
+pub fn with_progress(host: Host, output: OutputFormat, ui: &Ui) -> Host {
     host.with_listener(ui::listener(ui.is_watched() && output == OutputFormat::Text))
 }
 
@@ -159,18 +160,18 @@ impl InputArgs {
     ///
     /// # Errors
     /// When a flag or a file can't be read.
-    pub fn added_facts(&self) -> Result<Value, Failure> {
+    pub fn added_facts(&self) -> Result<Value, CliError> {
         let mut added = match &self.facts_file {
             Some(file) => match document(file)?.value() {
                 Value::Object(map) => map.clone(),
-                _ => return Err(Failure::usage(format!("{}: a file of facts must be a map", file.display()))),
+                _ => return Err(CliError::usage(format!("{}: a file of facts must be a map", file.display()))),
             },
             None => Map::new(),
         };
         for fact in &self.facts {
             let (name, value) = fact
                 .split_once('=')
-                .ok_or_else(|| Failure::usage(format!("--fact \"{fact}\" has no value")).hint("write --fact name=value"))?;
+                .ok_or_else(|| CliError::usage(format!("--fact \"{fact}\" has no value")).hint("write --fact name=value"))?;
             added.insert(name.to_owned(), Value::String(value.to_owned()));
         }
         Ok(Value::Object(added))
@@ -179,15 +180,15 @@ impl InputArgs {
     /// Returns the bus, which connects on first use.
     pub fn exchange(&self) -> Arc<dyn DiscoveryClient> {
         let connection = self.connection.clone();
-        let settings = move || connection.settings().map_err(|failure| failure.why());
-        Arc::new(Registry::to(settings, self.registration.clone()))
+        let settings = move || connection.settings().map_err(|failure| failure.message_text());
+        Arc::new(Registry::with_own_bus(settings, self.registration.clone()))
     }
 
     /// Returns the inputs of templates: the facts of the host, gathered on first use, the environment, the data.
     ///
     /// # Errors
     /// When a flag or a file can't be read.
-    pub fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
+    pub fn inputs(&self, host: &Host) -> Result<RunInputs, CliError> {
         let added = self.added_facts()?;
         let (host, scope_host, directory) = (host.clone(), host.clone(), host.directory().map(PathBuf::from));
         let gather = move || {
@@ -224,21 +225,21 @@ fn dotenv_files(manifest: Option<&Path>) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When the file can't be read.
-pub fn document(file: &Path) -> Result<Document, Failure> {
-    let text = fs::read_named_text(file, MAX_MANIFEST).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    Document::parse(&text, &file.display().to_string()).map_err(|error| Failure::new(Exit::Usage, error))
+pub fn document(file: &Path) -> Result<YamlDocument, CliError> {
+    let text = fs::read_named_text(file, MAX_MANIFEST).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    YamlDocument::parse(&text, &file.display().to_string()).map_err(|error| CliError::new(Exit::Usage, error))
 }
 
 /// Resolves the data of a source like that of a manifest, with the demands of its annotations.
 ///
 /// # Errors
 /// When the data can't be read or resolved.
-pub fn resolve_data(source: &str, inputs: &RunInputs, host: &Host) -> Result<(data::Resolved, data::Rules), Failure> {
-    let from: data::source::Source = source.parse().map_err(Failure::usage)?;
-    let wrong = |diagnostic: Diagnostic| Failure::new(Exit::Usage, diagnostic);
+pub fn resolve_data(source: &str, inputs: &RunInputs, host: &Host) -> Result<(data::ResolvedData, data::Annotations), CliError> {
+    let from: data::source::DataSource = source.parse().map_err(CliError::usage)?;
+    let wrong = |diagnostic: Diagnostic| CliError::new(Exit::Usage, diagnostic);
     let document = match &from {
         // The named file may be a pipe.
-        data::source::Source::File(path) => document(path)?,
+        data::source::DataSource::File(path) => document(path)?,
         from => data::source::read(from, host, inputs.exchange.as_deref()).map_err(wrong)?.document,
     };
     inputs.resolve(&document, host).map_err(wrong)
@@ -248,10 +249,10 @@ pub fn resolve_data(source: &str, inputs: &RunInputs, host: &Host) -> Result<(da
 ///
 /// # Errors
 /// When the directory can't be used.
-pub fn session(directory: Option<&Path>, ui: &mut Ui) -> Result<Box<dyn Session>, Failure> {
+pub fn open_session(directory: Option<&Path>, ui: &mut Ui) -> Result<Box<dyn Session>, CliError> {
     match directory {
         None => Ok(Box::new(MemorySession::default())),
-        Some(directory) => Ok(Box::new(recorded(directory, ui)?)),
+        Some(directory) => Ok(Box::new(open_session_directory(directory, ui)?)),
     }
 }
 
@@ -259,8 +260,8 @@ pub fn session(directory: Option<&Path>, ui: &mut Ui) -> Result<Box<dyn Session>
 ///
 /// # Errors
 /// When the directory can't be used.
-pub fn recorded(directory: &Path, ui: &mut Ui) -> Result<DirectorySession, Failure> {
-    let session = DirectorySession::open(directory).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+pub fn open_session_directory(directory: &Path, ui: &mut Ui) -> Result<DirectorySession, CliError> {
+    let session = DirectorySession::open(directory).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     for warning in session.warnings() {
         ui.warn(warning);
     }
@@ -289,7 +290,7 @@ pub fn cancel_on_signals() -> Cancel {
 }
 
 /// Returns the exit code of a command that ended with this report.
-pub fn exit(report: &Report, detailed: bool) -> Exit {
+pub fn exit_of_report(report: &RunReport, detailed: bool) -> Exit {
     match report.outcome {
         _ if report.error.is_some() => Exit::Failed,
         RunOutcome::Interrupted => Exit::Partial,

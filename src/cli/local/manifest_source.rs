@@ -12,29 +12,29 @@ use std::time::Duration;
 use clap::Args;
 use tempfile::TempDir;
 
-use crate::diag::{Diagnostic, chain};
+use crate::diag::{Diagnostic, error_chain};
 use crate::host::Cancel;
 use crate::host::fs::{self, FsError};
-use crate::http::{self, HttpError, shown};
-use crate::manifest::fetch::{self, FetchError, NoObjects, Pin};
+use crate::http::{self, HttpError, redact_url};
+use crate::manifest::fetch::{self, ContentPin, FetchError, NoObjectReader};
 use crate::manifest::open::{self, OpenError};
-use crate::manifest::{MAX_MANIFEST, Source, bundle};
-use crate::registry::Objects;
+use crate::manifest::{MAX_MANIFEST, ManifestText, bundle};
+use crate::registry::BusObjects;
 use crate::transport::{Bus, TransportError};
 
 use crate::cli::args::connection;
 use crate::cli::args::connection::Connection;
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::ui::{Ui, text};
 
 /// Largest bundle in bytes: the default of an agent.
 pub const BUNDLE_MAX: u64 = 64 << 20;
 /// Longest fetch of a URL.
-pub const FETCH: Duration = Duration::from_secs(120);
+pub const FETCH_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Hint with the forms of a manifest source.
-const SUPPORTED: &str =
+const SOURCE_FORMS: &str =
     "a manifest is a file, a directory or a bundle of this machine, https://host/path, http://host/path, or obj://bucket/key";
 
 /// Arguments that name a manifest.
@@ -57,7 +57,7 @@ fn digest(text: &str) -> Result<String, String> {
 #[derive(Debug)]
 pub struct LocalManifest {
     /// Its text, name, directory and digest.
-    pub source: Source,
+    pub source: ManifestText,
     /// The flag that ends the command, where files have to be removed then.
     pub cancel: Option<Cancel>,
     /// The unpacked files; removed on drop.
@@ -78,19 +78,19 @@ enum SourceKind<'a> {
 impl ManifestSource {
     /// Returns the label of the source: a path, or a URL without credentials.
     pub fn label(&self) -> String {
-        shown(&self.manifest.to_string_lossy())
+        redact_url(&self.manifest.to_string_lossy())
     }
 
     /// Opens the manifest, after a fetch where needed.
     ///
     /// # Errors
     /// When the source can't be read, is not a manifest, or does not match `--sha256`.
-    pub fn obtain(&self, connection: &Connection, ui: &mut Ui) -> Result<LocalManifest, Failure> {
+    pub fn load(&self, connection: &Connection, ui: &mut Ui) -> Result<LocalManifest, CliError> {
         match classify(&self.manifest)? {
             SourceKind::Local(path) => self.open_local(path),
             SourceKind::Web(url) => {
-                if self.sha256.is_none() && is_open(url) {
-                    let warning = format!("anyone on the way to {} can change its content", shown(url));
+                if self.sha256.is_none() && is_unprotected(url) {
+                    let warning = format!("anyone on the way to {} can change its content", redact_url(url));
                     ui.warn(Diagnostic::new(warning).hint("use https://, or pin it with --sha256"));
                 }
                 self.open_url(url, None, ui)
@@ -100,14 +100,14 @@ impl ManifestSource {
     }
 
     /// Opens a file of this machine, or the manifest of a directory.
-    fn open_local(&self, path: &Path) -> Result<LocalManifest, Failure> {
+    fn open_local(&self, path: &Path) -> Result<LocalManifest, CliError> {
         let inside = path.is_dir().then(|| path.join(bundle::MANIFEST));
         if inside.is_some() && self.sha256.is_some() {
-            return Err(Failure::usage(format!("{} is a directory: --sha256 is for a manifest or a bundle", path.display())));
+            return Err(CliError::usage(format!("{} is a directory: --sha256 is for a manifest or a bundle", path.display())));
         }
         let path = inside.as_deref().unwrap_or(path);
         let missing = |error: &FsError| {
-            let failure = Failure::from_error(Exit::Usage, error);
+            let failure = CliError::from_error(Exit::Usage, error);
             match inside {
                 Some(_) if error.is_not_found() => failure.hint("a directory needs a manifest.yaml"),
                 None if error.is_not_found() => failure.hint("check the path, relative to the working directory"),
@@ -120,9 +120,9 @@ impl ManifestSource {
         let read = Read::by_ref(&mut file).take(MAX_MANIFEST + 1).read_to_end(&mut bytes);
         read.map_err(|error| missing(&FsError::io("read", path, error)))?;
         if bundle::is_bundle(&bytes) {
-            return self.packed(path, Cursor::new(bytes).chain(file));
+            return self.open_bundle_file(path, Cursor::new(bytes).chain(file));
         }
-        let source = Source::of(path, bytes).map_err(|error| {
+        let source = ManifestText::from_bytes(path, bytes).map_err(|error| {
             let failure = missing(&error);
             if matches!(error, FsError::NotText(_)) {
                 failure.hint("a bundle is a gzipped tar archive, as of `ensign bundle create`")
@@ -130,70 +130,70 @@ impl ManifestSource {
                 failure
             }
         })?;
-        self.pinned(&source.name, source.digest.as_deref().unwrap_or_default())?;
+        self.check_digest(&source.name, source.digest.as_deref().unwrap_or_default())?;
         Ok(LocalManifest { source, cancel: None, kept: None })
     }
 
     /// Opens a bundle of this machine. A private copy is measured, so that no process changes it before it is unpacked.
-    fn packed(&self, path: &Path, content: impl Read) -> Result<LocalManifest, Failure> {
+    fn open_bundle_file(&self, path: &Path, content: impl Read) -> Result<LocalManifest, CliError> {
         let cancel = inputs::cancel_on_signals();
-        let (kept, mut file) = private()?;
-        let pin = fetch::copy(content, path, BUNDLE_MAX, &mut file).map_err(|error| unfetched(&error))?;
+        let (kept, mut file) = private_file()?;
+        let pin = fetch::copy(content, path, BUNDLE_MAX, &mut file).map_err(|error| fetch_failure(&error))?;
         self.opened(file, &pin, path.display().to_string(), cancel, kept)
     }
 
     /// Fetches a URL; with a connection, from the object store there.
-    fn open_url(&self, url: &str, connection: Option<&Connection>, ui: &mut Ui) -> Result<LocalManifest, Failure> {
+    fn open_url(&self, url: &str, connection: Option<&Connection>, ui: &mut Ui) -> Result<LocalManifest, CliError> {
         let settings = connection.map(Connection::settings).transpose()?;
         let cancel = inputs::cancel_on_signals();
-        let (kept, mut file) = private()?;
+        let (kept, mut file) = private_file()?;
         let work = async {
             let Some(settings) = settings else {
-                return Ok(fetch::measure(url, BUNDLE_MAX, FETCH, &NoObjects, &mut file).await?);
+                return Ok(fetch::measure(url, BUNDLE_MAX, FETCH_TIMEOUT, &NoObjectReader, &mut file).await?);
             };
             let bus = Bus::connect(&settings).await?;
-            Ok(fetch::measure(url, BUNDLE_MAX, FETCH, &Objects(&bus), &mut file).await?)
+            Ok(fetch::measure(url, BUNDLE_MAX, FETCH_TIMEOUT, &BusObjects(&bus), &mut file).await?)
         };
-        let pin: Result<Pin, FetchFailure> = http::block_on(work, &|| cancel.is_cancelled());
+        let pin: Result<ContentPin, FetchFailure> = http::block_on(work, &|| cancel.is_cancelled());
         let pin = pin.map_err(|unread| match unread {
-            FetchFailure::Fetch(FetchError::Http(HttpError::Over)) => cancelled(),
-            FetchFailure::Fetch(error) => unfetched(&error),
-            FetchFailure::Bus(error) => connection::failure(&error),
+            FetchFailure::Fetch(FetchError::Http(HttpError::Cancelled)) => cancelled(),
+            FetchFailure::Fetch(error) => fetch_failure(&error),
+            FetchFailure::Bus(error) => connection::connection_failure(&error),
         })?;
         if self.sha256.is_none() {
-            ui.say(text!("{}: sha256 {}, {} bytes", shown(url), pin.sha256, pin.size));
+            ui.message(text!("{}: sha256 {}, {} bytes", redact_url(url), pin.sha256, pin.size));
         }
-        self.opened(file, &pin, shown(url), cancel, kept)
+        self.opened(file, &pin, redact_url(url), cancel, kept)
     }
 
     fn opened(
         &self,
         mut file: impl Read + Seek,
-        pin: &Pin,
+        pin: &ContentPin,
         name: String,
         cancel: Cancel,
         kept: TempDir,
-    ) -> Result<LocalManifest, Failure> {
-        self.pinned(&name, &pin.sha256)?;
-        file.rewind().map_err(|error| Failure::from_error(Exit::Failed, &FsError::io("read", kept.path(), error)))?;
-        let mut source = open::open(file, pin, kept.path(), name).map_err(|error| unopened(&error))?;
+    ) -> Result<LocalManifest, CliError> {
+        self.check_digest(&name, &pin.sha256)?;
+        file.rewind().map_err(|error| CliError::from_error(Exit::Failed, &FsError::io("read", kept.path(), error)))?;
+        let mut source = open::open(file, pin, kept.path(), name).map_err(|error| open_failure(&error))?;
         if cancel.is_cancelled() {
             return Err(cancelled());
         }
         // A manifest without files gets an empty directory. Its relative names lead nowhere, not into the working directory.
         if source.directory.is_none() {
             let alone = kept.path().join("alone");
-            fs::create_directory(&alone, 0o755).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+            fs::create_directory(&alone, 0o755).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
             source.directory = Some(alone);
         }
         Ok(LocalManifest { source, cancel: Some(cancel), kept: Some(kept) })
     }
 
-    fn pinned(&self, name: &str, found: &str) -> Result<(), Failure> {
+    fn check_digest(&self, name: &str, found: &str) -> Result<(), CliError> {
         match self.sha256.as_deref() {
             Some(wanted) if wanted != found => {
                 let why = format!("{name} does not match --sha256: its SHA-256 is {found}, not {wanted}");
-                Err(Failure::new(
+                Err(CliError::new(
                     Exit::Refused,
                     Diagnostic::new(why).hint("nothing was run; check the change before you pin the new digest"),
                 ))
@@ -204,38 +204,38 @@ impl ManifestSource {
 }
 
 /// Creates a directory for fetched bytes, and the file in it.
-fn private() -> Result<(TempDir, impl Read + Write + Seek + Send), Failure> {
-    let failed = |error: FsError| Failure::from_error(Exit::Failed, &error).hint("TMPDIR names another directory");
+fn private_file() -> Result<(TempDir, impl Read + Write + Seek + Send), CliError> {
+    let failed = |error: FsError| CliError::from_error(Exit::Failed, &error).hint("TMPDIR names another directory");
     let kept = fs::private_directory().map_err(failed)?;
     let file = fs::create_new(&kept.path().join("fetched"), 0o600).map_err(failed)?;
     Ok((kept, file))
 }
 
-fn classify(manifest: &Path) -> Result<SourceKind<'_>, Failure> {
+fn classify(manifest: &Path) -> Result<SourceKind<'_>, CliError> {
     let url = manifest.to_str().and_then(|text| text.split_once("://").map(|(scheme, rest)| (text, scheme, rest)));
     let Some((text, scheme, rest)) = url else {
         return Ok(SourceKind::Local(manifest));
     };
     match scheme.to_ascii_lowercase().as_str() {
         "https" | "http" if http::host_of(text).is_some() => Ok(SourceKind::Web(text)),
-        "https" | "http" => Err(Failure::usage(format!("\"{}\" is no URL", shown(text))).hint(SUPPORTED)),
+        "https" | "http" => Err(CliError::usage(format!("\"{}\" is no URL", redact_url(text))).hint(SOURCE_FORMS)),
         "obj" => match rest.split_once('/').unwrap_or((rest, "")) {
             ("", _) => {
-                Err(Failure::usage("bucket name is required for object store manifest source").hint("write obj://bucket/key"))
+                Err(CliError::usage("bucket name is required for object store manifest source").hint("write obj://bucket/key"))
             }
-            (_, "") => Err(Failure::usage("key is required for object store manifest source").hint("write obj://bucket/key")),
+            (_, "") => Err(CliError::usage("key is required for object store manifest source").hint("write obj://bucket/key")),
             _ => Ok(SourceKind::Object(text)),
         },
         "file" => {
             let hint = format!("a file of this machine is named by its path: {rest}");
-            Err(Failure::usage(format!("unsupported manifest source: {}", shown(text))).hint(hint))
+            Err(CliError::usage(format!("unsupported manifest source: {}", redact_url(text))).hint(hint))
         }
-        _ => Err(Failure::usage(format!("unsupported manifest source: {}", shown(text))).hint(SUPPORTED)),
+        _ => Err(CliError::usage(format!("unsupported manifest source: {}", redact_url(text))).hint(SOURCE_FORMS)),
     }
 }
 
 /// True for a URL whose answer others can change on the way.
-fn is_open(url: &str) -> bool {
+fn is_unprotected(url: &str) -> bool {
     let plain = url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
     plain && !http::host_of(url).is_some_and(|host| http::is_loopback(&host))
 }
@@ -265,12 +265,12 @@ impl From<TransportError> for FetchFailure {
 }
 
 /// Returns the failure of a command that was ended before it had a manifest.
-pub fn cancelled() -> Failure {
-    Failure::new(Exit::Partial, Diagnostic::new("the command was cancelled; nothing was run"))
+pub fn cancelled() -> CliError {
+    CliError::new(Exit::Partial, Diagnostic::new("the command was cancelled; nothing was run"))
 }
 
 /// Returns the error of the object store, when it caused a failed fetch.
-fn objects_say(error: &FetchError) -> Option<&TransportError> {
+fn object_store_error(error: &FetchError) -> Option<&TransportError> {
     match error {
         FetchError::Transport { cause, .. } => cause.downcast_ref(),
         _ => None,
@@ -282,7 +282,7 @@ pub fn exit_of(error: &FetchError) -> Exit {
     match error {
         FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. } => Exit::Partial,
         FetchError::Http(HttpError::Status { status, .. }) if status.starts_with('5') => Exit::Partial,
-        FetchError::Transport { .. } => match objects_say(error) {
+        FetchError::Transport { .. } => match object_store_error(error) {
             Some(TransportError::NotFound(_) | TransportError::NoStream(_) | TransportError::TooLarge { .. }) => Exit::Usage,
             _ => Exit::Partial,
         },
@@ -291,20 +291,22 @@ pub fn exit_of(error: &FetchError) -> Exit {
 }
 
 /// Returns the failure of a fetch, with a hint.
-fn unfetched(error: &FetchError) -> Failure {
+fn fetch_failure(error: &FetchError) -> CliError {
     const TOO_LARGE: &str = "a directory can be larger than a bundle; large files are for `archive` resources";
-    let failure = Failure::from_error(exit_of(error), error);
-    let hint = match (error, objects_say(error)) {
+    let failure = CliError::from_error(exit_of(error), error);
+    let hint = match (error, object_store_error(error)) {
         (_, Some(TransportError::NotFound(_))) => "`nats object ls BUCKET` lists the keys of a bucket",
         (_, Some(TransportError::NoStream(_))) => "there is no such bucket on this server; `nats object ls` lists them",
         (_, Some(TransportError::NoJetStream)) => "the server needs `jetstream {}` in its configuration",
-        (_, Some(TransportError::TooLarge { .. })) | (FetchError::TooLarge { .. } | FetchError::TooMuch { .. }, _) => TOO_LARGE,
+        (_, Some(TransportError::TooLarge { .. })) | (FetchError::TooLarge { .. } | FetchError::TooLargeStream { .. }, _) => {
+            TOO_LARGE
+        }
         (FetchError::Http(HttpError::Status { status, .. }), _) => match status.get(..3) {
             Some("401" | "403") => "put the user and password into the URL: https://USER:PASSWORD@HOST/PATH",
             Some(code) if code.starts_with('5') => "the server can't give it now; try again later",
             _ => "check the URL: it must return the manifest or the bundle itself",
         },
-        (FetchError::Http(HttpError::Transport { .. }), _) if chain(error).contains("certificate") => {
+        (FetchError::Http(HttpError::Transport { .. }), _) if error_chain(error).contains("certificate") => {
             "this host must trust the authority of the server's certificate; SSL_CERT_FILE names a file with further ones"
         }
         (FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. }, _) => {
@@ -317,9 +319,9 @@ fn unfetched(error: &FetchError) -> Failure {
 }
 
 /// Returns the failure for fetched bytes that are not a manifest, with a hint.
-fn unopened(error: &OpenError) -> Failure {
+fn open_failure(error: &OpenError) -> CliError {
     let exit = if matches!(error, OpenError::Read { .. } | OpenError::File(_)) { Exit::Failed } else { Exit::Usage };
-    let failure = Failure::from_error(exit, error);
+    let failure = CliError::from_error(exit, error);
     match error {
         OpenError::NoManifest { .. } => {
             failure.hint("a manifest is YAML or JSON, a bundle is a gzipped tar archive, as of `ensign bundle create`")
@@ -356,8 +358,11 @@ mod tests {
             ("obj://b/", "key is required for object store manifest source"),
         ] {
             let failure = classify(Path::new(text)).unwrap_err();
-            assert!(failure.exit == Exit::Usage && failure.why().contains(said), "{text}: {}", failure.why());
-            assert!(failure.diagnostics.iter().all(|diagnostic| diagnostic.hint.is_some()) && !failure.why().contains("hunter2"));
+            assert!(failure.exit == Exit::Usage && failure.message_text().contains(said), "{text}: {}", failure.message_text());
+            assert!(
+                failure.diagnostics.iter().all(|diagnostic| diagnostic.hint.is_some())
+                    && !failure.message_text().contains("hunter2")
+            );
         }
     }
 
@@ -371,7 +376,7 @@ mod tests {
             ("http://localhost/x", false),
             ("http://localhost.example/x", true),
         ] {
-            assert_eq!(is_open(url), open, "{url}");
+            assert_eq!(is_unprotected(url), open, "{url}");
         }
     }
 

@@ -9,7 +9,7 @@ use crate::model::RunOutcome;
 use crate::store::history::RecordedRun;
 use crate::store::{History, StoreError};
 
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::OutputFormat;
 use crate::cli::render;
@@ -17,7 +17,7 @@ use crate::cli::ui::{Text, Tone, Ui, text};
 
 /// Manage sessions of shell scripts, and show the runs on this host.
 #[derive(Debug, Subcommand)]
-pub enum Sessions {
+pub enum SessionCommand {
     /// Create a session, and print the line that a shell evaluates to use it.
     #[command(alias = "start", alias = "create")]
     New {
@@ -26,16 +26,16 @@ pub enum Sessions {
         directory: Option<PathBuf>,
     },
     /// Print the counts of a session.
-    Report(Report),
+    Report(SessionReportArgs),
     /// List the runs on this host, newest first.
-    List(List),
+    List(RunListArgs),
     /// Show a run on this host: its end, and every resource that was not as wanted.
-    Show(Show),
+    Show(RunShowArgs),
 }
 
 /// Arguments of `ensign session list`.
 #[derive(Debug, Args)]
-pub struct List {
+pub struct RunListArgs {
     /// Most runs to show.
     #[arg(long, default_value_t = 20)]
     limit: usize,
@@ -46,7 +46,7 @@ pub struct List {
 
 /// Arguments of `ensign session show`.
 #[derive(Debug, Args)]
-pub struct Show {
+pub struct RunShowArgs {
     /// Id of the run, or its beginning; the newest by default.
     id: Option<String>,
     /// Output format.
@@ -56,7 +56,7 @@ pub struct Show {
 
 /// Arguments of `ensign session report`.
 #[derive(Debug, Args)]
-pub struct Report {
+pub struct SessionReportArgs {
     /// Directory of the session.
     #[arg(long, env = "CCM_SESSION_STORE", hide_env_values = true)]
     session: Option<PathBuf>,
@@ -69,38 +69,38 @@ pub struct Report {
 }
 
 /// Runs `ensign session`.
-pub fn session(command: &Sessions, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn session(command: &SessionCommand, ui: &mut Ui) -> Result<Exit, CliError> {
     match command {
-        Sessions::New { directory } => new(directory.clone(), ui),
-        Sessions::Report(args) => report(args, ui),
-        Sessions::List(args) => list(args, ui),
-        Sessions::Show(args) => show(args, ui),
+        SessionCommand::New { directory } => new(directory.clone(), ui),
+        SessionCommand::Report(args) => report(args, ui),
+        SessionCommand::List(args) => list(args, ui),
+        SessionCommand::Show(args) => show(args, ui),
     }
 }
 
-fn new(directory: Option<PathBuf>, ui: &mut Ui) -> Result<Exit, Failure> {
+fn new(directory: Option<PathBuf>, ui: &mut Ui) -> Result<Exit, CliError> {
     let host = inputs::host();
     let directory = directory.unwrap_or_else(|| std::env::temp_dir().join(format!("ensign-session-{}", host.new_id())));
     if directory.exists() {
-        return Err(Failure::usage(format!("session store {} already exists", directory.display())));
+        return Err(CliError::usage(format!("session store {} already exists", directory.display())));
     }
-    let mut session = inputs::session(Some(&directory), ui)?;
-    session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let mut session = inputs::open_session(Some(&directory), ui)?;
+    session.start(host.now(), host.new_id()).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     let quoted = directory.display().to_string();
     ui.line(text!("export CCM_SESSION_STORE={}", crate::resource::core::text::quote(&quoted)));
     Ok(Exit::Success)
 }
 
-fn report(args: &Report, ui: &mut Ui) -> Result<Exit, Failure> {
+fn report(args: &SessionReportArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let Some(directory) = &args.session else {
         return Err(
-            Failure::usage("no session store specified").hint("give --session DIR, or run eval \"$(ensign session new)\" first")
+            CliError::usage("no session store specified").hint("give --session DIR, or run eval \"$(ensign session new)\" first")
         );
     };
     if !directory.is_dir() {
-        return Err(Failure::usage(format!("session store {} does not exist", directory.display())));
+        return Err(CliError::usage(format!("session store {} does not exist", directory.display())));
     }
-    let summary = inputs::recorded(directory, ui)?.summary();
+    let summary = inputs::open_session_directory(directory, ui)?.summary();
     match args.output {
         OutputFormat::Text => {
             let line = render::summary_line(ui, &summary, false);
@@ -112,26 +112,26 @@ fn report(args: &Report, ui: &mut Ui) -> Result<Exit, Failure> {
     if args.remove {
         if !directory.starts_with(std::env::temp_dir()) {
             let message = format!("{} is not in the directory for temporary files; it is left as it is", directory.display());
-            return Err(Failure::new(Exit::Failed, Diagnostic::new(message)));
+            return Err(CliError::new(Exit::Failed, Diagnostic::new(message)));
         }
-        crate::host::fs::remove_all(directory).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+        crate::host::fs::remove_all(directory).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     }
     Ok(Exit::Success)
 }
 
-fn history() -> Result<History, Failure> {
-    let none = || Failure::usage("no history is kept here").hint("ENSIGN_HISTORY is off, or there is no home directory");
+fn history() -> Result<History, CliError> {
+    let none = || CliError::usage("no history is kept here").hint("ENSIGN_HISTORY is off, or there is no home directory");
     inputs::history().ok_or_else(none)
 }
 
-fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
-    let (mut runs, unread) = history()?.list().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+fn list(args: &RunListArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let (mut runs, unread) = history()?.list().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     unread.iter().for_each(|why| ui.warn(why));
     runs.truncate(args.limit);
     match args.output {
         OutputFormat::Json => ui.json(&runs),
         OutputFormat::Jsonl => runs.iter().for_each(|run| ui.jsonl(run)),
-        OutputFormat::Text if runs.is_empty() => ui.say("no runs are recorded"),
+        OutputFormat::Text if runs.is_empty() => ui.message("no runs are recorded"),
         OutputFormat::Text => runs.iter().for_each(|run| {
             let line = run_line(run, ui);
             ui.line(line);
@@ -148,7 +148,7 @@ fn run_line(run: &RecordedRun, ui: &Ui) -> Text {
         let of = [(summary.changed_resources, "changed"), (summary.failed_resources, "failed")];
         let notable: String =
             of.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect();
-        format!("{}{notable}", crate::diag::count(summary.total_resources, "resource"))
+        format!("{}{notable}", crate::diag::count_noun(summary.total_resources, "resource"))
     });
     let started = run.start.started.strftime("%Y-%m-%dT%H:%M:%SZ");
     let word = ui.paint(tone, word);
@@ -166,10 +166,10 @@ fn outcome(run: &RecordedRun) -> (&'static str, Tone) {
     }
 }
 
-fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
+fn show(args: &RunShowArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let run = history()?.find(args.id.as_deref()).map_err(|error| {
-        let failure = Failure::from_error(Exit::Usage, &error);
-        if matches!(error, StoreError::NoRun(_) | StoreError::ManyRuns(_)) {
+        let failure = CliError::from_error(Exit::Usage, &error);
+        if matches!(error, StoreError::UnknownRun(_) | StoreError::AmbiguousRun(_)) {
             failure.hint("`ensign session list` shows the ids")
         } else {
             failure

@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::resource::{self, Providers};
 
-use crate::cli::error::{Exit, Failure};
+use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::OutputFormat;
 use crate::cli::ui::Ui;
 
 /// Show the current state of a resource of this host.
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct LocalStatusArgs {
     /// Resource type, as `file`.
     #[arg(value_name = "TYPE")]
     kind: String,
@@ -28,16 +28,16 @@ pub struct Status {
 }
 
 /// Runs `ensign status`.
-pub fn status(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
-    let kind = find(&args.kind)?;
+pub fn status(args: &LocalStatusArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let kind = find_type(&args.kind)?;
     let host = inputs::host();
     let Some(query) = kind.query(&args.name) else {
-        return Err(Failure::usage(format!("{} resources have no state to show", kind.name())));
+        return Err(CliError::usage(format!("{} resources have no state to show", kind.name())));
     };
-    let decoded = query.map_err(|error| Failure::usage(error.to_string()))?;
-    let failed = |error: &dyn std::error::Error| Failure::from_error(Exit::Failed, error);
+    let decoded = query.map_err(|error| CliError::usage(error.to_string()))?;
+    let failed = |error: &dyn std::error::Error| CliError::from_error(Exit::Failed, error);
     let bound = decoded.bind("", &Providers::default(), &host).map_err(|error| failed(&error))?;
-    let (ensure, state) = bound.look(&host).map_err(|error| failed(&error))?;
+    let (ensure, state) = bound.observe(&host).map_err(|error| failed(&error))?;
     let mut shown = Map::new();
     shown.insert("type".to_owned(), json!(kind.name()));
     shown.insert("name".to_owned(), json!(args.name));
@@ -52,12 +52,12 @@ pub fn status(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 /// Finds the type of this name, or returns an error that suggests one.
-pub fn find(name: &str) -> Result<&'static dyn resource::ResourceType, Failure> {
+pub fn find_type(name: &str) -> Result<&'static dyn resource::ResourceType, CliError> {
     resource::find(name).ok_or_else(|| {
         let hint = did_you_mean(name, resource::names()).map_or_else(
             || format!("known types are {}", resource::names().collect::<Vec<_>>().join(", ")),
             |near| format!("did you mean \"{near}\"?"),
         );
-        Failure::new(Exit::Usage, Diagnostic::new(format!("unknown resource type \"{name}\"")).hint(hint))
+        CliError::new(Exit::Usage, Diagnostic::new(format!("unknown resource type \"{name}\"")).hint(hint))
     })
 }

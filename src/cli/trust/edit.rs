@@ -13,15 +13,15 @@ use crate::trust::decide::policy::names;
 use crate::wire::TrustBundle;
 use crate::wire::bundle::OperatorKey;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::key;
 use super::super::ui::{Ui, text};
-use super::files::{self, Edited, Work};
+use super::files::{self, BundleEdit, BundleEditArgs};
 
 #[derive(Debug, Args)]
-pub(super) struct AddKey {
+pub(super) struct AddKeyArgs {
     #[command(flatten)]
-    edited: Edited,
+    edited: BundleEditArgs,
     /// Id of the key in rules, with the public key or its file: ops-carol=carol.pub. May be repeated.
     #[arg(value_name = "ID=PUBLICKEY", required = true)]
     keys: Vec<String>,
@@ -37,27 +37,27 @@ pub(super) struct AddKey {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Revoke {
+pub(super) struct RevokeArgs {
     #[command(flatten)]
-    edited: Edited,
+    edited: BundleEditArgs,
     /// Ids of the keys.
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct RemoveKey {
+pub(super) struct RemoveKeyArgs {
     #[command(flatten)]
-    edited: Edited,
+    edited: BundleEditArgs,
     /// Ids of the keys.
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct RotateRoot {
+pub(super) struct RotateRootArgs {
     #[command(flatten)]
-    edited: Edited,
+    edited: BundleEditArgs,
     /// New root: the public key or its file. May be repeated.
     #[arg(long, value_name = "PUBLICKEY")]
     add: Vec<String>,
@@ -70,7 +70,7 @@ pub(super) struct RotateRoot {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Renew {
+pub(super) struct RenewArgs {
     /// Bundle that `trust init` wrote, signed or not.
     file: PathBuf,
     /// Root key file or ssh-agent:NAME, to sign at once. May be repeated.
@@ -81,7 +81,7 @@ pub(super) struct Renew {
     life: HumanDuration,
 }
 
-fn when(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
+fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, CliError> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }
@@ -89,15 +89,15 @@ fn when(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
     if let Some(day) = day {
         return Ok(day.timestamp());
     }
-    let span = text
-        .parse::<HumanDuration>()
-        .map_err(|_| Failure::usage(format!("\"{text}\" is not a time")).hint("write 2027-01-31T08:00:00Z, 2027-01-31 or 30d"))?;
-    files::after(span, now)
+    let span = text.parse::<HumanDuration>().map_err(|_| {
+        CliError::usage(format!("\"{text}\" is not a time")).hint("write 2027-01-31T08:00:00Z, 2027-01-31 or 30d")
+    })?;
+    files::expiry_after(span, now)
 }
 
-pub(super) fn add_key(args: &AddKey, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
-    let mut work = Work::open(&args.edited, now)?;
-    let window = |text: &Option<String>| text.as_deref().map(|text| when(text, now)).transpose();
+pub(super) fn add_key(args: &AddKeyArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
+    let mut work = BundleEdit::open(&args.edited, now)?;
+    let window = |text: &Option<String>| text.as_deref().map(|text| parse_time(text, now)).transpose();
     let (not_before, not_after) = (window(&args.not_before)?, window(&args.not_after)?);
     for text in &args.keys {
         let (id, public) = files::id_and_key(text)?;
@@ -110,7 +110,7 @@ pub(super) fn add_key(args: &AddKey, now: Timestamp, ui: &mut Ui) -> Result<Exit
             }
             Some(there) => {
                 let message = format!("the key {} exists already", there.id);
-                return Err(Failure::usage(message).hint("--replace replaces it"));
+                return Err(CliError::usage(message).hint("--replace replaces it"));
             }
             None => {
                 if !bundle.rules.iter().any(|rule| names(rule, &key.id)) {
@@ -123,19 +123,19 @@ pub(super) fn add_key(args: &AddKey, now: Timestamp, ui: &mut Ui) -> Result<Exit
     work.save(&args.edited, now, ui)
 }
 
-fn known(bundle: &TrustBundle, ids: &[String]) -> Result<(), Failure> {
+fn check_key_ids(bundle: &TrustBundle, ids: &[String]) -> Result<(), CliError> {
     match ids.iter().find(|id| bundle.keys.iter().all(|key| key.id != **id)) {
         None => Ok(()),
         Some(id) => {
             let all: Vec<&str> = bundle.keys.iter().map(|key| key.id.as_str()).collect();
-            Err(Failure::usage(format!("unknown key {id}")).hint(format!("known keys: {}", all.join(", "))))
+            Err(CliError::usage(format!("unknown key {id}")).hint(format!("known keys: {}", all.join(", "))))
         }
     }
 }
 
-pub(super) fn revoke(args: &Revoke, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
-    let mut work = Work::open(&args.edited, now)?;
-    known(&work.bundle, &args.ids)?;
+pub(super) fn revoke(args: &RevokeArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
+    let mut work = BundleEdit::open(&args.edited, now)?;
+    check_key_ids(&work.bundle, &args.ids)?;
     for id in &args.ids {
         if !work.bundle.revoked.contains(id) {
             work.bundle.revoked.push(id.clone());
@@ -144,9 +144,9 @@ pub(super) fn revoke(args: &Revoke, now: Timestamp, ui: &mut Ui) -> Result<Exit,
     work.save(&args.edited, now, ui)
 }
 
-pub(super) fn remove_key(args: &RemoveKey, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
-    let mut work = Work::open(&args.edited, now)?;
-    known(&work.bundle, &args.ids)?;
+pub(super) fn remove_key(args: &RemoveKeyArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
+    let mut work = BundleEdit::open(&args.edited, now)?;
+    check_key_ids(&work.bundle, &args.ids)?;
     work.bundle.keys.retain(|key| !args.ids.contains(&key.id));
     work.bundle.revoked.retain(|id| !args.ids.contains(id));
     for id in &args.ids {
@@ -157,16 +157,16 @@ pub(super) fn remove_key(args: &RemoveKey, now: Timestamp, ui: &mut Ui) -> Resul
     work.save(&args.edited, now, ui)
 }
 
-pub(super) fn rotate_root(args: &RotateRoot, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
-    let mut work = Work::open(&args.edited, now)?;
-    let read = |keys: &[String]| keys.iter().map(|key| Ok(key::public_key(key)?.0)).collect::<Result<Vec<PublicKey>, Failure>>();
+pub(super) fn rotate_root(args: &RotateRootArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
+    let mut work = BundleEdit::open(&args.edited, now)?;
+    let read = |keys: &[String]| keys.iter().map(|key| Ok(key::public_key(key)?.0)).collect::<Result<Vec<PublicKey>, CliError>>();
     let (add, remove) = (read(&args.add)?, read(&args.remove)?);
     let root = &mut work.bundle.root;
     for key in &remove {
         let before = root.keys.len();
         root.keys.retain(|there| there.parse::<PublicKey>().ok() != Some(*key));
         if root.keys.len() == before {
-            return Err(Failure::usage(format!("{key} is not a root key of this bundle")));
+            return Err(CliError::usage(format!("{key} is not a root key of this bundle")));
         }
     }
     root.keys.extend(add.iter().map(PublicKey::to_short));
@@ -174,7 +174,7 @@ pub(super) fn rotate_root(args: &RotateRoot, now: Timestamp, ui: &mut Ui) -> Res
     work.save(&args.edited, now, ui)
 }
 
-pub(super) fn renew(args: &Renew, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
-    let edited = Edited { file: args.file.clone(), root: args.root.clone(), life: Some(args.life) };
-    Work::open(&edited, now)?.save(&edited, now, ui)
+pub(super) fn renew(args: &RenewArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
+    let edited = BundleEditArgs { file: args.file.clone(), root: args.root.clone(), life: Some(args.life) };
+    BundleEdit::open(&edited, now)?.save(&edited, now, ui)
 }

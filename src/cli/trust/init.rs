@@ -8,17 +8,17 @@ use jiff::Timestamp;
 use crate::host::fs;
 use crate::model::HumanDuration;
 use crate::trust::bundle::check_bundle;
-use crate::trust::{Pin, PublicKey, open_bundle, sign_envelope_with};
+use crate::trust::{BundleAuthority, PublicKey, open_bundle, sign_envelope_with};
 use crate::wire::bundle::{OperatorKey, Roots, Rule};
 use crate::wire::{TRUST_TYPE, TrustBundle};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::key::{self, NamedKey};
 use super::super::ui::{Ui, text};
-use super::files::{self, Quorum};
+use super::files::{self, RootQuorum};
 
 #[derive(Debug, Args)]
-pub(super) struct Init {
+pub(super) struct TrustInitArgs {
     /// Name of the fleet.
     #[arg(long, env = "ENSIGN_FLEET", hide_env_values = true)]
     fleet: String,
@@ -68,40 +68,41 @@ pub fn first_bundle(
 ///
 /// # Errors
 /// When the bundle is invalid, or the keys do not reach its threshold.
-pub fn seal_bundle(bundle: &TrustBundle, roots: &[NamedKey]) -> Result<Vec<u8>, Failure> {
-    check_bundle(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let payload = serde_json::to_vec(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let sealed = sign_envelope_with(TRUST_TYPE, payload, &key::borrowed(roots));
-    let signed = sealed.map_err(|error| Failure::from_error(Exit::Usage, &error))?.encode();
-    open_bundle(&signed, Pin::Kept)
-        .map_err(|error| Failure::from_error(Exit::Usage, &error).hint("give --root for each of the root keys that must sign"))?;
+pub fn seal_bundle(bundle: &TrustBundle, roots: &[NamedKey]) -> Result<Vec<u8>, CliError> {
+    check_bundle(bundle).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let payload = serde_json::to_vec(bundle).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let sealed = sign_envelope_with(TRUST_TYPE, payload, &key::signer_refs(roots));
+    let signed = sealed.map_err(|error| CliError::from_error(Exit::Usage, &error))?.encode();
+    open_bundle(&signed, BundleAuthority::Stored).map_err(|error| {
+        CliError::from_error(Exit::Usage, &error).hint("give --root for each of the root keys that must sign")
+    })?;
     Ok(signed)
 }
 
-pub(super) fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) fn init(args: &TrustInitArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
     let (plain, sealed) = (args.out.join("trust.json"), args.out.join("trust.dsse.json"));
     if plain.exists() {
         let hint = "change it with `ensign trust add-key`, `revoke`, `rule`, ..., or edit and sign it: ensign trust sign trust.json --root KEY";
-        return Err(Failure::usage(format!("{} exists already", plain.display())).hint(hint));
+        return Err(CliError::usage(format!("{} exists already", plain.display())).hint(hint));
     }
     let roots = args.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
     let operators = args.operator.iter().map(|text| files::id_and_key(text)).collect::<Result<Vec<_>, _>>()?;
-    let elsewhere = args.root_public.iter().map(|key| Ok(key::public_key(key)?.0)).collect::<Result<Vec<_>, Failure>>()?;
+    let elsewhere = args.root_public.iter().map(|key| Ok(key::public_key(key)?.0)).collect::<Result<Vec<_>, CliError>>()?;
     let publics: Vec<PublicKey> = roots.iter().map(|root| root.key.public()).chain(elsewhere).collect();
-    let bundle = first_bundle(&args.fleet, &publics, args.threshold, &operators, files::after(args.life, now)?);
-    check_bundle(&bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let bundle = first_bundle(&args.fleet, &publics, args.threshold, &operators, files::expiry_after(args.life, now)?);
+    check_bundle(&bundle).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let mut envelope = files::unsigned(&bundle)?;
     files::add_signatures(&mut envelope, &bundle, None, &roots, ui)?;
-    let reached = files::quorums(&envelope, &bundle, None).iter().all(Quorum::is_reached);
+    let reached = files::quorums(&envelope, &bundle, None).iter().all(RootQuorum::is_reached);
     if !reached && args.root_public.is_empty() {
         let hint = "give --root for each of the root keys that must sign, or --root-public for those of others";
-        return Err(Failure::usage(format!("{} of {} roots must sign", args.threshold, publics.len())).hint(hint));
+        return Err(CliError::usage(format!("{} of {} roots must sign", args.threshold, publics.len())).hint(hint));
     }
-    fs::create_directory(&args.out, 0o755).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    files::write_plain(&plain, &bundle)?;
-    files::write_sealed(&sealed, &envelope, &bundle)?;
-    files::say_signed(&sealed, &envelope, &bundle, None, ui);
-    ui.say("for agent.toml:");
+    fs::create_directory(&args.out, 0o755).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    files::write_unsigned(&plain, &bundle)?;
+    files::write_signed(&sealed, &envelope, &bundle)?;
+    files::report_signatures(&sealed, &envelope, &bundle, None, ui);
+    ui.message("for agent.toml:");
     print_section(&publics, args.threshold, &sealed, ui);
     Ok(Exit::Success)
 }
@@ -119,8 +120,8 @@ fn print_section(roots: &[PublicKey], threshold: u32, bundle: &Path, ui: &mut Ui
 
 #[cfg(test)]
 mod tests {
-    use super::super::show::{Show, show};
-    use super::super::sign::{Sign, sign};
+    use super::super::show::{TrustShowArgs, show};
+    use super::super::sign::{TrustSignArgs, sign};
     use super::*;
     use crate::trust::SigningKey;
 
@@ -131,7 +132,7 @@ mod tests {
         let roots = [root.key.public()];
         let bundle = first_bundle("prod", &roots, 1, &[alice], "2030-01-01T00:00:00Z".parse().unwrap());
         let signed = seal_bundle(&bundle, &[root]).unwrap();
-        let opened = open_bundle(&signed, Pin::Roots { fleet: "prod", keys: &roots, threshold: 1 }).unwrap();
+        let opened = open_bundle(&signed, BundleAuthority::Roots { fleet: "prod", keys: &roots, threshold: 1 }).unwrap();
         assert_eq!(opened.bundle(), &bundle);
         let other = NamedKey { id: "root".into(), key: Box::new(SigningKey::from_seed(&[3; 32])) };
         assert!(seal_bundle(&bundle, &[other]).is_err(), "signed by somebody else");
@@ -146,7 +147,7 @@ mod tests {
             std::fs::write(path(name), key.to_openssh("c", None).unwrap().as_bytes()).unwrap();
             std::fs::set_permissions(path(name), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         }
-        let args = Init {
+        let args = TrustInitArgs {
             fleet: "prod".into(),
             root: vec![path("root.key")],
             root_public: Vec::new(),
@@ -161,12 +162,12 @@ mod tests {
         let first = std::fs::read(path("out/trust.dsse.json")).unwrap();
         let edited = std::fs::read_to_string(path("out/trust.json")).unwrap().replace("\"version\": 1", "\"version\": 2");
         std::fs::write(path("out/trust.json"), edited).unwrap();
-        sign(&Sign { file: path("out/trust.json"), root: args.root, out: None }, &mut ui).unwrap();
+        sign(&TrustSignArgs { file: path("out/trust.json"), root: args.root, out: None }, &mut ui).unwrap();
         assert_eq!(std::fs::read(path("out/trust.1.dsse.json")).unwrap(), first, "the version before stays");
         let signed = std::fs::read(path("out/trust.dsse.json")).unwrap();
-        assert_eq!(open_bundle(&signed, Pin::Kept).unwrap().version(), 2);
+        assert_eq!(open_bundle(&signed, BundleAuthority::Stored).unwrap().version(), 2);
         for file in ["out/trust.json", "out/trust.dsse.json"] {
-            show(&Show { file: path(file), json: false }, now, &mut ui).unwrap();
+            show(&TrustShowArgs { file: path(file), json: false }, now, &mut ui).unwrap();
         }
     }
 }

@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 
 use crate::host::Host;
 
-use super::error::{Exit, Failure};
+use super::error::{CliError, Exit};
 use super::ui::Ui;
 
 pub use init::{first_bundle, seal_bundle};
@@ -31,35 +31,35 @@ pub struct TrustArgs {
 #[derive(Debug, Subcommand)]
 enum TrustCommand {
     /// Create and sign the first bundle of a fleet: its operators may do everything.
-    Init(init::Init),
+    Init(init::TrustInitArgs),
     /// Add a key, or replace a key.
-    AddKey(edit::AddKey),
+    AddKey(edit::AddKeyArgs),
     /// Revoke keys: nodes refuse everything that they signed from then on.
-    Revoke(edit::Revoke),
+    Revoke(edit::RevokeArgs),
     /// Remove keys. Revoke a key that may be stolen: the rejection then names the reason.
-    RemoveKey(edit::RemoveKey),
+    RemoveKey(edit::RemoveKeyArgs),
     /// Change the root keys: the old and the new roots must sign the next bundle.
-    RotateRoot(edit::RotateRoot),
+    RotateRoot(edit::RotateRootArgs),
     /// Extend the lifetime of the bundle.
-    Renew(edit::Renew),
+    Renew(edit::RenewArgs),
     /// Add, remove and list rules: the rights of keys.
     #[command(subcommand)]
     Rule(rule::RuleCommand),
     /// Sign a bundle, or add signatures to a signed one.
-    Sign(sign::Sign),
+    Sign(sign::TrustSignArgs),
     /// Show a signed or unsigned bundle, its signers, and its validity.
-    Show(show::Show),
+    Show(show::TrustShowArgs),
     /// Publish the next bundle, and wait until the nodes accept it.
-    Publish(publish::Publish),
+    Publish(publish::TrustPublishArgs),
     /// Show the bundle versions of the nodes, and the next expiries.
-    Status(status::Status),
+    Status(status::TrustStatusArgs),
 }
 
 /// Runs `ensign trust`.
 ///
 /// # Errors
 /// When a key or bundle can't be used, or the fleet can't be reached.
-pub fn run(args: TrustArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(args: TrustArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let now = Host::system(None).now();
     match args.command {
         TrustCommand::Init(args) => init::init(&args, now, ui),
@@ -71,11 +71,11 @@ pub fn run(args: TrustArgs, ui: &mut Ui) -> Result<Exit, Failure> {
         TrustCommand::Rule(command) => rule::run(&command, now, ui),
         TrustCommand::Sign(args) => sign::sign(&args, ui),
         TrustCommand::Show(args) => show::show(&args, now, ui),
-        TrustCommand::Publish(args) => online(publish::run(args, ui)),
-        TrustCommand::Status(args) => online(status::run(args, ui)),
+        TrustCommand::Publish(args) => run_async(publish::run(args, ui)),
+        TrustCommand::Status(args) => run_async(status::run(args, ui)),
     }
 }
 
-fn online(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    tokio::runtime::Runtime::new().map_err(|error| Failure::from_error(Exit::Failed, &error))?.block_on(work)
+fn run_async(work: impl Future<Output = Result<Exit, CliError>>) -> Result<Exit, CliError> {
+    tokio::runtime::Runtime::new().map_err(|error| CliError::from_error(Exit::Failed, &error))?.block_on(work)
 }

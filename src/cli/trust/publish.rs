@@ -8,27 +8,27 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::fleet::trust::{ChainError, OutdatedNode, TrustAdoption, chain, publish, published, trust_adoption};
+use crate::fleet::trust::{ChainError, OutdatedNode, TrustAdoption, plan_publication, publish, read_published, trust_adoption};
 use crate::model::{HumanDuration, NodeId};
 use crate::transport::{Message, StartAt, StreamReader, TransportError};
 use crate::trust::{BundleError, TrustedBundle};
 use crate::wire::report::RejectionEvent;
 use crate::wire::{NodeState, json};
 
-use super::super::error::{Exit, Failure};
-use super::super::fleet::session::{Context, Session, failure};
+use super::super::error::{CliError, Exit};
+use super::super::fleet::session::{FleetSession, OperatorArgs, connection_failure};
 use super::super::format::ago;
 use super::super::ui::{Ui, text};
 use super::files;
 use crate::cli::local::inputs::OutputFormat;
 
 /// Time between two looks at the answers of the nodes.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Most nodes that are named.
-const NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 #[derive(Debug, Args)]
-pub(super) struct Publish {
+pub(super) struct TrustPublishArgs {
     /// Signed bundles. Earlier versions beside them (trust.N.dsse.json) that the stream lacks are published too, the oldest
     /// first.
     #[arg(required = true)]
@@ -40,32 +40,33 @@ pub(super) struct Publish {
     #[arg(long, conflicts_with = "wait")]
     detach: bool,
     #[command(flatten)]
-    context: Context,
+    context: OperatorArgs,
 }
 
-pub(super) async fn run(mut args: Publish, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(mut args: TrustPublishArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     for file in &args.files {
-        let sealed = files::read_sealed(file)?;
+        let sealed = files::read_signed(file)?;
         let fleet = args.context.fleet.get_or_insert_with(|| sealed.bundle.fleet.clone());
         if *fleet != sealed.bundle.fleet {
-            return Err(Failure::usage(format!("{} is of the fleet {}, not of {fleet}", file.display(), sealed.bundle.fleet)));
+            return Err(CliError::usage(format!("{} is of the fleet {}, not of {fleet}", file.display(), sealed.bundle.fleet)));
         }
     }
     let session = args.context.open().await?;
     // Opened before the publication, so that no answer is missed.
-    let mut heard = if args.detach { None } else { Some(Heard::open(&session).await.map_err(|error| failure(&error))?) };
-    let Some(bundle) = store(&args.files, &session, ui).await? else { return Ok(Exit::Success) };
+    let mut heard =
+        if args.detach { None } else { Some(NodeReports::open(&session).await.map_err(|error| connection_failure(&error))?) };
+    let Some(bundle) = publish_bundles(&args.files, &session, ui).await? else { return Ok(Exit::Success) };
     let Some(heard) = &mut heard else { return Ok(Exit::Success) };
-    let found = heard.wait(&bundle, args.wait.get(), &session).await.map_err(|error| failure(&error))?;
-    Ok(say(&found, &session, ui))
+    let found = heard.wait(&bundle, args.wait.as_std(), &session).await.map_err(|error| connection_failure(&error))?;
+    Ok(report_adoption(&found, &session, ui))
 }
 
 /// Checks the bundles, stores those that the stream lacks, and returns the latest.
-async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Option<TrustedBundle>, Failure> {
-    let there = published(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+async fn publish_bundles(files: &[PathBuf], session: &FleetSession, ui: &mut Ui) -> Result<Option<TrustedBundle>, CliError> {
+    let there = read_published(&session.bus, &session.subjects).await.map_err(|error| connection_failure(&error))?;
     let mut named = BTreeMap::new();
     for file in files {
-        named.insert(files::read_sealed(file)?.bundle.version, (file.clone(), files::read(file)?));
+        named.insert(files::read_signed(file)?.bundle.version, (file.clone(), files::read(file)?));
     }
     let latest = named.keys().next_back().copied();
     for file in files {
@@ -74,7 +75,7 @@ async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Opti
             if latest.is_none_or(|latest| version > latest) || there.has(version) || named.contains_key(&version) {
                 continue;
             }
-            match files::read_sealed(&path) {
+            match files::read_signed(&path) {
                 Ok(sealed) if sealed.trusted.is_some() && sealed.bundle.fleet == session.operator.fleet => {
                     named.insert(version, (path.clone(), files::read(&path)?));
                 }
@@ -83,7 +84,7 @@ async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Opti
         }
     }
     let at_hand = named.iter().map(|(version, (_, bytes))| (*version, bytes.clone())).collect();
-    let chain = chain(&there, &at_hand).map_err(|error| not_taken(&error, &named))?;
+    let chain = plan_publication(&there, &at_hand).map_err(|error| chain_failure(&error, &named))?;
     let Some(bundle) = chain.bundles.last().cloned() else { return Ok(None) };
     if bundle.is_expired(session.now()) {
         ui.warn(text!("version {} expired at {}: nodes accept nothing new under it", bundle.version(), bundle.expires()));
@@ -98,34 +99,37 @@ async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Opti
         let version = bundle.version();
         if chain.missing.contains(&version) {
             publish(&session.bus, &session.subjects, &there, bundle).await.map_err(|error| {
-                failure(&error).hint("another operator may have published at the same moment: see `ensign trust status`")
+                connection_failure(&error)
+                    .hint("another operator may have published at the same moment: see `ensign trust status`")
             })?;
-            ui.say(text!("version {} of the trust bundle of {} is published", version, bundle.fleet()));
+            ui.message(text!("version {} of the trust bundle of {} is published", version, bundle.fleet()));
         } else if named.contains_key(&version) {
-            ui.say(text!("version {} is published already", version));
+            ui.message(text!("version {} is published already", version));
         }
     }
     Ok(Some(bundle))
 }
 
-fn not_taken(error: &ChainError, named: &BTreeMap<u64, (PathBuf, Vec<u8>)>) -> Failure {
+fn chain_failure(error: &ChainError, named: &BTreeMap<u64, (PathBuf, Vec<u8>)>) -> CliError {
     let file = |version: u64| named.get(&version).map_or_else(String::new, |(path, _)| format!("{}: ", path.display()));
     let (place, hint) = match error {
         ChainError::Bundle { version, source: BundleError::Quorum { .. } } => {
             (file(*version), "roots of the version before and of this one must sign: ensign trust sign FILE --root KEY")
         }
         ChainError::Bundle { version, .. } => (file(*version), "edit the published version again"),
-        ChainError::Other(version) => (file(*version), "a published version never changes: make the next version from it"),
+        ChainError::DifferentBundle(version) => {
+            (file(*version), "a published version never changes: make the next version from it")
+        }
         ChainError::Gap { found, .. } => {
             (file(*found), "publish the versions between as well: name their files, or keep them beside it as trust.N.dsse.json")
         }
     };
-    let diagnostic = crate::diag::Diagnostic::new(format!("{place}{}", crate::diag::chain(error)));
-    Failure::new(Exit::Refused, diagnostic).hint(hint)
+    let diagnostic = crate::diag::Diagnostic::new(format!("{place}{}", crate::diag::error_chain(error)));
+    CliError::new(Exit::Refused, diagnostic).hint(hint)
 }
 
 /// The messages of nodes, from before a bundle is published.
-struct Heard {
+struct NodeReports {
     states: StreamReader,
     refusals: StreamReader,
     nodes: BTreeMap<NodeId, NodeState>,
@@ -133,15 +137,15 @@ struct Heard {
     refused: BTreeMap<NodeId, (String, String)>,
 }
 
-impl Heard {
-    async fn open(session: &Session) -> Result<Self, TransportError> {
+impl NodeReports {
+    async fn open(session: &FleetSession) -> Result<Self, TransportError> {
         let (bus, subjects) = (&session.bus, &session.subjects);
         let refusals = bus.follow(&subjects.stream("EVENTS"), subjects.refusals().as_str(), StartAt::New).await?;
         // Followed before the stored states are read: no state falls between the two.
         let states = bus.follow(&subjects.stream("STATE"), subjects.states().as_str(), StartAt::New).await?;
         let mut heard = Self { states, refusals, nodes: BTreeMap::new(), refused: BTreeMap::new() };
         for message in bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await? {
-            heard.state(&message, session);
+            heard.record_state(&message, session);
         }
         Ok(heard)
     }
@@ -151,19 +155,19 @@ impl Heard {
         &mut self,
         bundle: &TrustedBundle,
         patience: Duration,
-        session: &Session,
+        session: &FleetSession,
     ) -> Result<TrustAdoption, TransportError> {
         let until = Instant::now() + patience;
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(CHECK_INTERVAL);
         loop {
             // Cancel-safe: stream readers lose no message, an interval keeps its next tick.
             tokio::select! {
                 message = self.states.next() => {
-                    self.state(&message.ok_or(TransportError::Disconnected)??, session);
+                    self.record_state(&message.ok_or(TransportError::Disconnected)??, session);
                 }
-                message = self.refusals.next() => self.refusal(&message.ok_or(TransportError::Disconnected)??),
+                message = self.refusals.next() => self.record_rejection(&message.ok_or(TransportError::Disconnected)??),
                 _ = look.tick() => {
-                    let found = self.obedience(bundle, session.now());
+                    let found = self.adoption(bundle, session.now());
                     let settled = found.behind.iter().all(|behind| behind.why.is_some());
                     if settled || Instant::now() > until {
                         return Ok(found);
@@ -173,7 +177,7 @@ impl Heard {
         }
     }
 
-    fn state(&mut self, message: &Message, session: &Session) {
+    fn record_state(&mut self, message: &Message, session: &FleetSession) {
         // The server pins the subject to the node.
         if let Ok(state) = json::read::<NodeState>(&message.payload)
             && session.subjects.state(&state.node).as_str() == message.subject
@@ -182,27 +186,27 @@ impl Heard {
         }
     }
 
-    fn refusal(&mut self, message: &Message) {
+    fn record_rejection(&mut self, message: &Message) {
         if let Ok(refused) = json::read::<RejectionEvent>(&message.payload) {
             self.refused.insert(refused.node, (refused.digest, format!("{}: {}", refused.code, refused.message)));
         }
     }
 
-    fn obedience(&self, bundle: &TrustedBundle, now: Timestamp) -> TrustAdoption {
+    fn adoption(&self, bundle: &TrustedBundle, now: Timestamp) -> TrustAdoption {
         let of_this = self.refused.iter().filter(|(_, (digest, _))| digest == bundle.digest());
         let refusals = of_this.map(|(node, (_, why))| (node.clone(), why.clone())).collect();
         trust_adoption(bundle.version(), &self.nodes, &refusals, now)
     }
 }
 
-fn say(found: &TrustAdoption, session: &Session, ui: &mut Ui) -> Exit {
+fn report_adoption(found: &TrustAdoption, session: &FleetSession, ui: &mut Ui) -> Exit {
     let exit = match found.behind.iter().find(|behind| behind.why.is_some()) {
         Some(_) => Exit::Refused,
         None if found.behind.is_empty() => Exit::Success,
         None => Exit::Partial,
     };
     match session.output {
-        OutputFormat::Text => print(found, session.now(), ui),
+        OutputFormat::Text => print_adoption(found, session.now(), ui),
         OutputFormat::Json => ui.json(&json!(found)),
         OutputFormat::Jsonl => ui.jsonl(&json!(found)),
     }
@@ -210,7 +214,7 @@ fn say(found: &TrustAdoption, session: &Session, ui: &mut Ui) -> Exit {
 }
 
 /// `9998 of 10000 nodes use version 8; 2 are offline`, and their names.
-pub(super) fn print(found: &TrustAdoption, now: Timestamp, ui: &mut Ui) {
+pub(super) fn print_adoption(found: &TrustAdoption, now: Timestamp, ui: &mut Ui) {
     let mut parts = vec![format!("{} of {} nodes use version {}", found.obeying, found.nodes, found.version)];
     for (count, what) in [(found.behind.len(), "are online and do not"), (found.offline.len(), "are offline")] {
         if count > 0 {
@@ -222,13 +226,13 @@ pub(super) fn print(found: &TrustAdoption, now: Timestamp, ui: &mut Ui) {
         let why = behind.why.as_deref().map_or_else(String::new, |why| format!("; {why}"));
         ui.line(text!("  {:<20} version {}, {}{}", behind.node.as_str(), behind.version, what, why));
     };
-    for behind in found.behind.iter().take(NAMED) {
+    for behind in found.behind.iter().take(MAX_NAMED) {
         named(behind, "alive", ui);
     }
-    for behind in found.offline.iter().take(NAMED) {
+    for behind in found.offline.iter().take(MAX_NAMED) {
         named(behind, &format!("last heard {} ago", ago(behind.heard, now)), ui);
     }
-    if found.behind.len() > NAMED || found.offline.len() > NAMED {
+    if found.behind.len() > MAX_NAMED || found.offline.len() > MAX_NAMED {
         ui.line("  and others: ensign trust status --output json names all");
     }
 }

@@ -9,25 +9,25 @@ use crate::trust::decide::policy::names;
 use crate::wire::bundle::Rule;
 use crate::wire::{Envelope, TrustBundle};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::{Ui, text};
-use super::files::{self, Edited, Work};
+use super::files::{self, BundleEdit, BundleEditArgs};
 use super::show;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RuleCommand {
     /// Add a rule. An option that is left out allows everything of its kind; `*` and `?` are wildcards.
-    Add(Box<Add>),
+    Add(Box<RuleAddArgs>),
     /// Remove a rule by its number.
-    Remove(Remove),
+    Remove(RuleRemoveArgs),
     /// List the rules with their numbers.
-    List(List),
+    List(RuleListArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Add {
+pub(super) struct RuleAddArgs {
     #[command(flatten)]
-    edited: Edited,
+    edited: BundleEditArgs,
     /// Ids of the keys, with commas: ops-alice,ops-*.
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
     keys: Vec<String>,
@@ -65,15 +65,15 @@ pub(super) struct Add {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Remove {
+pub(super) struct RuleRemoveArgs {
     #[command(flatten)]
-    edited: Edited,
+    edited: BundleEditArgs,
     /// Number of the rule, as `trust rule list` shows it.
     number: usize,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct RuleListArgs {
     /// Bundle, signed or not.
     file: PathBuf,
     /// Print one JSON document.
@@ -81,7 +81,7 @@ pub(super) struct List {
     json: bool,
 }
 
-pub(super) fn run(command: &RuleCommand, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) fn run(command: &RuleCommand, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
     match command {
         RuleCommand::Add(args) => add(args, now, ui),
         RuleCommand::Remove(args) => remove(args, now, ui),
@@ -89,8 +89,8 @@ pub(super) fn run(command: &RuleCommand, now: Timestamp, ui: &mut Ui) -> Result<
     }
 }
 
-fn add(args: &Add, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
-    let mut work = Work::open(&args.edited, now)?;
+fn add(args: &RuleAddArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
+    let mut work = BundleEdit::open(&args.edited, now)?;
     let rule = Rule {
         keys: args.keys.clone(),
         actions: args.actions.clone(),
@@ -112,23 +112,23 @@ fn add(args: &Add, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
     work.save(&args.edited, now, ui)
 }
 
-fn remove(args: &Remove, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
-    let mut work = Work::open(&args.edited, now)?;
+fn remove(args: &RuleRemoveArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
+    let mut work = BundleEdit::open(&args.edited, now)?;
     let count = work.bundle.rules.len();
     if args.number == 0 || args.number > count {
-        return Err(Failure::usage(format!("unknown rule {}: the highest number is {count}", args.number)));
+        return Err(CliError::usage(format!("unknown rule {}: the highest number is {count}", args.number)));
     }
     work.bundle.rules.remove(args.number - 1);
     work.save(&args.edited, now, ui)
 }
 
-fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
+fn list(args: &RuleListArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let is_signed = Envelope::parse(&files::read(&args.file)?).is_ok();
-    let bundle: TrustBundle = if is_signed { files::read_sealed(&args.file)?.bundle } else { files::read_plain(&args.file)? };
+    let bundle: TrustBundle = if is_signed { files::read_signed(&args.file)?.bundle } else { files::read_unsigned(&args.file)? };
     if args.json {
         ui.json(&bundle.rules);
     } else {
-        show::rules(&bundle, ui);
+        show::print_rules(&bundle, ui);
     }
     Ok(Exit::Success)
 }

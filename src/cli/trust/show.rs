@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::trust::bundle::{check_bundle, signed_by};
+use crate::trust::bundle::{check_bundle, signing_keys};
 use crate::wire::bundle::OperatorKey;
 use crate::wire::{Envelope, TrustBundle};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::ui::{Ui, Whole, text};
-use super::files::{self, Quorum};
+use super::files::{self, RootQuorum};
 
 #[derive(Debug, Args)]
-pub(super) struct Show {
+pub(super) struct TrustShowArgs {
     /// File of the bundle.
     pub(super) file: PathBuf,
     /// Print the bundle as one JSON document.
@@ -22,12 +22,12 @@ pub(super) struct Show {
     pub(super) json: bool,
 }
 
-pub(super) fn show(args: &Show, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) fn show(args: &TrustShowArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
     let bytes = files::read(&args.file)?;
-    let sealed = if Envelope::parse(&bytes).is_ok() { Some(files::read_sealed(&args.file)?) } else { None };
-    let bundle = sealed.as_ref().map_or_else(|| files::read_plain(&args.file), |sealed| Ok(sealed.bundle.clone()))?;
+    let sealed = if Envelope::parse(&bytes).is_ok() { Some(files::read_signed(&args.file)?) } else { None };
+    let bundle = sealed.as_ref().map_or_else(|| files::read_unsigned(&args.file), |sealed| Ok(sealed.bundle.clone()))?;
     let exit = if sealed.is_some() { Exit::Refused } else { Exit::Usage };
-    check_bundle(&bundle).map_err(|error| Failure::from_error(exit, &error))?;
+    check_bundle(&bundle).map_err(|error| CliError::from_error(exit, &error))?;
     if args.json {
         ui.json(&bundle);
     } else {
@@ -35,17 +35,17 @@ pub(super) fn show(args: &Show, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
     }
     let Some(sealed) = sealed else { return Ok(Exit::Success) };
     if !args.json {
-        let before = files::before(&args.file, bundle.version, None);
-        for Quorum { whose, signed, needed, of } in files::quorums(&sealed.envelope, &bundle, before.as_ref()) {
+        let before = files::previous_version(&args.file, bundle.version, None);
+        for RootQuorum { root_set: whose, signed, needed, of } in files::quorums(&sealed.envelope, &bundle, before.as_ref()) {
             ui.line(text!("signed    by {} of {}; {} of {} must sign", signed, whose, needed, of));
         }
     }
-    if sealed.trusted.is_some() { Ok(Exit::Success) } else { Err(missing(&args.file)) }
+    if sealed.trusted.is_some() { Ok(Exit::Success) } else { Err(unsigned_failure(&args.file)) }
 }
 
-fn missing(file: &std::path::Path) -> Failure {
+fn unsigned_failure(file: &std::path::Path) -> CliError {
     let hint = format!("ensign trust sign {} --root KEY", file.display());
-    Failure::new(Exit::Refused, crate::diag::Diagnostic::new("too few of the bundle's own roots signed it").hint(hint))
+    CliError::new(Exit::Refused, crate::diag::Diagnostic::new("too few of the bundle's own roots signed it").hint(hint))
 }
 
 fn print(bundle: &TrustBundle, envelope: Option<&Envelope>, now: Timestamp, ui: &mut Ui) {
@@ -54,19 +54,19 @@ fn print(bundle: &TrustBundle, envelope: Option<&Envelope>, now: Timestamp, ui: 
     ui.line(text!("trust bundle of {}, version {}{}{}", bundle.fleet, bundle.version, signed, expired));
     ui.line(text!("expires   {}", bundle.expires));
     for root in &bundle.root.keys {
-        let signed = envelope.zip(root.parse().ok()).is_some_and(|(envelope, key)| !signed_by(envelope, &[key]).is_empty());
+        let signed = envelope.zip(root.parse().ok()).is_some_and(|(envelope, key)| !signing_keys(envelope, &[key]).is_empty());
         let line = if signed { text!("root      {}  (signed)", root) } else { text!("root      {}", root) };
         ui.line(line);
     }
     ui.line(text!("threshold {} of {} roots", bundle.root.threshold, bundle.root.keys.len()));
     for key in &bundle.keys {
-        ui.line(text!("key       {}{}  {}", key.id, standing(bundle, key, now), key.key));
+        ui.line(text!("key       {}{}  {}", key.id, validity_note(bundle, key, now), key.key));
     }
-    rules(bundle, ui);
+    print_rules(bundle, ui);
 }
 
 /// Returns the remark beside a key that is not simply valid.
-fn standing(bundle: &TrustBundle, key: &OperatorKey, now: Timestamp) -> String {
+fn validity_note(bundle: &TrustBundle, key: &OperatorKey, now: Timestamp) -> String {
     if bundle.revoked.contains(&key.id) {
         return " (revoked)".to_owned();
     }
@@ -79,7 +79,7 @@ fn standing(bundle: &TrustBundle, key: &OperatorKey, now: Timestamp) -> String {
 }
 
 /// Prints the rules with their numbers. Their JSON is the shortest exact form.
-pub(super) fn rules(bundle: &TrustBundle, ui: &mut Ui) {
+pub(super) fn print_rules(bundle: &TrustBundle, ui: &mut Ui) {
     for (number, rule) in (1..).zip(&bundle.rules) {
         ui.line(text!("rule {}    {}", number, Whole(serde_json::to_string(rule).unwrap_or_default())));
     }

@@ -6,13 +6,13 @@ use clap::Args;
 
 use crate::trust::bundle::check_bundle;
 
-use super::super::error::{Exit, Failure};
+use super::super::error::{CliError, Exit};
 use super::super::key;
 use super::super::ui::{Ui, text};
-use super::files::{self, Sealed};
+use super::files::{self, SignedBundleFile};
 
 #[derive(Debug, Args)]
-pub(super) struct Sign {
+pub(super) struct TrustSignArgs {
     /// Bundle: the edited trust.json, or the signed file to add signatures to.
     pub(super) file: PathBuf,
     /// Root key file or ssh-agent:NAME. May be repeated.
@@ -23,30 +23,30 @@ pub(super) struct Sign {
     pub(super) out: Option<PathBuf>,
 }
 
-pub(super) fn sign(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
-    let (plain, sealed) = files::names(&args.file);
-    let there = if sealed.exists() || args.file == sealed { Some(files::read_sealed(&sealed)?) } else { None };
+pub(super) fn sign(args: &TrustSignArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let (plain, sealed) = files::file_names(&args.file);
+    let there = if sealed.exists() || args.file == sealed { Some(files::read_signed(&sealed)?) } else { None };
     let (bundle, mut envelope) = match there {
-        Some(Sealed { ref bundle, ref envelope, .. }) if args.file == sealed => (bundle.clone(), envelope.clone()),
+        Some(SignedBundleFile { ref bundle, ref envelope, .. }) if args.file == sealed => (bundle.clone(), envelope.clone()),
         _ => {
-            let bundle = files::read_plain(&plain)?;
+            let bundle = files::read_unsigned(&plain)?;
             // Existing signatures stay, as long as the bundle is the same.
             let before = there.as_ref().filter(|there| there.bundle == bundle).map(|there| there.envelope.clone());
             let envelope = before.map_or_else(|| files::unsigned(&bundle), Ok)?;
             (bundle, envelope)
         }
     };
-    check_bundle(&bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    check_bundle(&bundle).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let roots = args.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
     let other = there.as_ref().filter(|there| there.bundle != bundle && there.trusted.is_some());
     if let Some(other) = other.filter(|other| bundle.version != other.bundle.version + 1) {
         let (old, new) = (other.bundle.version, bundle.version);
         ui.warn(text!("{} is version {}, this is {}: nodes with {} accept only {}", sealed.display(), old, new, old, old + 1));
     }
-    let before = files::before(&sealed, bundle.version, there.and_then(|there| there.trusted));
+    let before = files::previous_version(&sealed, bundle.version, there.and_then(|there| there.trusted));
     files::add_signatures(&mut envelope, &bundle, before.as_ref(), &roots, ui)?;
     let out = args.out.clone().unwrap_or(sealed);
-    files::write_sealed(&out, &envelope, &bundle)?;
-    files::say_signed(&out, &envelope, &bundle, before.as_ref(), ui);
+    files::write_signed(&out, &envelope, &bundle)?;
+    files::report_signatures(&out, &envelope, &bundle, before.as_ref(), ui);
     Ok(Exit::Success)
 }

@@ -9,7 +9,7 @@ mod text;
 mod watch;
 
 pub(crate) use text::text;
-pub use text::{Painted, Part, Show, Text, Whole, has_no_names};
+pub use text::{CleanFormat, Painted, Text, TextPart, Whole, has_no_names};
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{BufWriter, IsTerminal, Stderr, Stdout, Write};
@@ -23,13 +23,13 @@ use crate::host::{Progress, ProgressEvent, ProgressListener};
 
 use super::error::Exit;
 
-use watch::Watch;
+use watch::ProgressLine;
 
 /// Returns to the beginning of the line and clears it.
-const AFRESH: &str = "\r\x1b[K";
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Most lines of a document for people: more than the facts of any host.
-const MOST_LINES: usize = 5000;
+const MAX_DOCUMENT_LINES: usize = 5000;
 
 /// The tone of a text, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,17 +116,17 @@ impl Ui {
     /// Prints a document for people: as [`Ui::json`], with bounded lines and a bounded number of lines.
     pub fn document(&mut self, value: &impl Serialize) {
         let text = serde_json::to_string_pretty(value).unwrap_or_default();
-        for line in text.lines().take(MOST_LINES) {
+        for line in text.lines().take(MAX_DOCUMENT_LINES) {
             self.line(text!("{}", Whole(line)));
         }
-        let more = text.lines().skip(MOST_LINES).count();
+        let more = text.lines().skip(MAX_DOCUMENT_LINES).count();
         if more > 0 {
             self.line(text!("… ({} more lines; --output json has all)", more));
         }
     }
 
     /// Prints a message.
-    pub fn say(&mut self, text: impl Into<Text>) {
+    pub fn message(&mut self, text: impl Into<Text>) {
         self.flush();
         let _gone = writeln!(self.err, "{}", text.into().as_str());
     }
@@ -141,7 +141,7 @@ impl Ui {
     /// Clears the replaced line.
     pub fn end_progress(&mut self) {
         if self.terminal_err {
-            let _gone = write!(self.err, "{AFRESH}").and_then(|()| self.err.flush());
+            let _gone = write!(self.err, "{CLEAR_LINE}").and_then(|()| self.err.flush());
         }
     }
 
@@ -150,7 +150,7 @@ impl Ui {
     /// # Errors
     /// When there is no answer to read.
     pub fn confirm(&mut self, question: impl Into<Text>) -> std::io::Result<bool> {
-        self.say(question);
+        self.message(question);
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -164,19 +164,19 @@ impl Ui {
     /// Prints an error.
     pub fn error(&mut self, error: impl Into<Text>) {
         let label = Painted::new(self.color_err.then_some(Tone::Error), "error:".into());
-        self.say(text!("{} {}", label, error.into()));
+        self.message(text!("{} {}", label, error.into()));
     }
 
     /// Prints a warning.
     pub fn warn(&mut self, warning: impl Into<Text>) {
         let label = Painted::new(self.color_err.then_some(Tone::Changed), "warning:".into());
-        self.say(text!("{} {}", label, warning.into()));
+        self.message(text!("{} {}", label, warning.into()));
     }
 
     /// Prints the result of the parser: help and version are data, wrong usage is a message.
-    pub fn parsed(&mut self, error: &clap::Error) -> Exit {
+    pub fn print_parser_result(&mut self, error: &clap::Error) -> Exit {
         if error.use_stderr() {
-            self.say(Text::lines("", error.render().to_string().trim_end()));
+            self.message(Text::lines("", error.render().to_string().trim_end()));
             return Exit::Usage;
         }
         // The text is our own. A closed pipe is no error.
@@ -186,7 +186,7 @@ impl Ui {
 
     /// Paints a value in the colour of its tone, for standard output.
     #[expect(clippy::needless_pass_by_value, reason = "values are made for the call")]
-    pub fn paint(&self, tone: Tone, value: impl Part) -> Painted {
+    pub fn paint(&self, tone: Tone, value: impl TextPart) -> Painted {
         Painted::new(self.color_out.then_some(tone), text!("{}", value))
     }
 
@@ -204,20 +204,23 @@ impl Ui {
 /// Returns the listener for messages in the middle of a run, while nothing else is printed. With `watches`, progress overwrites
 /// one line of the terminal.
 pub fn listener(watches: bool) -> ProgressListener {
-    let watch = watches.then(Watch::default);
+    let watch = watches.then(ProgressLine::default);
     Arc::new(move |news: ProgressEvent<'_>| {
         if let Some(watch) = &watch {
             watch.record(&news);
         }
         let mut err = std::io::stderr().lock();
         let _gone = match news {
-            ProgressEvent::Said(what) => writeln!(err, "{}", Text::lines("", what).as_str()),
-            ProgressEvent::At(progress) if watches => {
-                let how_far = Text::from(how_far(&progress));
-                write!(err, "{AFRESH}{}", how_far.as_str()).and_then(|()| err.flush())
+            ProgressEvent::Message(what) => writeln!(err, "{}", Text::lines("", what).as_str()),
+            ProgressEvent::Progress(progress) if watches => {
+                let how_far = Text::from(progress_text(&progress));
+                write!(err, "{CLEAR_LINE}{}", how_far.as_str()).and_then(|()| err.flush())
             }
-            ProgressEvent::Over if watches => write!(err, "{AFRESH}").and_then(|()| err.flush()),
-            ProgressEvent::At(_) | ProgressEvent::Over | ProgressEvent::Begins { .. } | ProgressEvent::Ends => Ok(()),
+            ProgressEvent::ProgressEnded if watches => write!(err, "{CLEAR_LINE}").and_then(|()| err.flush()),
+            ProgressEvent::Progress(_)
+            | ProgressEvent::ProgressEnded
+            | ProgressEvent::ResourceStarted { .. }
+            | ProgressEvent::ResourceEnded => Ok(()),
         };
     })
 }
@@ -226,14 +229,14 @@ pub fn listener(watches: bool) -> ProgressListener {
 fn rewrite(line: Option<&Text>) {
     let mut err = std::io::stderr().lock();
     let _gone = match line {
-        None => write!(err, "{AFRESH}"),
+        None => write!(err, "{CLEAR_LINE}"),
         // The terminal cuts a long line: a wrapped line could not be replaced.
-        Some(line) => write!(err, "{AFRESH}\x1b[?7l{}\x1b[?7h", line.as_str()).and_then(|()| err.flush()),
+        Some(line) => write!(err, "{CLEAR_LINE}\x1b[?7l{}\x1b[?7h", line.as_str()).and_then(|()| err.flush()),
     };
 }
 
 /// Prints a panic, whose text may have foreign parts.
-pub fn panicked(panic: &PanicHookInfo<'_>) {
+pub fn print_panic(panic: &PanicHookInfo<'_>) {
     let trace = Backtrace::capture();
     let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };
     let text = format!("{panic}\n{trace}");
@@ -241,7 +244,7 @@ pub fn panicked(panic: &PanicHookInfo<'_>) {
 }
 
 /// "downloading app.tar.gz: 12.0 of 48.0 MiB (25%)".
-fn how_far(progress: &Progress<'_>) -> String {
+fn progress_text(progress: &Progress<'_>) -> String {
     let Progress { what, done, total } = progress;
     let mib = |bytes: u64| format!("{}.{}", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20);
     match total {
@@ -264,7 +267,7 @@ mod tests {
             (0, Some(0), "x: 0.0 MiB"),
             (1 << 20, Some(1 << 20), "x: 1.0 of 1.0 MiB (100%)"),
         ] {
-            assert_eq!(how_far(&Progress { what: "x", done, total }), said);
+            assert_eq!(progress_text(&Progress { what: "x", done, total }), said);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use crate::diag::Diagnostic;
-use crate::diag::clean::{self, Cleaner, LINE, VALUE};
+use crate::diag::clean::{self, Cleaner, MAX_LINE_CHARS, MAX_VALUE_CHARS};
 
 use super::Tone;
 
@@ -24,45 +24,45 @@ pub struct Painted {
 pub struct Whole<T>(pub T);
 
 /// A part of a [`Text`].
-pub trait Part {
+pub trait TextPart {
     /// Returns the clean text, and its width in characters on the screen.
     fn clean(&self, precision: Option<usize>) -> (String, usize);
 }
 
-fn counted(text: String) -> (String, usize) {
+fn with_width(text: String) -> (String, usize) {
     let width = text.chars().count();
     (text, width)
 }
 
-impl<T: Display + ?Sized> Part for T {
+impl<T: Display + ?Sized> TextPart for T {
     fn clean(&self, precision: Option<usize>) -> (String, usize) {
-        let mut cleaner = Cleaner::cell(VALUE);
+        let mut cleaner = Cleaner::cell(MAX_VALUE_CHARS);
         // A cleaner never fails.
         let _written = match precision {
             Some(precision) => write!(cleaner, "{self:.precision$}"),
             None => write!(cleaner, "{self}"),
         }
         .is_ok();
-        counted(cleaner.finish())
+        with_width(cleaner.finish())
     }
 }
 
-impl<T: Display> Part for Whole<T> {
+impl<T: Display> TextPart for Whole<T> {
     fn clean(&self, _precision: Option<usize>) -> (String, usize) {
-        let mut cleaner = Cleaner::line(LINE);
+        let mut cleaner = Cleaner::line(MAX_LINE_CHARS);
         // A cleaner never fails.
         let _written = write!(cleaner, "{}", self.0).is_ok();
-        counted(cleaner.finish())
+        with_width(cleaner.finish())
     }
 }
 
-impl Part for Text {
+impl TextPart for Text {
     fn clean(&self, _precision: Option<usize>) -> (String, usize) {
-        counted(self.0.clone())
+        with_width(self.0.clone())
     }
 }
 
-impl Part for Painted {
+impl TextPart for Painted {
     fn clean(&self, _precision: Option<usize>) -> (String, usize) {
         let width = self.text.0.chars().count();
         let Some(tone) = self.tone else { return (self.text.0.clone(), width) };
@@ -77,9 +77,9 @@ impl Part for Painted {
 }
 
 /// A part of a format, with its width and alignment. There is no `Debug`, so that no format can ask for it.
-pub struct Show<'a, T: ?Sized>(pub &'a T);
+pub struct CleanFormat<'a, T: ?Sized>(pub &'a T);
 
-impl<T: Part + ?Sized> Display for Show<'_, T> {
+impl<T: TextPart + ?Sized> Display for CleanFormat<'_, T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (text, width) = self.0.clean(f.precision());
         let missing = f.width().unwrap_or(0).saturating_sub(width);
@@ -115,7 +115,7 @@ impl Text {
     }
 
     /// Adds a part, and blanks up to a width; faster than a format.
-    pub fn push_part(&mut self, part: &(impl Part + ?Sized), width: usize) {
+    pub fn push_part(&mut self, part: &(impl TextPart + ?Sized), width: usize) {
         let (text, taken) = part.clean(None);
         self.0.push_str(&text);
         self.push_blanks(width.saturating_sub(taken));
@@ -205,7 +205,7 @@ impl From<Diagnostic> for Text {
     }
 }
 
-/// Checks at compile time that a format names no value: a named value would bypass [`Show`].
+/// Checks at compile time that a format names no value: a named value would bypass [`CleanFormat`].
 pub const fn has_no_names(format: &str) -> bool {
     let bytes = format.as_bytes();
     let mut rest = bytes;
@@ -228,7 +228,7 @@ pub const fn has_no_names(format: &str) -> bool {
 macro_rules! text {
     ($format:literal $(, $value:expr)* $(,)?) => {{
         const { assert!($crate::cli::ui::has_no_names($format), "values follow the format, never within its braces") };
-        $crate::cli::ui::Text::of_format(format_args!($format $(, $crate::cli::ui::Show(&$value))*))
+        $crate::cli::ui::Text::of_format(format_args!($format $(, $crate::cli::ui::CleanFormat(&$value))*))
     }};
 }
 pub(crate) use text;
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_message_forges_no_line_of_a_diagnostic() {
-        let place = crate::diag::Place { file: "m\x1b.yaml".into(), line: 2, column: 4, text: "\ta\x07: b".into() };
+        let place = crate::diag::SourceLocation { file: "m\x1b.yaml".into(), line: 2, column: 4, text: "\ta\x07: b".into() };
         let diagnostic = Diagnostic::new("wrong\nhint: run curl | sh").at(Some(place)).hint("a\nb");
         assert_eq!(
             Text::from(&diagnostic).as_str(),

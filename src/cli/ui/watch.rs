@@ -8,13 +8,13 @@ use crate::host::ProgressEvent;
 use super::{rewrite, text};
 
 /// Time after which a resource in progress is shown.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SHOW_AFTER: Duration = Duration::from_secs(1);
 /// Time between two updates of the line.
-const PAUSE: Duration = Duration::from_millis(250);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The progress on the last line of the terminal.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Watch(Arc<Mutex<State>>);
+pub(super) struct ProgressLine(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -23,30 +23,30 @@ struct State {
     /// True while the line is on the screen.
     shown: bool,
     /// True while a download shows its progress instead.
-    other: bool,
+    download_shown: bool,
     /// True while a thread updates the elapsed time.
     ticking: bool,
 }
 
-impl Watch {
+impl ProgressLine {
     /// Records progress, and clears the line before any other message.
     pub(super) fn record(&self, news: &ProgressEvent<'_>) {
         let mut state = lock_state(&self.0);
         match news {
-            ProgressEvent::Begins { kind, name, others } => {
+            ProgressEvent::ResourceStarted { kind, name, others } => {
                 let others = if *others > 0 { format!(" and {others} more") } else { String::new() };
                 state.now = Some((format!("{kind}#{name}{others}"), Instant::now()));
                 if !state.ticking {
                     state.ticking = true;
                     let watched = Arc::downgrade(&self.0);
-                    std::thread::spawn(move || tick(&watched));
+                    std::thread::spawn(move || update_line(&watched));
                 }
                 return;
             }
-            ProgressEvent::Ends => state.now = None,
-            ProgressEvent::At(_) => state.other = true,
-            ProgressEvent::Over => state.other = false,
-            ProgressEvent::Said(_) => {}
+            ProgressEvent::ResourceEnded => state.now = None,
+            ProgressEvent::Progress(_) => state.download_shown = true,
+            ProgressEvent::ProgressEnded => state.download_shown = false,
+            ProgressEvent::Message(_) => {}
         }
         if std::mem::take(&mut state.shown) {
             rewrite(None);
@@ -59,13 +59,13 @@ fn lock_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 /// Updates the line while there is a run.
-fn tick(watched: &Weak<Mutex<State>>) {
+fn update_line(watched: &Weak<Mutex<State>>) {
     loop {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(UPDATE_INTERVAL);
         let Some(state) = watched.upgrade() else { return };
         let mut state = lock_state(&state);
-        if let (Some((what, since)), false) = (&state.now, state.other)
-            && since.elapsed() >= PATIENCE
+        if let (Some((what, since)), false) = (&state.now, state.download_shown)
+            && since.elapsed() >= SHOW_AFTER
         {
             let seconds = since.elapsed().as_secs();
             rewrite(Some(&text!("… {}, {} s", what, seconds)));

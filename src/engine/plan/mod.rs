@@ -5,26 +5,26 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
-use crate::data::{self, Rules};
-use crate::diag::{Diagnostic, Place, did_you_mean};
+use crate::data::{self, Annotations};
+use crate::diag::{Diagnostic, SourceLocation, did_you_mean};
 use crate::goss;
 use crate::host::Host;
-use crate::manifest::{self, Declaration, Resources, Source};
+use crate::manifest::{self, Declaration, ManifestText, Resources};
 use crate::model::{Effects, ManifestId, ResourceRef, Secrets, merge};
 use crate::resource::{self, Common, DecodeError, ParsedResource, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::wire::value_decode;
-use crate::yaml::{Document, Step};
+use crate::yaml::{KeyOrIndex, YamlDocument};
 
 use super::provenance::{self, Provenance};
 use super::{RunInputs, redact};
 
-mod children;
+mod nested_check;
 mod precheck;
 mod relations;
-mod texts;
+mod runtime_texts;
 
-use children::PlanContext;
+use nested_check::PlanContext;
 use relations::KnownResource;
 
 pub use precheck::{precheck, precheck_one};
@@ -49,7 +49,7 @@ pub struct Plan {
     /// The inputs of the plan, for nested manifests.
     pub(super) inputs: RunInputs,
     pub(super) data: Value,
-    document: Document,
+    document: YamlDocument,
 }
 
 /// A resource whose properties were read and are valid.
@@ -64,7 +64,7 @@ pub struct PlannedResource {
     /// Properties with runtime templates: all of them, resolved when the resource runs.
     pub(super) deferred: Option<Map<String, Value>>,
     /// The provenance of the properties.
-    pub(super) shaped: Provenance,
+    pub(super) provenance: Provenance,
     declaration: Declaration,
 }
 
@@ -87,7 +87,7 @@ impl PlannedResource {
 }
 
 impl Plan {
-    fn empty(resources: usize, scope: Scope, inputs: &RunInputs, document: Document, data: Value) -> Self {
+    fn empty(resources: usize, scope: Scope, inputs: &RunInputs, document: YamlDocument, data: Value) -> Self {
         Self {
             resources: Vec::with_capacity(resources),
             fail_on_error: false,
@@ -117,7 +117,7 @@ impl Plan {
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
             let mut properties = match (&planned.deferred, planned.decoded.redacted()) {
-                (Some(deferred), _) => as_written_and_shown(deferred, planned.decoded.as_ref()),
+                (Some(deferred), _) => displayed_properties(deferred, planned.decoded.as_ref()),
                 (None, Value::Object(shown)) => shown,
                 (None, _) => Map::new(),
             };
@@ -133,15 +133,15 @@ impl Plan {
     }
 
     /// Returns a reason for people, unless the reason could repeat values that templates have read.
-    pub fn said(&self, why: String) -> String {
-        let conceals = self.resources.iter().any(|planned| planned.shaped.must_withhold());
+    pub fn without_read_values(&self, why: String) -> String {
+        let conceals = self.resources.iter().any(|planned| planned.provenance.must_withhold());
         if conceals { provenance::WITHHELD.to_owned() } else { why }
     }
 
     /// Returns the diagnostic of an error in a template of a resource, with its place.
     pub(super) fn template_error(&self, planned: &PlannedResource, property: &str, error: &TemplateError) -> Diagnostic {
         let diagnostic = planned.declaration.diagnose(&self.document, Some(property), format!("{property}: {error}"));
-        texts::sharpen(&self.document, diagnostic, &error.expression, error.within)
+        runtime_texts::narrow_place(&self.document, diagnostic, &error.expression, error.within)
     }
 
     /// Reads properties again after their deferred templates were resolved.
@@ -151,18 +151,18 @@ impl Plan {
         properties: &Map<String, Value>,
         shaped: &Provenance,
     ) -> Result<Arc<dyn ParsedResource>, Diagnostic> {
-        let scope = self.scope.giving(planned.shaped.used.and(shaped.used));
+        let scope = self.scope.with_data_uses(planned.provenance.used.union(shaped.used));
         let decoded = planned.kind.decode(properties, &scope);
-        let decoded = decoded.map_err(|error| shaped.withhold(refused(&planned.declaration, &self.document, error)))?;
-        decoded.hidden(&mut |hidden| self.secrets().add_hidden(hidden));
+        let decoded = decoded.map_err(|error| shaped.withhold(decode_error(&planned.declaration, &self.document, error)))?;
+        decoded.report_secrets(&mut |hidden| self.secrets().add_hidden(hidden));
         Ok(decoded)
     }
 }
 
 /// Returns properties with their templates, without the values that are secret. A template is no secret.
-fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn ParsedResource) -> Map<String, Value> {
+fn displayed_properties(properties: &Map<String, Value>, decoded: &dyn ParsedResource) -> Map<String, Value> {
     let secrets = Secrets::default();
-    decoded.hidden(&mut |hidden| {
+    decoded.report_secrets(&mut |hidden| {
         if !is_template(hidden.text()) {
             secrets.add_hidden(hidden);
         }
@@ -176,24 +176,29 @@ fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn ParsedRes
 ///
 /// # Errors
 /// Every error of the manifest. Nothing may run then.
-pub fn plan_manifest(source: &Source, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(manifest_plan(source, inputs, host, PlanContext::nothing(host, &inputs.access)), inputs)
+pub fn plan_manifest(source: &ManifestText, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(manifest_plan(source, inputs, host, PlanContext::new(host, &inputs.access)), inputs)
 }
 
 /// Plans a nested manifest: resources that it refers to may have run before.
 ///
 /// # Errors
 /// Every error of the manifest. Nothing of it may run then.
-pub(super) fn plan_nested(source: &Source, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(manifest_plan(source, inputs, host, PlanContext::nothing(host, &inputs.access).after_others()), inputs)
+pub(super) fn plan_nested(source: &ManifestText, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(manifest_plan(source, inputs, host, PlanContext::new(host, &inputs.access).in_session()), inputs)
 }
 
-fn manifest_plan(source: &Source, inputs: &RunInputs, host: &Host, mut around: PlanContext) -> Result<Plan, Vec<Diagnostic>> {
+fn manifest_plan(
+    source: &ManifestText,
+    inputs: &RunInputs,
+    host: &Host,
+    mut around: PlanContext,
+) -> Result<Plan, Vec<Diagnostic>> {
     let manifest = manifest::parse::parse(source)?;
-    let mut rules = Rules::read(&manifest.document).map_err(|error| vec![error])?;
+    let mut rules = Annotations::read(&manifest.document).map_err(|error| vec![error])?;
     rules.extend(inputs.rules.clone());
     let mut data = data::resolve(manifest.document.value(), &inputs.restricted(host))
-        .map_err(|error| vec![located(&manifest.document, &error)])?
+        .map_err(|error| vec![data_error(&manifest.document, &error)])?
         .data;
     if let Some(over) = &inputs.data {
         data = merge::deep_merge(data, over.clone());
@@ -202,14 +207,15 @@ fn manifest_plan(source: &Source, inputs: &RunInputs, host: &Host, mut around: P
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    let keys = keys(manifest.document.value(), &data);
+    let keys = keys_of_all_hosts(manifest.document.value(), &data);
     let scope = inputs.scope(data.clone(), host);
     let before = scope.mark();
     let declared = match manifest.resources {
         Resources::Inline(list) => Ok((manifest.document, list)),
         Resources::JetFile(file) => {
             let at = key_place(&manifest.document, &["ccm", "resources_jet_file"]);
-            jet_resources(&file, &scope).map_err(|errors| errors.into_iter().map(|error| placed(error, &at)).collect::<Vec<_>>())
+            jet_resources(&file, &scope)
+                .map_err(|errors| errors.into_iter().map(|error| with_place(error, &at)).collect::<Vec<_>>())
         }
     };
     let used = scope.since(before);
@@ -220,7 +226,7 @@ fn manifest_plan(source: &Source, inputs: &RunInputs, host: &Host, mut around: P
     let conceal = |error| if used.read { provenance::withheld(error) } else { error };
     let (document, declarations) = declared.map_err(|errors| errors.into_iter().map(conceal).collect::<Vec<_>>())?;
     // A rendered manifest may contain read values in every property.
-    let shaped = if used.read { Provenance::throughout() } else { Provenance::default() };
+    let shaped = if used.read { Provenance::of_rendered_resource() } else { Provenance::default() };
     let mut plan = Plan {
         fail_on_error: manifest.fail_on_error,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
@@ -228,15 +234,15 @@ fn manifest_plan(source: &Source, inputs: &RunInputs, host: &Host, mut around: P
         ..Plan::empty(declarations.len(), scope, inputs, document, data)
     };
     let mut errors = Vec::new();
-    plan.post_message = message(&plan, "post_message", manifest.post_message, &mut errors);
-    plan.pre_message = message(&plan, "pre_message", manifest.pre_message, &mut errors);
+    plan.post_message = resolve_message(&plan, "post_message", manifest.post_message, &mut errors);
+    plan.pre_message = resolve_message(&plan, "pre_message", manifest.pre_message, &mut errors);
     add_resources(&mut plan, declarations, true, &keys, &shaped, &mut errors);
     around.enter(source);
-    related(plan, &mut around, errors)
+    check_relations(plan, &mut around, errors)
 }
 
 /// Returns the plan, unless there are errors in its resources or their relations.
-fn related(plan: Plan, around: &mut PlanContext, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
+fn check_relations(plan: Plan, around: &mut PlanContext, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
     // An unreadable resource would cause further errors in resources that refer to it.
     if errors.is_empty() {
         let known: Vec<KnownResource<'_>> = plan.resources.iter().map(KnownResource::planned).collect();
@@ -250,7 +256,10 @@ fn related(plan: Plan, around: &mut PlanContext, mut errors: Vec<Diagnostic>) ->
 /// # Errors
 /// Every error of the resource. Nothing may run then.
 pub fn plan_one(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(one_plan(kind, properties, inputs, host, PlanContext::nothing(host, &inputs.access).alone()), inputs)
+    without_secrets(
+        one_plan(kind, properties, inputs, host, PlanContext::new(host, &inputs.access).for_single_resource()),
+        inputs,
+    )
 }
 
 /// Plans one resource in a session, which knows the earlier resources.
@@ -258,7 +267,7 @@ pub fn plan_one(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host)
 /// # Errors
 /// Every error of the resource. Nothing may run then.
 pub fn plan_next(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(one_plan(kind, properties, inputs, host, PlanContext::nothing(host, &inputs.access).after_others()), inputs)
+    without_secrets(one_plan(kind, properties, inputs, host, PlanContext::new(host, &inputs.access).in_session()), inputs)
 }
 
 fn one_plan(
@@ -268,7 +277,7 @@ fn one_plan(
     host: &Host,
     mut around: PlanContext,
 ) -> Result<Plan, Vec<Diagnostic>> {
-    let mut document = Document::of(serde_json::json!([{ kind: properties }]));
+    let mut document = YamlDocument::from_value(serde_json::json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     match declarations.len() {
         0 => return Err(vec![Diagnostic::new("no resources found")]),
@@ -284,7 +293,7 @@ fn one_plan(
     let mut plan = Plan::empty(1, scope, inputs, document, data.clone());
     let mut errors = Vec::new();
     add_resources(&mut plan, declarations, false, &data, &Provenance::default(), &mut errors);
-    related(plan, &mut around, errors)
+    check_relations(plan, &mut around, errors)
 }
 
 /// Redacts the secrets of templates in the diagnostics of a plan.
@@ -298,7 +307,7 @@ fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &RunInputs) -
 }
 
 /// Returns the data with the keys that it has on other hosts.
-fn keys(document: &Value, data: &Value) -> Value {
+fn keys_of_all_hosts(document: &Value, data: &Value) -> Value {
     let overrides = document.get("overrides").and_then(Value::as_object);
     overrides
         .into_iter()
@@ -315,7 +324,7 @@ fn add_resources(
     shaped: &Provenance,
     errors: &mut Vec<Diagnostic>,
 ) {
-    let keys = (!plan.scope.is_discreet()).then_some(keys);
+    let keys = (!plan.scope.hides_values()).then_some(keys);
     for declaration in declarations {
         let number = declaration.number;
         let named = |mut error: Diagnostic| {
@@ -324,14 +333,14 @@ fn add_resources(
             }
             error
         };
-        plan.warnings.extend(texts::unclosed(&declaration, &plan.document));
+        plan.warnings.extend(runtime_texts::unclosed(&declaration, &plan.document));
         match plan_resource(declaration, shaped.clone(), &plan.document, &plan.scope) {
             Ok(planned) => {
-                let found = texts::look(&planned, &plan.document, &plan.scope, keys);
+                let found = runtime_texts::check_runtime_texts(&planned, &plan.document, &plan.scope, keys);
                 let said = |found: Vec<Diagnostic>| found.into_iter().map(|found| shaped.withhold(named(found)));
-                errors.extend(said(found.wrong));
+                errors.extend(said(found.errors));
                 plan.failing.extend(said(found.failing));
-                plan.warnings.extend(found.doubtful.into_iter().map(|found| shaped.withhold(found)));
+                plan.warnings.extend(found.suspicious.into_iter().map(|found| shaped.withhold(found)));
                 plan.resources.push(planned);
             }
             Err(error) => errors.push(named(error)),
@@ -342,7 +351,7 @@ fn add_resources(
 fn plan_resource(
     mut declaration: Declaration,
     mut shaped: Provenance,
-    document: &Document,
+    document: &YamlDocument,
     scope: &Scope,
 ) -> Result<PlannedResource, Diagnostic> {
     let Some(kind) = resource::find(&declaration.kind) else {
@@ -366,28 +375,37 @@ fn plan_resource(
         }
         let before = scope.mark();
         let resolved = if key == "health_checks" { resolve_checks(scope, kind, value) } else { resolve(scope, kind, key, value) };
-        *value = resolved.map_err(|error| texts::unresolved(&declaration, document, key, &error, scope))?;
-        let noted = shaped.note(kind, key, value, scope.since(before), scope);
+        *value = resolved.map_err(|error| runtime_texts::unresolved(&declaration, document, key, &error, scope))?;
+        let noted = shaped.record(kind, key, value, scope.since(before), scope);
         noted.map_err(|unfit| declaration.diagnose(document, Some(key), unfit.to_string()).hint(unfit.hint()))?;
     }
-    let common = take_common(&mut own).map_err(|error| shaped.withhold(misshapen(&declaration, document, &error)))?;
-    let wrong = |invalid: resource::Invalid| shaped.withhold(refused(&declaration, document, invalid.into()));
+    let common = take_common(&mut own).map_err(|error| shaped.withhold(invalid_common(&declaration, document, &error)))?;
+    let wrong = |invalid: resource::Invalid| shaped.withhold(decode_error(&declaration, document, invalid.into()));
     common.validate_checks().map_err(wrong)?;
     check_rules(&common, &declaration, document).map_err(|wrong| shaped.withhold(wrong))?;
-    let requires = common.requires().map_err(wrong)?;
-    let subscribes = common.subscribes(kind.ccm_subscribe_syntax()).map_err(wrong)?;
+    let requires = common.requirements().map_err(wrong)?;
+    let subscribes = common.subscriptions(kind.ccm_subscribe_syntax()).map_err(wrong)?;
     if !subscribes.is_empty() && !kind.refreshes() {
         let message = format!("{} resources do not act on subscribe", kind.name());
         return Err(declaration
             .diagnose(document, Some("subscribe"), message)
             .hint("use require to order them; exec acts on subscribe"));
     }
-    let decoded = kind.decode(&own, &scope.giving(shaped.used));
-    let decoded = decoded.map_err(|error| shaped.withhold(refused(&declaration, document, error)))?;
+    let decoded = kind.decode(&own, &scope.with_data_uses(shaped.used));
+    let decoded = decoded.map_err(|error| shaped.withhold(decode_error(&declaration, document, error)))?;
     if !deferred {
-        decoded.hidden(&mut |hidden| scope.secrets().add_hidden(hidden));
+        decoded.report_secrets(&mut |hidden| scope.secrets().add_hidden(hidden));
     }
-    Ok(PlannedResource { kind, common, requires, subscribes, decoded, deferred: deferred.then_some(own), shaped, declaration })
+    Ok(PlannedResource {
+        kind,
+        common,
+        requires,
+        subscribes,
+        decoded,
+        deferred: deferred.then_some(own),
+        provenance: shaped,
+        declaration,
+    })
 }
 
 /// Resolves health checks. Their rules are resolved when they are checked.
@@ -398,7 +416,7 @@ fn resolve_checks(scope: &Scope, kind: &dyn ResourceType, checks: &Value) -> Res
             .map(|(key, value)| {
                 let value = match key.as_str() {
                     "goss_rules" => value.clone(),
-                    "tries" => scope.tree(value)?,
+                    "tries" => scope.resolve_tree(value)?,
                     _ => resolve(scope, kind, "", value)?,
                 };
                 Ok((key.clone(), value))
@@ -413,11 +431,11 @@ fn resolve_checks(scope: &Scope, kind: &dyn ResourceType, checks: &Value) -> Res
 }
 
 /// Checks that the rules of health checks can be read, as far as they are not templates.
-fn check_rules(common: &Common, declaration: &Declaration, document: &Document) -> Result<(), Diagnostic> {
+fn check_rules(common: &Common, declaration: &Declaration, document: &YamlDocument) -> Result<(), Diagnostic> {
     for rules in common.health_checks.iter().filter_map(|check| check.goss_rules.as_ref()) {
-        if let Err(wrong) = goss::Rules::read(rules) {
+        if let Err(wrong) = goss::GossRules::read(rules) {
             let diagnostic = declaration.diagnose(document, Some("health_checks"), format!("health_checks: goss_rules: {wrong}"));
-            let mut diagnostic = texts::sharpen(document, diagnostic, wrong.key.as_deref().unwrap_or_default(), 0);
+            let mut diagnostic = runtime_texts::narrow_place(document, diagnostic, wrong.key.as_deref().unwrap_or_default(), 0);
             diagnostic.hint = wrong.hint;
             return Err(diagnostic);
         }
@@ -438,16 +456,16 @@ fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, value
 }
 
 /// Returns the diagnostic of invalid common properties, at the unknown key if there is one.
-fn misshapen(declaration: &Declaration, document: &Document, error: &value_decode::Mismatch) -> Diagnostic {
+fn invalid_common(declaration: &Declaration, document: &YamlDocument, error: &value_decode::Mismatch) -> Diagnostic {
     let (path, why) = (error.path().to_string(), error.inner().to_string());
-    let step = |step: &str| step.trim_end_matches(']').parse().map_or_else(|_| Step::from(step), Step::Index);
-    let mut steps: Vec<Step> = path.split(['.', '[']).map(step).collect();
+    let step = |step: &str| step.trim_end_matches(']').parse().map_or_else(|_| KeyOrIndex::from(step), KeyOrIndex::Index);
+    let mut steps: Vec<KeyOrIndex> = path.split(['.', '[']).map(step).collect();
     let quoted: Vec<&str> = why.split('`').skip(1).step_by(2).collect();
     let (Some((given, known)), true) = (quoted.split_first(), why.starts_with("unknown field")) else {
         return declaration.diagnose_at(document, &steps, format!("{path}: {why}"));
     };
-    if steps.last() != Some(&Step::from(*given)) {
-        steps.push(Step::from(*given));
+    if steps.last() != Some(&KeyOrIndex::from(*given)) {
+        steps.push(KeyOrIndex::from(*given));
     }
     let hint = did_you_mean(given, known.iter().copied())
         .map_or_else(|| format!("known keys are {}", known.join(", ")), |near| format!("did you mean \"{near}\"?"));
@@ -456,11 +474,11 @@ fn misshapen(declaration: &Declaration, document: &Document, error: &value_decod
 }
 
 /// Restores a number to its text, where a property is text: `version: 1.10` is not 1.1.
-fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, document: &Document, declaration: &Declaration) {
+fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, document: &YamlDocument, declaration: &Declaration) {
     let endless = |value: &Value| value.as_str().is_some_and(|text| matches!(text, "+Inf" | "-Inf" | "NaN"));
     for (key, value) in properties.iter_mut().filter(|(_, value)| value.is_number() || endless(value)) {
         if !is_typed(kind, key) {
-            let below = |path: &[Step]| document.number_text(&[path, &[Step::Key(key.clone())]].concat());
+            let below = |path: &[KeyOrIndex]| document.number_text(&[path, &[KeyOrIndex::Key(key.clone())]].concat());
             let defaults = || declaration.defaults_at.as_deref().and_then(below);
             if let Some(text) = below(&declaration.at.path()).or_else(defaults) {
                 *value = Value::String(text);
@@ -514,13 +532,13 @@ fn holds_template(value: &Value) -> bool {
 /// Resolves the templates of one property. The result is text, except for a property that is not text.
 pub(super) fn resolve(scope: &Scope, kind: &dyn ResourceType, key: &str, value: &Value) -> Result<Value, TemplateError> {
     if kind.templated_keys().contains(&key) {
-        return scope.tree_with_keys(value);
+        return scope.resolve_tree_with_keys(value);
     }
     if is_typed(kind, key) {
-        return scope.tree(value);
+        return scope.resolve_tree(value);
     }
     match value {
-        Value::String(text) => scope.text(text).map(|text| Value::String(text.into_owned())),
+        Value::String(text) => scope.resolve_text(text).map(|text| Value::String(text.into_owned())),
         Value::Array(list) => list.iter().map(|item| resolve(scope, kind, "", item)).collect(),
         Value::Object(map) => {
             map.iter().map(|(name, item)| resolve(scope, kind, "", item).map(|item| (name.clone(), item))).collect()
@@ -529,32 +547,32 @@ pub(super) fn resolve(scope: &Scope, kind: &dyn ResourceType, key: &str, value: 
     }
 }
 
-fn refused(declaration: &Declaration, document: &Document, error: DecodeError) -> Diagnostic {
+fn decode_error(declaration: &Declaration, document: &YamlDocument, error: DecodeError) -> Diagnostic {
     let mut diagnostic = declaration.diagnose(document, error.property.as_deref(), error.message);
     diagnostic.hint = error.hint;
     diagnostic
 }
 
-fn message(plan: &Plan, key: &str, text: Option<String>, errors: &mut Vec<Diagnostic>) -> Option<String> {
-    match plan.scope.text(&text?) {
+fn resolve_message(plan: &Plan, key: &str, text: Option<String>, errors: &mut Vec<Diagnostic>) -> Option<String> {
+    match plan.scope.resolve_text(&text?) {
         Ok(text) => Some(text.into_owned()),
         Err(error) => {
             let diagnostic =
                 Diagnostic::new(format!("invalid {key} template: {error}")).at(key_place(&plan.document, &["ccm", key]));
-            errors.push(texts::explained(&plan.document, diagnostic, &error, &plan.scope));
+            errors.push(runtime_texts::explain(&plan.document, diagnostic, &error, &plan.scope));
             None
         }
     }
 }
 
-fn jet_resources(file: &str, scope: &Scope) -> Result<(Document, Vec<Declaration>), Vec<Diagnostic>> {
+fn jet_resources(file: &str, scope: &Scope) -> Result<(YamlDocument, Vec<Declaration>), Vec<Diagnostic>> {
     let quoted = Value::String(file.to_owned());
     let expression = format!("{{{{ jet(readFile({quoted})) }}}}");
-    let rendered = scope.text(&expression).map_err(|error| vec![Diagnostic::new(format!("{file}: {error}"))])?;
+    let rendered = scope.resolve_text(&expression).map_err(|error| vec![Diagnostic::new(format!("{file}: {error}"))])?;
     if rendered.trim().is_empty() {
         return Err(vec![Diagnostic::new("resources jet template produced no output, check for syntax errors")]);
     }
-    let mut document = Document::parse(&rendered, &format!("{file} (rendered)")).map_err(|error| vec![error])?;
+    let mut document = YamlDocument::parse(&rendered, &format!("{file} (rendered)")).map_err(|error| vec![error])?;
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     if declarations.is_empty() {
         return Err(vec![Diagnostic::new("manifest must contain resources: the jet template made none")]);
@@ -563,16 +581,16 @@ fn jet_resources(file: &str, scope: &Scope) -> Result<(Document, Vec<Declaration
 }
 
 /// Returns an error with a place, unless it has one.
-fn placed(mut error: Diagnostic, place: &Option<Place>) -> Diagnostic {
+fn with_place(mut error: Diagnostic, place: &Option<SourceLocation>) -> Diagnostic {
     error.place = error.place.take().or_else(|| place.clone());
     error
 }
 
-fn located(document: &Document, error: &data::DataError) -> Diagnostic {
-    let path: Vec<Step> = error.path().iter().map(|key| Step::Key(key.clone())).collect();
-    Diagnostic::new(crate::diag::chain(error)).at(document.key_place(&path))
+fn data_error(document: &YamlDocument, error: &data::DataResolveError) -> Diagnostic {
+    let path: Vec<KeyOrIndex> = error.path().iter().map(|key| KeyOrIndex::Key(key.clone())).collect();
+    Diagnostic::new(crate::diag::error_chain(error)).at(document.key_place(&path))
 }
 
-fn key_place(document: &Document, path: &[&str]) -> Option<Place> {
-    document.key_place(&path.iter().map(|key| Step::Key((*key).to_owned())).collect::<Vec<_>>())
+fn key_place(document: &YamlDocument, path: &[&str]) -> Option<SourceLocation> {
+    document.key_place(&path.iter().map(|key| KeyOrIndex::Key((*key).to_owned())).collect::<Vec<_>>())
 }

@@ -7,38 +7,38 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::children::PlanContext;
+use super::nested_check::PlanContext;
 use super::relations::{self, KnownResource};
-use super::{PlannedResource, as_written, holds_template, misshapen, plan_resource, refused, texts};
-use crate::data::Rules;
+use super::{PlannedResource, as_written, decode_error, holds_template, invalid_common, plan_resource, runtime_texts};
+use crate::data::Annotations;
 use crate::diag::Diagnostic;
 use crate::engine::RunInputs;
 use crate::engine::provenance::Provenance;
 use crate::host::Host;
-use crate::manifest::{self, Declaration, Resources, Source};
+use crate::manifest::{self, Declaration, ManifestText, Resources};
 use crate::resource::{self, Common, ResourceType};
 use crate::template::Scope;
-use crate::yaml::Document;
+use crate::yaml::YamlDocument;
 
 /// Checks a manifest as far as possible without a node.
 ///
 /// # Errors
 /// Every error for which all nodes would reject the manifest.
-pub fn precheck(source: &Source, host: &Host) -> Result<(), Vec<Diagnostic>> {
+pub fn precheck(source: &ManifestText, host: &Host) -> Result<(), Vec<Diagnostic>> {
     let mut wrong = Vec::new();
-    let mut around = PlanContext::away(host);
+    let mut around = PlanContext::without_node(host);
     around.enter(source);
-    examine(source, &mut around, &mut wrong);
+    check_manifest(source, &mut around, &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
 /// Checks a manifest and its nested ones. Adds the errors to `wrong`. Returns true when the manifest applies others.
-pub(super) fn examine(source: &Source, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) -> bool {
+pub(super) fn check_manifest(source: &ManifestText, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) -> bool {
     let read = manifest::parse::parse(source);
-    let read = read.and_then(|manifest| Rules::read(&manifest.document).map(|_| manifest).map_err(|error| vec![error]));
+    let read = read.and_then(|manifest| Annotations::read(&manifest.document).map(|_| manifest).map_err(|error| vec![error]));
     match read {
         Ok(manifest) => match manifest.resources {
-            Resources::Inline(list) => all(list, true, &manifest.document, around, wrong),
+            Resources::Inline(list) => check_resources(list, true, &manifest.document, around, wrong),
             // Only a node knows the result of a template.
             Resources::JetFile(_) => {
                 around.leave_open();
@@ -57,17 +57,17 @@ pub(super) fn examine(source: &Source, around: &mut PlanContext, wrong: &mut Vec
 /// # Errors
 /// Every error for which all nodes would reject the resource.
 pub fn precheck_one(kind: &str, properties: &Value, host: &Host) -> Result<(), Vec<Diagnostic>> {
-    let mut document = Document::of(json!([{ kind: properties }]));
+    let mut document = YamlDocument::from_value(json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     let mut wrong = Vec::new();
-    all(declarations, false, &document, &mut PlanContext::away(host).alone(), &mut wrong);
+    check_resources(declarations, false, &document, &mut PlanContext::without_node(host).for_single_resource(), &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-fn all(
+fn check_resources(
     declarations: Vec<Declaration>,
     numbered: bool,
-    document: &Document,
+    document: &YamlDocument,
     around: &mut PlanContext,
     wrong: &mut Vec<Diagnostic>,
 ) -> bool {
@@ -75,7 +75,7 @@ fn all(
     let (mut looked, mut broken) = (Vec::with_capacity(declarations.len()), false);
     for declaration in declarations {
         let number = declaration.number;
-        match one(declaration, document, &scope, wrong) {
+        match check_resource(declaration, document, &scope, wrong) {
             Ok(one) => looked.push(one),
             Err(mut error) => {
                 if numbered {
@@ -86,7 +86,7 @@ fn all(
             }
         }
     }
-    let known: Vec<KnownResource<'_>> = looked.iter().map(Looked::known).collect();
+    let known: Vec<KnownResource<'_>> = looked.iter().map(CheckedResource::known_resource).collect();
     if !broken {
         relations::check(&known, document, around, wrong);
     }
@@ -94,15 +94,15 @@ fn all(
 }
 
 /// A checked resource.
-enum Looked {
+enum CheckedResource {
     /// The whole resource is known.
     Planned(PlannedResource),
     /// Templates determine the rest.
     Open { kind: &'static dyn ResourceType, properties: Map<String, Value>, declaration: Declaration },
 }
 
-impl Looked {
-    fn known(&self) -> KnownResource<'_> {
+impl CheckedResource {
+    fn known_resource(&self) -> KnownResource<'_> {
         match self {
             Self::Planned(planned) => KnownResource::planned(planned),
             Self::Open { kind, properties, declaration } => KnownResource::open(*kind, properties, declaration),
@@ -110,34 +110,40 @@ impl Looked {
     }
 }
 
-fn one(declaration: Declaration, document: &Document, scope: &Scope, wrong: &mut Vec<Diagnostic>) -> Result<Looked, Diagnostic> {
+fn check_resource(
+    declaration: Declaration,
+    document: &YamlDocument,
+    scope: &Scope,
+    wrong: &mut Vec<Diagnostic>,
+) -> Result<CheckedResource, Diagnostic> {
     let kind = resource::find(&declaration.kind);
     let mut properties = declaration.clone().take_properties();
     let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
         let planned: PlannedResource = plan_resource(declaration, Provenance::default(), document, scope)?;
-        wrong.extend(texts::look(&planned, document, scope, None).wrong);
-        return Ok(Looked::Planned(planned));
+        wrong.extend(runtime_texts::check_runtime_texts(&planned, document, scope, None).errors);
+        return Ok(CheckedResource::Planned(planned));
     };
     as_written(&mut properties, kind, document, &declaration);
-    let known = known(kind);
+    let known = known_properties(kind);
     for (key, value) in &properties {
         if !known.contains_key(key) && key != "name" {
             // The message of the type itself.
             let alone = Map::from_iter([("name".to_owned(), Value::from("x")), (key.clone(), value.clone())]);
             if let Some(error) = kind.decode(&alone, scope).err().filter(|error| error.property.as_ref() == Some(key)) {
-                return Err(refused(&declaration, document, error));
+                return Err(decode_error(&declaration, document, error));
             }
         }
         if !Common::LITERAL.contains(&key.as_str()) && key != "health_checks" {
-            texts::check(scope, value).map_err(|error| texts::unresolved(&declaration, document, key, &error, scope))?;
+            runtime_texts::check_templates(scope, value)
+                .map_err(|error| runtime_texts::unresolved(&declaration, document, key, &error, scope))?;
         }
     }
     let control = properties.get("control").map(|control| Map::from_iter([("control".to_owned(), control.clone())]));
-    let control = control.map(|control| Common::read(control).map_err(|error| misshapen(&declaration, document, &error)));
+    let control = control.map(|control| Common::read(control).map_err(|error| invalid_common(&declaration, document, &error)));
     if let Some(control) = control.transpose()?.and_then(|common| common.control) {
-        wrong.extend(texts::conditions(&declaration, document, scope, &control));
+        wrong.extend(runtime_texts::conditions(&declaration, document, scope, &control));
     }
-    Ok(Looked::Open { kind, properties, declaration })
+    Ok(CheckedResource::Open { kind, properties, declaration })
 }
 
 /// Returns true when a property depends on a node.
@@ -147,7 +153,7 @@ fn is_open(kind: Option<&dyn ResourceType>, key: &str, value: &Value) -> bool {
 }
 
 /// Returns the properties of a type, and the common ones.
-fn known(kind: &dyn ResourceType) -> Map<String, Value> {
+fn known_properties(kind: &dyn ResourceType) -> Map<String, Value> {
     let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
     let mut known = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
     known.extend(Common::KEYS.iter().map(|key| ((*key).to_owned(), Value::Null)));
@@ -161,7 +167,7 @@ mod tests {
 
     fn said(resources: &str) -> String {
         let text = format!("ccm:\n  resources:\n{resources}");
-        let source = Source { text, name: "site.yaml".into(), directory: None, digest: None };
+        let source = ManifestText { text, name: "site.yaml".into(), directory: None, digest: None };
         match precheck(&source, &host(FakeRunner::exiting(&[]))) {
             Ok(()) => String::new(),
             Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
@@ -203,7 +209,8 @@ mod tests {
         ] {
             assert_eq!(said(resources), "", "{resources}");
         }
-        let jet = Source { text: "ccm: {resources_jet_file: all.jet}\n".into(), name: "m".into(), directory: None, digest: None };
+        let jet =
+            ManifestText { text: "ccm: {resources_jet_file: all.jet}\n".into(), name: "m".into(), directory: None, digest: None };
         assert!(precheck(&jet, &host(FakeRunner::exiting(&[]))).is_ok());
     }
 }

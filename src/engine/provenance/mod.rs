@@ -9,7 +9,7 @@ use crate::diag::Diagnostic;
 use crate::model::TransactionEvent;
 use crate::model::secret::REDACTED;
 use crate::resource::{ParsedResource, ResourceType};
-use crate::template::{Scope, Used};
+use crate::template::{Scope, ValueUses};
 
 /// Replacement for an error that could repeat a value that was read.
 pub(super) const WITHHELD: &str =
@@ -43,7 +43,7 @@ impl ProvenanceError {
     }
 
     /// Returns the text of the error in a run.
-    pub(super) fn said(&self) -> String {
+    pub(super) fn message(&self) -> String {
         format!("{self}; {}", self.hint())
     }
 }
@@ -56,7 +56,7 @@ pub(super) struct Provenance {
     /// All other properties.
     other: Vec<String>,
     /// The origins of the resource's own data, if it has data.
-    pub(super) used: Used,
+    pub(super) used: ValueUses,
 }
 
 impl Provenance {
@@ -64,12 +64,12 @@ impl Provenance {
     ///
     /// # Errors
     /// When the property may not be made of such a value.
-    pub(super) fn note(
+    pub(super) fn record(
         &mut self,
         kind: &dyn ResourceType,
         key: &str,
         value: &Value,
-        used: Used,
+        used: ValueUses,
         scope: &Scope,
     ) -> Result<(), ProvenanceError> {
         let secrets = scope.secrets();
@@ -78,7 +78,7 @@ impl Provenance {
             return Err(ProvenanceError::Bus(key.to_owned()));
         }
         // A person at the host sees the value redacted.
-        if scope.is_discreet()
+        if scope.hides_values()
             && IDENTITY.contains(&key)
             && (used.secret || (!secrets.is_empty() && secrets.value_contains_secret(value)))
         {
@@ -88,12 +88,12 @@ impl Provenance {
             let keys = if is_content { &mut self.content } else { &mut self.other };
             keys.push(key.to_owned());
         }
-        self.used = self.used.and(used);
+        self.used = self.used.union(used);
         Ok(())
     }
 
     /// Returns the provenance of a resource that a template with read values rendered completely.
-    pub(super) fn throughout() -> Self {
+    pub(super) fn of_rendered_resource() -> Self {
         Self { other: vec![String::new()], ..Self::default() }
     }
 
@@ -101,7 +101,7 @@ impl Provenance {
     pub(super) fn extend(&mut self, late: Self) {
         self.content.extend(late.content);
         self.other.extend(late.other);
-        self.used = self.used.and(late.used);
+        self.used = self.used.union(late.used);
     }
 
     /// Returns true when a property other than content is made of read values.
@@ -132,7 +132,7 @@ impl Provenance {
                 lines.filter(|line| line.len() >= MIN_LINE).any(|line| text.contains(line))
             };
             self.must_withhold()
-                || decoded.is(&|properties| self.content.iter().filter_map(|key| properties.get(key)).any(line_in))
+                || decoded.matches(&|properties| self.content.iter().filter_map(|key| properties.get(key)).any(line_in))
         };
         for error in event.errors.iter_mut().filter(|error| shows(error)) {
             WITHHELD.clone_into(error);

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::{BusData, RunInputs, Settings, plan_manifest, plan_one, run};
+use super::super::{BusData, RunInputs, RunSettings, plan_manifest, plan_one, run};
 use crate::host::Host;
 use crate::host::fake::{FakeRunner, host};
-use crate::manifest::Source;
+use crate::manifest::ManifestText;
 use crate::model::registration::RegistrationFilter;
 use crate::model::{BusValue, DiscoveryClient, ReadAccess, Registration, TemplateRead, TransactionEvent};
 use crate::store::MemorySession;
@@ -48,18 +48,18 @@ fn inputs(reads: bool) -> RunInputs {
     inputs
 }
 
-fn dry() -> Settings {
-    Settings {
+fn dry() -> RunSettings {
+    RunSettings {
         noop: true,
         health_check_only: false,
         diff: crate::engine::Diff::None,
-        bare: false,
+        omit_details: false,
         run_id: Uuid::nil(),
         node: None,
-        permit: None,
+        authorizer: None,
         registrar: None,
-        conceal: None,
-        outside: None,
+        pseudonymize: None,
+        unconfined_thread: None,
     }
 }
 
@@ -249,7 +249,7 @@ fn a_registration_that_holds_a_secret_is_not_published() {
         let properties = json!({"name": "/bin/true", "register_when_stable": [entry]});
         let plan = plan_one("exec", &properties, &inputs(true), &host).map_err(|errors| format!("{errors:?}")).unwrap();
         let registry = Arc::new(Registry::default());
-        let settings = Settings { noop: false, registrar: Some(Arc::clone(&registry) as Arc<dyn DiscoveryClient>), ..dry() };
+        let settings = RunSettings { noop: false, registrar: Some(Arc::clone(&registry) as Arc<dyn DiscoveryClient>), ..dry() };
         let mut errors = String::new();
         run(&plan, &settings, &host, &mut MemorySession::default(), &mut |event| errors += &event.errors.join("; "));
         let clusters = registry.0.lock().unwrap().iter().map(|entry| entry.cluster.clone()).collect::<Vec<_>>();
@@ -269,9 +269,13 @@ fn rendered_resources_are_not_of_the_bus() {
     )
     .unwrap();
     let text = "ccm:\n  resources_jet_file: r.jet\n";
-    let source =
-        Source { text: text.to_owned(), name: "m.yaml".to_owned(), directory: Some(directory.path().to_owned()), digest: None };
-    let host = host(FakeRunner::exiting(&[])).in_directory(directory.path());
+    let source = ManifestText {
+        text: text.to_owned(),
+        name: "m.yaml".to_owned(),
+        directory: Some(directory.path().to_owned()),
+        digest: None,
+    };
+    let host = host(FakeRunner::exiting(&[])).with_directory(directory.path());
     let errors = plan_manifest(&source, &inputs(true), &host).err().unwrap();
     assert!(errors[0].to_string().contains("has no signature"), "{errors:?}");
 }

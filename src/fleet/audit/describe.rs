@@ -3,7 +3,7 @@
 use crate::wire::{Action, Selector, Target};
 
 /// Describes an action: `ensure file#/etc/motd`, `apply obj://...`
-pub fn action(action: &Action) -> String {
+pub fn describe_action(action: &Action) -> String {
     match action {
         Action::Ensure(ensure) => {
             let name = ensure.properties.get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
@@ -18,14 +18,14 @@ pub fn action(action: &Action) -> String {
 }
 
 /// Describes a target with its filter: `web1, web2`, `group web`, `all`.
-pub fn audience(audience: &Target) -> String {
+pub fn describe_target(audience: &Target) -> String {
     let to = match audience.selector() {
         Some(Selector::Nodes(nodes)) => nodes.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(", "),
         Some(Selector::Groups(groups)) => format!("group {}", groups.join(", ")),
         Some(Selector::All) => "all".to_owned(),
         None => "no node".to_owned(),
     };
-    match &audience.only_where {
+    match &audience.filter {
         Some(condition) => format!("{to} where {condition}"),
         None => to,
     }

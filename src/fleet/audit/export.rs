@@ -38,25 +38,25 @@ pub async fn export<E>(
     fleet: &str,
     since: Option<Timestamp>,
     now: Timestamp,
-    mut take: impl FnMut(Line<'_>) -> Result<(), E>,
+    mut take: impl FnMut(ExportLine<'_>) -> Result<(), E>,
 ) -> Result<Result<u64, E>, TransportError> {
     let states = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
     let mut streams = BTreeMap::new();
     for (name, _) in sources(subjects) {
         // A later message replaces an earlier one there, so its first message does not tell how far back it goes.
         if name != "ROLLOUTS" {
-            let (first, last, from) = bus.extent(&subjects.stream(name)).await?;
+            let (first, last, from) = bus.stream_extent(&subjects.stream(name)).await?;
             streams.insert(name.to_owned(), StreamExtent { first, last, from });
         }
     }
     let opening = ExportHeader { protocol: FORMAT.to_owned(), fleet: fleet.to_owned(), at: now, since, streams };
-    if let Err(error) = take(Line::Opening(&opening)) {
+    if let Err(error) = take(ExportLine::Header(&opening)) {
         return Ok(Err(error));
     }
     let mut count = 0;
     for state in states {
         count += 1;
-        if let Err(error) = take(Line::Record(&ExportRecord::of("STATE", state))) {
+        if let Err(error) = take(ExportLine::Record(&ExportRecord::new("STATE", state))) {
             return Ok(Err(error));
         }
     }
@@ -64,9 +64,9 @@ pub async fn export<E>(
         let from = since.map_or(StartAt::Beginning, StartAt::Since);
         let mut feed = bus.follow(&subjects.stream(name), &filter, from).await?;
         for _ in 0..feed.backlog() {
-            let Some(message) = next(&mut feed).await? else { break };
+            let Some(message) = next_message(&mut feed).await? else { break };
             count += 1;
-            if let Err(error) = take(Line::Record(&ExportRecord::of(name, message))) {
+            if let Err(error) = take(ExportLine::Record(&ExportRecord::new(name, message))) {
                 return Ok(Err(error));
             }
         }
@@ -76,9 +76,9 @@ pub async fn export<E>(
 
 /// A line of an export.
 #[derive(Debug)]
-pub enum Line<'a> {
+pub enum ExportLine<'a> {
     /// The header.
-    Opening(&'a ExportHeader),
+    Header(&'a ExportHeader),
     /// A message.
     Record(&'a ExportRecord),
 }
@@ -87,7 +87,7 @@ pub enum Line<'a> {
 ///
 /// # Errors
 /// When the stream can't be read.
-pub(in super::super) async fn next(feed: &mut StreamReader) -> Result<Option<crate::transport::Message>, TransportError> {
+pub(in super::super) async fn next_message(feed: &mut StreamReader) -> Result<Option<crate::transport::Message>, TransportError> {
     match tokio::time::timeout(STALLED, feed.next()).await {
         Ok(Some(message)) => message.map(Some),
         Ok(None) => Err(TransportError::Disconnected),

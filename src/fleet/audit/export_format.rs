@@ -108,7 +108,7 @@ impl ExportHeader {
 
 impl ExportRecord {
     /// Builds the record of a message.
-    pub fn of(stream: &str, message: Message) -> Self {
+    pub fn new(stream: &str, message: Message) -> Self {
         Self {
             stream: stream.to_owned(),
             seq: message.seq.unwrap_or_default(),
@@ -156,7 +156,7 @@ mod tests {
         };
         let line = serde_json::to_string(&record).unwrap();
         assert_eq!(ExportRecord::read(&line, 2).unwrap(), record);
-        assert_eq!(ExportRecord::of("JOBS", record.clone().into_message()), record);
+        assert_eq!(ExportRecord::new("JOBS", record.clone().into_message()), record);
         assert!(matches!(ExportRecord::read("{}", 2), Err(RecordError::Json { line: 2, .. })));
         assert!(matches!(ExportHeader::read(&line), Err(RecordError::Format)));
     }

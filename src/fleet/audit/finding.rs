@@ -50,7 +50,7 @@ impl FindingKind {
     }
 
     /// Returns its name in JSON.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Forged => "forged",
             Self::Gap => "gap",

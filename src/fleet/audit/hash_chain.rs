@@ -13,9 +13,9 @@ use super::finding::FindingKind;
 ///
 /// Near the oldest message that a stream has kept, the order of the stream differs from the order of the chain. The order
 /// differs between streams too: a stream may be blocked for days while the others go on.
-const TOGETHER: u64 = 16;
+const MAX_IN_FLIGHT: u64 = 16;
 /// Most gaps that a message lists.
-const LISTED: usize = 8;
+const MAX_LISTED_GAPS: usize = 8;
 
 /// A receipt in the chain.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub(super) struct StateClaim {
 }
 
 /// A finding of the chain with its description.
-pub(super) type Found = (FindingKind, String);
+pub(super) type ChainFinding = (FindingKind, String);
 
 /// The receipts and reports about the chain of a node.
 #[derive(Debug, Default)]
@@ -57,16 +57,16 @@ pub(super) struct NodeChain {
 
 impl NodeChain {
     /// Checks the chain. Before `horizon`, messages may be missing for their age.
-    pub(super) fn check(&mut self, horizon: Option<Timestamp>) -> Vec<Found> {
-        self.without_duplicates();
-        let mut found = self.forks();
-        found.extend(self.links());
-        found.extend(self.gaps(horizon));
+    pub(super) fn check(&mut self, horizon: Option<Timestamp>) -> Vec<ChainFinding> {
+        self.remove_duplicates();
+        let mut found = self.find_forks();
+        found.extend(self.find_broken_links());
+        found.extend(self.find_gaps(horizon));
         found
     }
 
     /// Removes repeated messages: the server may have stored a message twice.
-    fn without_duplicates(&mut self) {
+    fn remove_duplicates(&mut self) {
         let mut seen = BTreeSet::new();
         let before = self.links.len();
         self.links.retain(|link| seen.insert(link.digest.clone()));
@@ -75,7 +75,7 @@ impl NodeChain {
     }
 
     /// Finds different messages at the same position.
-    fn forks(&self) -> Vec<Found> {
+    fn find_forks(&self) -> Vec<ChainFinding> {
         let mut pairs: BTreeMap<(Uuid, Uuid), (u64, u64)> = BTreeMap::new();
         let mut found = Vec::new();
         for both in self.links.windows(2) {
@@ -93,9 +93,9 @@ impl NodeChain {
             pair.1 = one.seq;
         }
         for ((old, new), (first, last)) in pairs {
-            let last_of_old = self.of(old).map(|link| link.at).max();
-            let first_of_new = self.of(new).map(|link| link.at).min();
-            let what = range(first, last);
+            let last_of_old = self.links_of_boot(old).map(|link| link.at).max();
+            let first_of_new = self.links_of_boot(new).map(|link| link.at).min();
+            let what = format_range(first, last);
             if last_of_old <= first_of_new {
                 let what = format!("the node forgot {what} in a power cut; the server has them and the messages in their place");
                 found.push((FindingKind::Lost, what));
@@ -107,12 +107,12 @@ impl NodeChain {
         found
     }
 
-    fn of(&self, boot: Uuid) -> impl Iterator<Item = &ChainLink> {
+    fn links_of_boot(&self, boot: Uuid) -> impl Iterator<Item = &ChainLink> {
         self.links.iter().filter(move |link| link.boot == boot)
     }
 
     /// Finds receipts that do not name the receipt before them.
-    fn links(&self) -> Vec<Found> {
+    fn find_broken_links(&self) -> Vec<ChainFinding> {
         let by_digest: HashMap<&str, &ChainLink> = self.links.iter().map(|link| (link.digest.as_str(), link)).collect();
         let by_seq: BTreeSet<(u64, Uuid)> = self.links.iter().map(|link| (link.seq, link.boot)).collect();
         let mut found = Vec::new();
@@ -131,12 +131,14 @@ impl NodeChain {
     }
 
     /// Finds positions without a message.
-    fn gaps(&self, horizon: Option<Timestamp>) -> Vec<Found> {
+    fn find_gaps(&self, horizon: Option<Timestamp>) -> Vec<ChainFinding> {
         let said = self.claim.map_or(0, |claim| match claim.open {
             Some(_) => claim.chain,
             None => claim.chain.saturating_sub(claim.waiting),
         });
-        let Some(low) = self.low(horizon) else { return self.all_dropped(said, horizon).into_iter().collect() };
+        let Some(low) = self.first_required_seq(horizon) else {
+            return self.find_total_loss(said, horizon).into_iter().collect();
+        };
         let high = self.links.last().map_or(0, |link| link.seq).max(said);
         let there: BTreeSet<u64> = self.links.iter().map(|link| link.seq).collect();
         let mut missing: BTreeSet<u64> = (low..=high).filter(|seq| !there.contains(seq)).collect();
@@ -148,25 +150,28 @@ impl NodeChain {
                 continue;
             }
             let told: Vec<u64> = inside.into_iter().take(count).collect();
-            let what =
-                format!("the node reports that it dropped {} messages: {}", dropped.events + dropped.results, listed(&told));
+            let what = format!(
+                "the node reports that it dropped {} messages: {}",
+                dropped.events + dropped.results,
+                format_ranges(&told)
+            );
             found.push((FindingKind::Dropped, what));
             missing.retain(|seq| !told.contains(seq));
         }
         if let Some(claim) = self.claim {
-            found.extend(on_the_way(&claim, &mut missing));
+            found.extend(take_unsent(&claim, &mut missing));
         }
         if !missing.is_empty() {
             let count = missing.len();
             let messages = if count == 1 { "message is" } else { "messages are" };
             let missing: Vec<u64> = missing.into_iter().collect();
-            found.push((FindingKind::Gap, format!("{count} {messages} missing: {}", listed(&missing))));
+            found.push((FindingKind::Gap, format!("{count} {messages} missing: {}", format_ranges(&missing))));
         }
         found
     }
 
     /// Finds a node without any message since the start of its agent. An agent publishes a message when it starts.
-    fn all_dropped(&self, said: u64, horizon: Option<Timestamp>) -> Option<Found> {
+    fn find_total_loss(&self, said: u64, horizon: Option<Timestamp>) -> Option<ChainFinding> {
         let claim = self.claim.filter(|claim| said > 0 && horizon.is_none_or(|horizon| claim.started >= horizon))?;
         let waits = claim.open.is_some_and(|open| open.first == 1);
         let what = format!(
@@ -179,47 +184,47 @@ impl NodeChain {
     /// Returns the first position that must have a message; `None` when no position must.
     ///
     /// The chain of a node begins with 1. A message that was signed before the horizon may have been stored before it.
-    fn low(&self, horizon: Option<Timestamp>) -> Option<u64> {
+    fn first_required_seq(&self, horizon: Option<Timestamp>) -> Option<u64> {
         let Some(horizon) = horizon else { return self.links.first().map(|_| 1) };
         let is_after = |link: &&ChainLink| link.time >= horizon && link.at >= horizon;
         let after = self.links.iter().filter(is_after).map(|link| link.seq).min()?;
         let before = self.links.iter().filter(|link| !is_after(link)).map(|link| link.seq + 1).max();
-        Some(before.map_or(after, |before| before.max(after)) + TOGETHER)
+        Some(before.map_or(after, |before| before.max(after)) + MAX_IN_FLIGHT)
     }
 }
 
 /// Removes the positions that the node had not sent at its last report, and returns a note about them.
 ///
 /// These are the open positions that the node reports, at most as many as it counts, and all later positions.
-fn on_the_way(claim: &StateClaim, missing: &mut BTreeSet<u64>) -> Vec<Found> {
+fn take_unsent(claim: &StateClaim, missing: &mut BTreeSet<u64>) -> Vec<ChainFinding> {
     let later = missing.split_off(&(claim.chain + 1));
     let first = match claim.open {
         Some(open) => open.first,
-        None if claim.waiting > 0 => claim.chain.saturating_sub(claim.waiting).saturating_sub(TOGETHER),
+        None if claim.waiting > 0 => claim.chain.saturating_sub(claim.waiting).saturating_sub(MAX_IN_FLIGHT),
         None => claim.chain + 1,
     };
     let open = missing.split_off(&first);
     let most = claim.open.map_or(u64::MAX, |open| open.count);
     let mut found = Vec::new();
     if open.len() as u64 > most {
-        let among = listed(&open.iter().copied().collect::<Vec<_>>());
+        let among = format_ranges(&open.iter().copied().collect::<Vec<_>>());
         let what = format!("the streams lack {among}, and the node reports only {most} waiting messages: more are missing");
         found.push((FindingKind::Gap, what));
     }
     let waiting: Vec<u64> = open.into_iter().chain(later).collect();
     if !waiting.is_empty() {
-        found.push((FindingKind::Waiting, format!("the node may not have sent {} yet", listed(&waiting))));
+        found.push((FindingKind::Waiting, format!("the node may not have sent {} yet", format_ranges(&waiting))));
     }
     found
 }
 
 /// Formats a range: `#3`, `#3 to #7`
-fn range(first: u64, last: u64) -> String {
+fn format_range(first: u64, last: u64) -> String {
     if first == last { format!("#{first}") } else { format!("#{first} to #{last}") }
 }
 
 /// Formats positions as ranges: `#3, #5 to #9`
-fn listed(places: &[u64]) -> String {
+fn format_ranges(places: &[u64]) -> String {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for place in places {
         match ranges.last_mut() {
@@ -227,8 +232,9 @@ fn listed(places: &[u64]) -> String {
             _ => ranges.push((*place, *place)),
         }
     }
-    let more = ranges.len().saturating_sub(LISTED);
-    let mut listed: Vec<String> = ranges.into_iter().take(LISTED).map(|(first, last)| range(first, last)).collect();
+    let more = ranges.len().saturating_sub(MAX_LISTED_GAPS);
+    let mut listed: Vec<String> =
+        ranges.into_iter().take(MAX_LISTED_GAPS).map(|(first, last)| format_range(first, last)).collect();
     listed.extend((more > 0).then(|| format!("and {more} more gaps")));
     listed.join(", ")
 }
@@ -307,7 +313,7 @@ mod tests {
 
     /// The stream of events is blocked since #3, the stream of results goes on.
     #[test]
-    fn what_waits_for_its_stream_is_no_gap() {
+    fn messages_that_wait_for_their_stream_are_no_gap() {
         let claim = |chain: u64, open: Option<(u64, u64)>| {
             let open = open.map(|(first, count)| OpenLinks { first, count });
             move |all: &mut NodeChain| {
@@ -334,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_after_what_has_gone_is_no_gap() {
+    fn late_messages_after_removed_messages_leave_no_gap() {
         // #1 to #9 arrived when their stream had removed #10 to #30, of another stream, for their age.
         let mut links = without(straight(60), &(10..=30).collect::<Vec<_>>());
         links.iter_mut().filter(|link| link.seq < 10).for_each(|link| link.time = time(50));

@@ -13,12 +13,12 @@ use crate::wire::subject::ReportStage;
 use crate::wire::{Command, CommandResult, Envelope, Subjects, json};
 
 use super::describe;
-use super::export::next;
+use super::export::next_message;
 use crate::fleet::targeting::node_identity::NodeKeys;
-use crate::fleet::targeting::parallel::share;
+use crate::fleet::targeting::parallel::map_parallel;
 
 /// Most messages that are verified together.
-const TOGETHER: usize = 4096;
+const BATCH_SIZE: usize = 4096;
 
 /// A command and its outcomes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,7 +49,7 @@ pub struct JobLogRow {
 }
 
 /// A report on a job after verification.
-enum Report {
+enum CheckedResult {
     Ended(Uuid, String, &'static str),
     Unverified(Uuid),
 }
@@ -58,7 +58,7 @@ enum Report {
 ///
 /// # Errors
 /// When the stream of jobs can't be read.
-pub async fn rows(
+pub async fn read_job_log(
     bus: &Bus,
     subjects: &Subjects,
     node_keys: &Arc<NodeKeys>,
@@ -70,13 +70,13 @@ pub async fn rows(
     let mut table: BTreeMap<Uuid, JobLogRow> = BTreeMap::new();
     while left > 0 {
         let mut reports = Vec::new();
-        while left > 0 && reports.len() < TOGETHER {
+        while left > 0 && reports.len() < BATCH_SIZE {
             left -= 1;
-            let Some(message) = next(&mut feed).await? else {
+            let Some(message) = next_message(&mut feed).await? else {
                 left = 0;
                 break;
             };
-            match row(&message, trust) {
+            match read_row(&message, trust) {
                 Some(row) if subjects.job_command(row.id).as_str() == message.subject => {
                     table.entry(row.id).or_insert(row);
                 }
@@ -84,15 +84,15 @@ pub async fn rows(
             }
         }
         let (shared, known) = (Arc::clone(node_keys), subjects.clone());
-        let looked = share(reports, move |message| report(&known, &shared, message)).await;
+        let looked = map_parallel(reports, move |message| report(&known, &shared, message)).await;
         for report in looked.into_iter().flatten() {
             match report {
-                Report::Ended(id, digest, outcome) => {
+                CheckedResult::Ended(id, digest, outcome) => {
                     if let Some(row) = table.get_mut(&id).filter(|row| row.digest == digest) {
                         *row.outcomes.entry(outcome).or_default() += 1;
                     }
                 }
-                Report::Unverified(id) => {
+                CheckedResult::Unverified(id) => {
                     if let Some(row) = table.get_mut(&id) {
                         row.unverified += 1;
                     }
@@ -106,14 +106,14 @@ pub async fn rows(
 }
 
 /// Returns the row of a command; `None` for any other message.
-fn row(message: &Message, trust: Option<&TrustedBundle>) -> Option<JobLogRow> {
+fn read_row(message: &Message, trust: Option<&TrustedBundle>) -> Option<JobLogRow> {
     let envelope = Envelope::parse(&message.payload).ok()?;
     let command: Command = json::read(&envelope.payload).ok()?;
-    Some(describe(&command, &envelope, trust))
+    Some(job_log_row(&command, &envelope, trust))
 }
 
 /// Returns the row of a command without outcomes.
-pub fn describe(command: &Command, envelope: &Envelope, trust: Option<&TrustedBundle>) -> JobLogRow {
+pub fn job_log_row(command: &Command, envelope: &Envelope, trust: Option<&TrustedBundle>) -> JobLogRow {
     let signers = match trust {
         Some(trust) => trust.signers(envelope).iter().map(|key| key.id.clone()).collect(),
         None => envelope.signatures.iter().map(|signature| signature.keyid.clone()).collect(),
@@ -124,8 +124,8 @@ pub fn describe(command: &Command, envelope: &Envelope, trust: Option<&TrustedBu
         digest: envelope.digest(),
         signers,
         signers_verified: trust.is_some(),
-        action: describe::action(&command.action),
-        audience: describe::audience(&command.to),
+        action: describe::describe_action(&command.action),
+        audience: describe::describe_target(&command.to),
         reason: command.reason.clone(),
         noop: command.options.noop,
         outcomes: BTreeMap::new(),
@@ -133,15 +133,15 @@ pub fn describe(command: &Command, envelope: &Envelope, trust: Option<&TrustedBu
     }
 }
 
-fn report(subjects: &Subjects, node_keys: &NodeKeys, message: &Message) -> Option<Report> {
+fn report(subjects: &Subjects, node_keys: &NodeKeys, message: &Message) -> Option<CheckedResult> {
     let (id, node, stage) = subjects.report(&message.subject)?;
     if stage != ReportStage::Done {
         return None;
     }
-    let Ok(attested) = node_keys.verify(&node, message) else { return Some(Report::Unverified(id)) };
+    let Ok(attested) = node_keys.verify(&node, message) else { return Some(CheckedResult::Unverified(id)) };
     let done: CommandResult = json::read(&message.payload).ok()?;
-    if done.node != node || attested.check_answers(&done.digest).is_err() {
-        return Some(Report::Unverified(id));
+    if done.node != node || attested.check_command(&done.digest).is_err() {
+        return Some(CheckedResult::Unverified(id));
     }
-    Some(Report::Ended(id, done.digest, done.outcome.as_str()))
+    Some(CheckedResult::Ended(id, done.digest, done.outcome.as_str()))
 }

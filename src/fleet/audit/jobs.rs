@@ -12,12 +12,12 @@ use super::finding::{Finding, FindingKind};
 use super::message_check::RecordedCommand;
 
 /// Longest time for a command and its result to travel, beside the time of the work.
-const MARGIN: SignedDuration = SignedDuration::from_mins(5);
+const TRAVEL_MARGIN: SignedDuration = SignedDuration::from_mins(5);
 
 /// A command and the reports about it.
 #[derive(Debug, Default)]
 pub(super) struct JobAudit {
-    pub(super) given: Option<RecordedCommand>,
+    pub(super) record: Option<RecordedCommand>,
     pub(super) nodes: BTreeMap<NodeId, NodeAnswers>,
 }
 
@@ -39,9 +39,9 @@ fn check_job(id: Uuid, job: &JobAudit, horizon: Option<Timestamp>, exported: Tim
     let mut found = Vec::new();
     let mut find =
         |kind, node: Option<&NodeId>, what: String| found.push(Finding { kind, node: node.cloned(), job: Some(id), what });
-    let Some(given) = &job.given else {
+    let Some(given) = &job.record else {
         if !is_before(id, horizon) {
-            for (node, _) in job.nodes.iter().filter(|(_, answers)| was_taken(answers)) {
+            for (node, _) in job.nodes.iter().filter(|(_, answers)| was_accepted(answers)) {
                 find(FindingKind::NoCommand, Some(node), "the node answered a command without a record".to_owned());
             }
         }
@@ -63,12 +63,12 @@ fn check_job(id: Uuid, job: &JobAudit, horizon: Option<Timestamp>, exported: Tim
         if ends.len() > 1 {
             find(FindingKind::TwoEnds, Some(node), format!("the node reported several terminal states: {ends:?}"));
         }
-        let over = is_over(&given.command, exported);
+        let over = has_timed_out(&given.command, exported);
         if answers.accepted && answers.outcomes.is_empty() && over {
             find(FindingKind::NoResult, Some(node), "the node accepted the command, and its result is missing".to_owned());
         }
     }
-    if let Some(Selector::Nodes(nodes)) = given.command.to.selector().filter(|_| is_over(&given.command, exported)) {
+    if let Some(Selector::Nodes(nodes)) = given.command.to.selector().filter(|_| has_timed_out(&given.command, exported)) {
         for node in nodes.iter().filter(|node| !job.nodes.contains_key(node)) {
             find(FindingKind::NoAnswer, Some(node), "the node never answered".to_owned());
         }
@@ -76,13 +76,13 @@ fn check_job(id: Uuid, job: &JobAudit, horizon: Option<Timestamp>, exported: Tim
     found
 }
 
-fn is_over(command: &Command, now: Timestamp) -> bool {
-    let timeout = SignedDuration::try_from(command.options.timeout.get()).unwrap_or(SignedDuration::MAX);
-    let end = command.latest_start().saturating_add(timeout).and_then(|end| end.saturating_add(MARGIN));
+fn has_timed_out(command: &Command, now: Timestamp) -> bool {
+    let timeout = SignedDuration::try_from(command.options.timeout.as_std()).unwrap_or(SignedDuration::MAX);
+    let end = command.latest_start().saturating_add(timeout).and_then(|end| end.saturating_add(TRAVEL_MARGIN));
     end.is_ok_and(|end| end < now)
 }
 
-fn was_taken(answers: &NodeAnswers) -> bool {
+fn was_accepted(answers: &NodeAnswers) -> bool {
     let not_taken = |outcome: &CommandOutcome| {
         matches!(outcome, CommandOutcome::Refused | CommandOutcome::Busy | CommandOutcome::Expired | CommandOutcome::NotSelected)
     };
@@ -125,7 +125,7 @@ mod tests {
         exported: &str,
     ) -> Vec<FindingKind> {
         let nodes = answers.into_iter().map(|answers| ("web1".parse().unwrap(), answers)).collect();
-        let jobs = BTreeMap::from([(ID.parse().unwrap(), JobAudit { given, nodes })]);
+        let jobs = BTreeMap::from([(ID.parse().unwrap(), JobAudit { record: given, nodes })]);
         check(&jobs, horizon.map(|time| time.parse().unwrap()), exported.parse().unwrap())
             .iter()
             .map(|found| found.kind)
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_held_against_commands() {
+    fn answers_are_checked_against_commands() {
         let (soon, late) = ("2026-11-20T10:01:00Z", "2026-11-20T12:00:00Z");
         let ok = || answers("d", true, &[CommandOutcome::Changed]);
         assert_eq!(found(Some(given(Some(&["ops"]))), Some(ok()), None, late), []);

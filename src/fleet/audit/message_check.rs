@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::model::NodeId;
 use crate::transport::Message;
 use crate::trust::{TrustedBundle, VerifiedReceipt};
@@ -29,13 +29,13 @@ pub(super) enum CheckedMessage {
     /// The record of a command.
     Command(Box<RecordedCommand>),
     /// A message with a valid receipt of its node.
-    Said(Box<NodeMessage>),
+    NodeMessage(Box<NodeMessage>),
     /// A message in the name of a node without a valid receipt.
-    Doubtful { node: NodeId, what: String },
+    Unverified { node: NodeId, what: String },
     /// A record that should be a command, and is none.
-    NoCommand { id: Uuid, why: String },
+    InvalidCommand { id: Uuid, why: String },
     /// A message on an unknown subject.
-    Stranger(String),
+    UnknownSubject(String),
 }
 
 /// A command from its record.
@@ -52,13 +52,13 @@ pub(super) struct RecordedCommand {
 pub(super) struct NodeMessage {
     pub(super) node: NodeId,
     pub(super) time: Timestamp,
-    pub(super) attested: VerifiedReceipt,
-    pub(super) what: What,
+    pub(super) receipt: VerifiedReceipt,
+    pub(super) report: NodeReport,
 }
 
 /// The content of a message of a node, as far as the audit uses it.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum NodeReport {
     Ack {
         job: Uuid,
         accepted: bool,
@@ -70,26 +70,30 @@ pub(super) enum What {
     Dropped(DroppedMessages),
     State(StateClaim),
     /// A command that reached the node outside the server.
-    Carried(Box<RecordedCommand>),
+    LocalCommand(Box<RecordedCommand>),
     Other,
 }
 
 impl MessageChecker<'_> {
-    pub(super) fn inspect(&self, record: ExportRecord) -> CheckedMessage {
+    pub(super) fn check(&self, record: ExportRecord) -> CheckedMessage {
         let (time, message) = (record.time, record.into_message());
         if let Some(id) = self.command_id(&message.subject) {
             return match self.command(&message) {
                 Ok(given) if given.command.id == id => CheckedMessage::Command(Box::new(given)),
-                Ok(given) => CheckedMessage::NoCommand { id, why: format!("the record holds the command {}", given.command.id) },
-                Err(why) => CheckedMessage::NoCommand { id, why },
+                Ok(given) => {
+                    CheckedMessage::InvalidCommand { id, why: format!("the record holds the command {}", given.command.id) }
+                }
+                Err(why) => CheckedMessage::InvalidCommand { id, why },
             };
         }
-        let Some(node) = self.node(&message.subject) else { return CheckedMessage::Stranger(message.subject) };
+        let Some(node) = self.node(&message.subject) else { return CheckedMessage::UnknownSubject(message.subject) };
         let said = self.node_keys.verify(&node, &message).map_err(|doubt| doubt.to_string());
-        let said = said.and_then(|attested| Ok((self.what(&node, &message, &attested)?, attested)));
+        let said = said.and_then(|attested| Ok((self.read_report(&node, &message, &attested)?, attested)));
         match said {
-            Ok((what, attested)) => CheckedMessage::Said(Box::new(NodeMessage { node, time, attested, what })),
-            Err(why) => CheckedMessage::Doubtful { node, what: format!("{}: {why}", message.subject) },
+            Ok((what, attested)) => {
+                CheckedMessage::NodeMessage(Box::new(NodeMessage { node, time, receipt: attested, report: what }))
+            }
+            Err(why) => CheckedMessage::Unverified { node, what: format!("{}: {why}", message.subject) },
         }
     }
 
@@ -99,8 +103,8 @@ impl MessageChecker<'_> {
     }
 
     fn command(&self, message: &Message) -> Result<RecordedCommand, String> {
-        let envelope = Envelope::parse(&message.payload).map_err(|error| chain(&error))?;
-        let command: Command = json::read(&envelope.payload).map_err(|error| chain(&error))?;
+        let envelope = Envelope::parse(&message.payload).map_err(|error| error_chain(&error))?;
+        let command: Command = json::read(&envelope.payload).map_err(|error| error_chain(&error))?;
         command.check().map_err(|error| error.to_string())?;
         let signers = self.trust.map(|trust| trust.signers(&envelope).iter().map(|key| key.id.clone()).collect());
         Ok(RecordedCommand { command, digest: envelope.digest(), signers })
@@ -128,8 +132,8 @@ impl MessageChecker<'_> {
         state.or_else(event).or_else(failed)
     }
 
-    fn what(&self, node: &NodeId, message: &Message, attested: &VerifiedReceipt) -> Result<What, String> {
-        let unreadable = |error| chain(&error);
+    fn read_report(&self, node: &NodeId, message: &Message, attested: &VerifiedReceipt) -> Result<NodeReport, String> {
+        let unreadable = |error| error_chain(&error);
         let answers = |digest: &str| {
             let fits = attested.statement.command.as_deref() == Some(digest);
             if fits { Ok(()) } else { Err("its receipt answers another command".to_owned()) }
@@ -139,27 +143,27 @@ impl MessageChecker<'_> {
                 ReportStage::Ack => {
                     let ack: Ack = json::read(&message.payload).map_err(unreadable)?;
                     answers(&ack.digest)?;
-                    Ok(What::Ack { job, accepted: ack.status == AckStatus::Accepted })
+                    Ok(NodeReport::Ack { job, accepted: ack.status == AckStatus::Accepted })
                 }
                 ReportStage::Done => {
                     let done: CommandResult = json::read(&message.payload).map_err(unreadable)?;
                     answers(&done.digest)?;
-                    Ok(What::Done { job, outcome: done.outcome })
+                    Ok(NodeReport::Done { job, outcome: done.outcome })
                 }
             };
         }
         if self.subjects.state(node).as_str() == message.subject {
             let state: NodeState = json::read(&message.payload).map_err(unreadable)?;
             let NodeState { chain, outbox: waiting, open, started, .. } = state;
-            return Ok(What::State(StateClaim { chain, waiting, open, started }));
+            return Ok(NodeReport::State(StateClaim { chain, waiting, open, started }));
         }
         if message.subject.ends_with(".lifecycle") {
             let life: LifecycleEvent = json::read(&message.payload).map_err(unreadable)?;
-            return Ok(life.dropped.map_or(What::Other, What::Dropped));
+            return Ok(life.dropped.map_or(NodeReport::Other, NodeReport::Dropped));
         }
         if self.subjects.event(node, EventKind::Command).as_str() == message.subject {
-            return self.command(message).map(|given| What::Carried(Box::new(given)));
+            return self.command(message).map(|given| NodeReport::LocalCommand(Box::new(given)));
         }
-        Ok(What::Other)
+        Ok(NodeReport::Other)
     }
 }

@@ -13,12 +13,12 @@ use super::export_format::{ExportHeader, ExportRecord, RecordError};
 use super::finding::{Finding, FindingKind};
 use super::hash_chain::{ChainLink, NodeChain};
 use super::jobs::{self, JobAudit, NodeAnswers};
-use super::message_check::{CheckedMessage, MessageChecker, NodeMessage, RecordedCommand, What};
+use super::message_check::{CheckedMessage, MessageChecker, NodeMessage, NodeReport, RecordedCommand};
 use crate::fleet::targeting::node_identity::NodeKeys;
-use crate::fleet::targeting::parallel::share_here;
+use crate::fleet::targeting::parallel::map_parallel_blocking;
 
 /// Most lines that are checked together, to limit memory.
-const TOGETHER: usize = 4096;
+const BATCH_SIZE: usize = 4096;
 
 /// Counts of the messages of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -76,29 +76,30 @@ pub fn verify<E: std::convert::From<RecordError>>(
     let opening = ExportHeader::read(&first)?;
     let node_keys = node_keys(&opening.fleet);
     let inspector = MessageChecker { subjects: Subjects::new(&opening.fleet), node_keys: &node_keys, trust };
-    let mut all = All::default();
+    let mut all = AuditState::default();
     let mut number = 1;
     loop {
         let mut some = Vec::new();
-        for line in lines.by_ref().take(TOGETHER) {
+        for line in lines.by_ref().take(BATCH_SIZE) {
             number += 1;
             some.push((number, line?));
         }
         if some.is_empty() {
             break;
         }
-        let inspected =
-            share_here(&some, |(number, line)| ExportRecord::read(line, *number).map(|record| inspector.inspect(record)));
+        let inspected = map_parallel_blocking(&some, |(number, line)| {
+            ExportRecord::read(line, *number).map(|record| inspector.check(record))
+        });
         for one in inspected {
             all.take(one?);
         }
     }
-    Ok(all.report(opening, trust.is_some(), &node_keys.names()))
+    Ok(all.into_report(opening, trust.is_some(), &node_keys.nodes()))
 }
 
 /// The state of an audit while lines are read.
 #[derive(Default)]
-struct All {
+struct AuditState {
     messages: u64,
     commands: u64,
     nodes: BTreeMap<NodeId, NodeMessages>,
@@ -107,31 +108,31 @@ struct All {
     found: Vec<Finding>,
 }
 
-impl All {
+impl AuditState {
     fn take(&mut self, inspected: CheckedMessage) {
         self.messages += 1;
         let find = |kind, node, job, what| Finding { kind, node, job, what };
         match inspected {
-            CheckedMessage::Command(given) => self.command(*given),
-            CheckedMessage::Said(said) => self.said(*said),
-            CheckedMessage::Doubtful { node, what } => {
+            CheckedMessage::Command(given) => self.take_command(*given),
+            CheckedMessage::NodeMessage(said) => self.take_node_message(*said),
+            CheckedMessage::Unverified { node, what } => {
                 self.nodes.entry(node.clone()).or_default().unverified += 1;
                 self.found.push(find(FindingKind::Forged, Some(node), None, what));
             }
-            CheckedMessage::NoCommand { id, why } => self.found.push(find(FindingKind::BadCommand, None, Some(id), why)),
-            CheckedMessage::Stranger(subject) => {
+            CheckedMessage::InvalidCommand { id, why } => self.found.push(find(FindingKind::BadCommand, None, Some(id), why)),
+            CheckedMessage::UnknownSubject(subject) => {
                 self.found.push(find(FindingKind::Stranger, None, None, format!("a message on the unknown subject {subject}")));
             }
         }
     }
 
     /// Takes a command. The fleet has one record, and each node that got it outside the server has another.
-    fn command(&mut self, given: RecordedCommand) {
+    fn take_command(&mut self, given: RecordedCommand) {
         let (id, job) = (given.command.id, self.jobs.entry(given.command.id).or_default());
-        match &job.given {
+        match &job.record {
             None => {
                 self.commands += 1;
-                job.given = Some(given);
+                job.record = Some(given);
             }
             Some(before) if before.digest != given.digest => {
                 let what = "a second record has another command with this id".to_owned();
@@ -141,8 +142,8 @@ impl All {
         }
     }
 
-    fn said(&mut self, said: NodeMessage) {
-        let NodeMessage { node, time, attested, what } = said;
+    fn take_node_message(&mut self, said: NodeMessage) {
+        let NodeMessage { node, time, receipt: attested, report: what } = said;
         self.nodes.entry(node.clone()).or_default().verified += 1;
         let chain = self.chains.entry(node.clone()).or_default();
         let statement = attested.statement;
@@ -151,22 +152,22 @@ impl All {
             chain.links.push(ChainLink { seq, prev: statement.prev, digest: attested.digest, boot, at, time });
         }
         match what {
-            What::Ack { job, accepted } => self.answers(job, node, statement.command).accepted |= accepted,
-            What::Done { job, outcome } => self.answers(job, node, statement.command).outcomes.push(outcome),
-            What::Dropped(dropped) => chain.dropped.push(dropped),
-            What::State(claim) => chain.claim = Some(claim),
-            What::Carried(given) => self.command(*given),
-            What::Other => {}
+            NodeReport::Ack { job, accepted } => self.node_answers(job, node, statement.command).accepted |= accepted,
+            NodeReport::Done { job, outcome } => self.node_answers(job, node, statement.command).outcomes.push(outcome),
+            NodeReport::Dropped(dropped) => chain.dropped.push(dropped),
+            NodeReport::State(claim) => chain.claim = Some(claim),
+            NodeReport::LocalCommand(given) => self.take_command(*given),
+            NodeReport::Other => {}
         }
     }
 
-    fn answers(&mut self, job: Uuid, node: NodeId, command: Option<String>) -> &mut NodeAnswers {
+    fn node_answers(&mut self, job: Uuid, node: NodeId, command: Option<String>) -> &mut NodeAnswers {
         let answers = self.jobs.entry(job).or_default().nodes.entry(node).or_default();
         answers.digests.extend(command);
         answers
     }
 
-    fn report(mut self, opening: ExportHeader, commands_checked: bool, known: &[NodeId]) -> AuditReport {
+    fn into_report(mut self, opening: ExportHeader, commands_checked: bool, known: &[NodeId]) -> AuditReport {
         let silent = known.iter().filter(|node| !self.nodes.contains_key(*node));
         self.found.extend(silent.map(|node| Finding {
             kind: FindingKind::Absent,

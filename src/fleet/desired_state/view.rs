@@ -13,7 +13,7 @@ use crate::wire::{Envelope, NodeState, Subjects, json};
 
 /// The latest command of a channel, as published and not verified: for display only. Nodes verify its signature.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Desired {
+pub struct ChannelCommand {
     /// Its position in the channel.
     pub place: Channel,
     /// The command.
@@ -32,35 +32,35 @@ pub struct Desired {
 ///
 /// # Errors
 /// When the stream can't be read.
-pub async fn desired(bus: &Bus, subjects: &Subjects) -> Result<BTreeMap<String, Desired>, TransportError> {
+pub async fn read_channels(bus: &Bus, subjects: &Subjects) -> Result<BTreeMap<String, ChannelCommand>, TransportError> {
     let filter = subjects.all_desired();
     let messages = bus.last_per_subject(&subjects.stream("DESIRED"), filter.as_str()).await?;
-    let all = messages.into_iter().filter_map(|message| read(message, subjects));
+    let all = messages.into_iter().filter_map(|message| read_command(message, subjects));
     Ok(all.map(|desired| (desired.place.name.clone(), desired)).collect())
 }
 
 /// The last message of a channel.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Latest {
+pub struct ChannelMessage {
     /// Its sequence number in the stream; 0 for a channel without messages.
     pub sequence: u64,
     /// Its command; `None` without a message, or when the message can't be read.
-    pub desired: Option<Desired>,
+    pub desired: Option<ChannelCommand>,
 }
 
 /// Reads the last message of a channel.
 ///
 /// # Errors
 /// When the stream can't be read.
-pub async fn latest(bus: &Bus, subjects: &Subjects, name: &str) -> Result<Latest, TransportError> {
+pub async fn read_channel(bus: &Bus, subjects: &Subjects, name: &str) -> Result<ChannelMessage, TransportError> {
     // Read with a consumer, which the leader of the stream serves: other servers may be behind.
     let messages = bus.last_per_subject(&subjects.stream("DESIRED"), subjects.desired(name).as_str()).await?;
-    let Some(message) = messages.into_iter().next() else { return Ok(Latest::default()) };
-    Ok(Latest { sequence: message.seq.unwrap_or(0), desired: read(message, subjects) })
+    let Some(message) = messages.into_iter().next() else { return Ok(ChannelMessage::default()) };
+    Ok(ChannelMessage { sequence: message.seq.unwrap_or(0), desired: read_command(message, subjects) })
 }
 
 /// Reads the command in a message of the stream. The command must be for the channel in the subject.
-fn read(message: Message, subjects: &Subjects) -> Option<Desired> {
+fn read_command(message: Message, subjects: &Subjects) -> Option<ChannelCommand> {
     let envelope = Envelope::parse(&message.payload).ok();
     let command = envelope.as_ref().and_then(|envelope| json::read::<Command>(&envelope.payload).ok());
     let place = command.as_ref().and_then(|command| command.channel.clone());
@@ -68,7 +68,7 @@ fn read(message: Message, subjects: &Subjects) -> Option<Desired> {
         (Some(envelope), Some(command), Some(place)) if subjects.desired(&place.name).as_str() == message.subject => {
             let digest = envelope.digest();
             let keyids = envelope.signatures.into_iter().map(|signature| signature.keyid).collect();
-            Some(Desired { place, command, digest, keyids, envelope: message.payload, published: message.time })
+            Some(ChannelCommand { place, command, digest, keyids, envelope: message.payload, published: message.time })
         }
         _ => {
             tracing::warn!(subject = message.subject, "cannot read the command of a channel");
@@ -115,19 +115,19 @@ pub struct ChannelRow {
 }
 
 /// Most nodes that a row names.
-const NAMED: usize = 20;
+const MAX_NAMED_NODES: usize = 20;
 
 /// Builds a row for each channel of the stream and of the nodes.
-pub fn rows(desired: &BTreeMap<String, Desired>, states: &BTreeMap<NodeId, NodeState>) -> Vec<ChannelRow> {
+pub fn channel_rows(desired: &BTreeMap<String, ChannelCommand>, states: &BTreeMap<NodeId, NodeState>) -> Vec<ChannelRow> {
     let mut rows: BTreeMap<&str, ChannelRow> =
-        desired.iter().map(|(name, desired)| (name.as_str(), row(desired, states))).collect();
+        desired.iter().map(|(name, desired)| (name.as_str(), channel_row(desired, states))).collect();
     for state in states.values() {
         for kept in state.assignments.iter().filter(|kept| !desired.contains_key(&kept.channel)) {
-            let row = rows.entry(&kept.channel).or_insert_with(|| unknown(&kept.channel));
+            let row = rows.entry(&kept.channel).or_insert_with(|| row_without_command(&kept.channel));
             let at = state.channels.get(&kept.channel).map_or_else(|| "none".to_owned(), |at| at.serial.to_string());
             *row.serials.entry(at).or_default() += 1;
             row.differing += 1;
-            if row.differ.len() < NAMED {
+            if row.differ.len() < MAX_NAMED_NODES {
                 row.differ.push(state.node.clone());
             }
         }
@@ -136,7 +136,7 @@ pub fn rows(desired: &BTreeMap<String, Desired>, states: &BTreeMap<NodeId, NodeS
 }
 
 /// Builds the row of a channel that nodes have and the stream does not.
-fn unknown(name: &str) -> ChannelRow {
+fn row_without_command(name: &str) -> ChannelRow {
     ChannelRow {
         channel: name.to_owned(),
         epoch: 0,
@@ -157,8 +157,8 @@ fn unknown(name: &str) -> ChannelRow {
     }
 }
 
-fn row(desired: &Desired, states: &BTreeMap<NodeId, NodeState>) -> ChannelRow {
-    let Desired { place, command, .. } = desired;
+fn channel_row(desired: &ChannelCommand, states: &BTreeMap<NodeId, NodeState>) -> ChannelRow {
+    let ChannelCommand { place, command, .. } = desired;
     let assign = if let Action::Assign(assign) = &command.action { Some(assign) } else { None };
     let nodes: Vec<&NodeState> = states.values().filter(|state| command.to.includes(&state.node, &state.groups)).collect();
     let mut serials = BTreeMap::new();
@@ -166,8 +166,9 @@ fn row(desired: &Desired, states: &BTreeMap<NodeId, NodeState>) -> ChannelRow {
         let at = state.channels.get(&place.name).map_or_else(|| "none".to_owned(), |at| at.serial.to_string());
         *serials.entry(at).or_default() += 1;
     }
-    let behind: Vec<NodeId> = nodes.iter().filter(|state| !has_it(state, desired)).map(|state| state.node.clone()).collect();
-    let differ: Vec<NodeId> = states.values().filter(|state| differs(state, desired)).map(|state| state.node.clone()).collect();
+    let behind: Vec<NodeId> = nodes.iter().filter(|state| !has_latest(state, desired)).map(|state| state.node.clone()).collect();
+    let differ: Vec<NodeId> =
+        states.values().filter(|state| is_diverged(state, desired)).map(|state| state.node.clone()).collect();
     ChannelRow {
         channel: place.name.clone(),
         epoch: place.epoch,
@@ -182,14 +183,14 @@ fn row(desired: &Desired, states: &BTreeMap<NodeId, NodeState>) -> ChannelRow {
         nodes: nodes.len(),
         in_force: nodes.len() - behind.len(),
         serials,
-        behind: behind.into_iter().take(NAMED).collect(),
+        behind: behind.into_iter().take(MAX_NAMED_NODES).collect(),
         differing: differ.len(),
-        differ: differ.into_iter().take(NAMED).collect(),
+        differ: differ.into_iter().take(MAX_NAMED_NODES).collect(),
     }
 }
 
 /// True for a node in divergence: its assignment is not in the stream. A node at an earlier serial is only behind.
-fn differs(state: &NodeState, desired: &Desired) -> bool {
+fn is_diverged(state: &NodeState, desired: &ChannelCommand) -> bool {
     let Some(at) = state.channels.get(&desired.place.name) else { return false };
     if (at.epoch, at.serial) < (desired.place.epoch, desired.place.serial) {
         return false;
@@ -205,7 +206,7 @@ fn differs(state: &NodeState, desired: &Desired) -> bool {
 }
 
 /// True when a node has the latest command: the assignment is active or does not select the node, or the withdrawal arrived.
-fn has_it(state: &NodeState, desired: &Desired) -> bool {
+fn has_latest(state: &NodeState, desired: &ChannelCommand) -> bool {
     let mine = state.assignments.iter().find(|assignment| assignment.channel == desired.place.name);
     match (&desired.command.action, mine) {
         (Action::Assign(assign), Some(mine)) => {
@@ -251,13 +252,13 @@ mod tests {
         state
     }
 
-    fn of(command: Command) -> Desired {
+    fn of(command: Command) -> ChannelCommand {
         let place = command.channel.clone().unwrap();
-        Desired { place, command, digest: String::new(), keyids: vec![], envelope: vec![], published: None }
+        ChannelCommand { place, command, digest: String::new(), keyids: vec![], envelope: vec![], published: None }
     }
 
     #[test]
-    fn who_keeps_to_something_else_is_named() {
+    fn nodes_in_divergence_are_named() {
         const ID: &str = "0198c1f2-7a3b-7c4d-8e5f-102030405060";
         const OTHER: &str = "0198c1f2-7a3b-7c4d-8e5f-102030405061";
         let sha = "a".repeat(64);
@@ -273,11 +274,11 @@ mod tests {
         ];
         let states: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
         let desired = of(command(&json!({"assign": {"manifest": {"url": "https://h/m", "sha256": sha, "size": 1}}})));
-        let found = rows(&BTreeMap::from([("base".to_owned(), desired)]), &states);
+        let found = channel_rows(&BTreeMap::from([("base".to_owned(), desired)]), &states);
         let names = |row: &ChannelRow| row.differ.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!((found.len(), names(&found[0])), (1, ["db1", "web2", "web4", "web6"].map(String::from).to_vec()));
         // The stream was lost: the assignments of nodes are shown all the same.
-        let found = rows(&BTreeMap::new(), &states);
+        let found = channel_rows(&BTreeMap::new(), &states);
         assert_eq!((found[0].channel.as_str(), found[0].differing, found[0].id), ("base", 5, None));
         assert_eq!(found[0].serials, BTreeMap::from([("4".into(), 1), ("5".into(), 3), ("6".into(), 1)]));
     }
@@ -296,12 +297,12 @@ mod tests {
         ];
         let states: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
         let assign = command(&json!({"assign": {"manifest": {"url": "https://h/m", "sha256": sha, "size": 1}}}));
-        let shown = row(&of(assign), &states);
+        let shown = channel_row(&of(assign), &states);
         assert_eq!((shown.nodes, shown.in_force), (4, 1));
         assert_eq!(shown.behind.iter().map(NodeId::as_str).collect::<Vec<_>>(), ["web2", "web3", "web4"]);
         assert_eq!(shown.serials, BTreeMap::from([("4".into(), 1), ("5".into(), 2), ("none".into(), 1)]));
         let withdraw = command(&json!({"withdraw": {}}));
-        let shown = row(&of(withdraw), &states);
+        let shown = channel_row(&of(withdraw), &states);
         assert_eq!((shown.manifest, shown.in_force), (None, 2));
     }
 }

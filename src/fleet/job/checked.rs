@@ -3,7 +3,7 @@
 //! An operator signs values from arguments, from files of this machine, or from a [`CheckedCommand`]. The owner of the
 //! server can write the records of jobs, channels and rollouts. No field of a record is signed again without this check.
 
-use crate::trust::bundle::signed_by;
+use crate::trust::bundle::signing_keys;
 use crate::trust::{PublicKey, TrustedBundle};
 use crate::wire::{COMMAND_TYPE, Command, Envelope, EnvelopeError, json};
 
@@ -118,10 +118,10 @@ impl Checker {
         let signers: Vec<String> = match &self.trust {
             Some(trust) => {
                 let valid = trust.signers(&envelope).into_iter();
-                let valid = valid.filter(|key| !key.revoked && key.is_in_time(command.issued));
+                let valid = valid.filter(|key| !key.revoked && key.is_valid_at(command.issued));
                 valid.map(|key| key.id.clone()).collect()
             }
-            None => signed_by(&envelope, &self.own).into_iter().map(PublicKey::fingerprint).collect(),
+            None => signing_keys(&envelope, &self.own).into_iter().map(PublicKey::fingerprint).collect(),
         };
         match (signers.is_empty(), &self.trust, pinned) {
             (true, Some(_), _) => Err(CheckError::NotSigned),
@@ -140,8 +140,8 @@ mod tests {
     use super::super::seal::sign;
     use super::*;
     use crate::model::HumanDuration;
-    use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
-    use crate::wire::{Action, Options, TRUST_TYPE, Target};
+    use crate::trust::{BundleAuthority, SigningKey, open_bundle, sign_envelope};
+    use crate::wire::{Action, CommandOptions, TRUST_TYPE, Target};
 
     const NOW: Timestamp = Timestamp::constant(1_795_000_000, 0);
 
@@ -151,7 +151,7 @@ mod tests {
 
     fn envelope(seed: u8, fleet: &str) -> (Vec<u8>, String) {
         let action: Action = serde_json::from_value(serde_json::json!({"status": {}})).unwrap();
-        let (to, options, lifetime) = (Target::all(), Options::default(), HumanDuration::seconds(60));
+        let (to, options, lifetime) = (Target::all(), CommandOptions::default(), HumanDuration::seconds(60));
         let order = CommandDraft { action, to, options, channel: None, reason: None, lifetime };
         let signed = sign(order.command(fleet, Uuid::nil(), NOW), &[("ops", &key(seed))]).unwrap();
         (signed.envelope, signed.digest)
@@ -169,7 +169,7 @@ mod tests {
             "rules": [{"keys": ["ops"], "actions": ["*"]}], "revoked": ["gone"],
         });
         let sealed = sign_envelope(TRUST_TYPE, bundle.to_string().into_bytes(), &[("root", &key(9))]);
-        open_bundle(&sealed.encode(), Pin::Kept).unwrap()
+        open_bundle(&sealed.encode(), BundleAuthority::Stored).unwrap()
     }
 
     #[test]

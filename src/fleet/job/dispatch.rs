@@ -12,7 +12,7 @@ use super::seal::SealedCommand;
 #[derive(Debug)]
 pub struct Dispatched {
     /// Reports of nodes.
-    pub feed: StreamReader,
+    pub reports: StreamReader,
     /// Answers to its reply subject.
     pub inbox: Inbox,
     /// The node of each number of the reply subject; `None` for several nodes.
@@ -34,20 +34,20 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) ->
     let (reply, inbox) = bus.request_inbox().await?;
     let mut asked = Vec::new();
     if signed.command.action.is_desired_state() {
-        assign::store(bus, subjects, signed).await?;
-        return Ok(Dispatched { feed, inbox, asked });
+        assign::store_in_channel(bus, subjects, signed).await?;
+        return Ok(Dispatched { reports: feed, inbox, asked });
     }
     let message_id = id.to_string();
     let headers = [(crate::transport::MESSAGE_ID, message_id.as_str())];
     bus.publish_stored(subjects.job_command(id).as_str(), &headers, signed.envelope.clone()).await?;
-    for (number, (subject, node)) in addressed(subjects, &signed.command).into_iter().enumerate() {
+    for (number, (subject, node)) in command_subjects(subjects, &signed.command).into_iter().enumerate() {
         let headers = [(report::ANSWER, report::NOT_TAKEN)];
         bus.publish_with_reply(subject.as_str(), &format!("{reply}.{number}"), &headers, signed.envelope.clone()).await?;
         asked.push(node);
     }
     match bus.flush_roundtrip().await {
         // The server may be busy with ten thousand nodes. A node that the command did not reach does not answer.
-        Ok(()) | Err(TransportError::TimedOut(_)) => Ok(Dispatched { feed, inbox, asked }),
+        Ok(()) | Err(TransportError::TimedOut(_)) => Ok(Dispatched { reports: feed, inbox, asked }),
         Err(error) => Err(error.into()),
     }
 }
@@ -67,18 +67,18 @@ pub async fn resend(
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(signed.command.id).as_str(), StartAt::New).await?;
     let (reply, inbox) = bus.request_inbox().await?;
     let mut asked = Vec::new();
-    let chosen = addressed(subjects, &signed.command).into_iter();
+    let chosen = command_subjects(subjects, &signed.command).into_iter();
     for (subject, node) in chosen.filter(|(_, node)| node.as_ref().is_none_or(|node| missing.contains(node))) {
         let reply = format!("{reply}.{}", asked.len());
         bus.publish_with_reply(subject.as_str(), &reply, &[], signed.envelope.clone()).await?;
         asked.push(node);
     }
     bus.flush_roundtrip().await?;
-    Ok(Dispatched { feed, inbox, asked })
+    Ok(Dispatched { reports: feed, inbox, asked })
 }
 
 /// Returns the subjects of a command, each with its node when the subject is of a single node.
-fn addressed(subjects: &Subjects, command: &Command) -> Vec<(Subject, Option<NodeId>)> {
+fn command_subjects(subjects: &Subjects, command: &Command) -> Vec<(Subject, Option<NodeId>)> {
     let nodes = if let Some(Selector::Nodes(nodes)) = command.to.selector() { nodes } else { &[] };
     let nodes = nodes.iter().cloned().map(Some).chain(std::iter::repeat(None));
     subjects.command(command).into_iter().zip(nodes).collect()
@@ -99,7 +99,7 @@ mod tests {
         let nodes: Vec<NodeId> = vec!["a".parse().unwrap(), "b".parse().unwrap()];
         let subjects_of = |to| {
             let command = draft(to).command("f", Uuid::nil(), Timestamp::UNIX_EPOCH);
-            let all = addressed(&subjects, &command);
+            let all = command_subjects(&subjects, &command);
             all.iter().map(|(s, n)| format!("{s} {}", n.as_ref().map_or("-", NodeId::as_str))).collect::<Vec<_>>()
         };
         assert_eq!(subjects_of(Target::nodes(nodes)), ["ensign.v1.f.cmd.ensure.node.a a", "ensign.v1.f.cmd.ensure.node.b b"]);

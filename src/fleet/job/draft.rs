@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::model::{HumanDuration, NodeId};
 use crate::wire::command::{Channel, MAX_ASSIGNMENT_LIFETIME, MAX_LIFETIME};
-use crate::wire::{Action, Command, NodeState, Options, Target};
+use crate::wire::{Action, Command, CommandOptions, NodeState, Target};
 
 /// A command before it has an id and times.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub struct CommandDraft {
     /// The nodes.
     pub to: Target,
     /// The options.
-    pub options: Options,
+    pub options: CommandOptions,
     /// Its position in a channel.
     pub channel: Option<Channel>,
     /// The reason, for the audit trail.
@@ -30,7 +30,7 @@ impl CommandDraft {
     /// Builds the command of this draft.
     pub fn command(self, fleet: &str, id: Uuid, now: Timestamp) -> Command {
         let longest = if self.action.is_desired_state() { MAX_ASSIGNMENT_LIFETIME } else { MAX_LIFETIME };
-        let lifetime = SignedDuration::try_from(self.lifetime.min(longest).get()).unwrap_or(SignedDuration::ZERO);
+        let lifetime = SignedDuration::try_from(self.lifetime.min(longest).as_std()).unwrap_or(SignedDuration::ZERO);
         Command {
             id,
             fleet: fleet.to_owned(),
@@ -73,7 +73,14 @@ pub(super) mod tests {
     pub(in crate::fleet::job) fn draft(to: Target) -> CommandDraft {
         let ensure = Ensure { kind: "file".into(), properties: serde_json::Map::new() };
         let lifetime = HumanDuration::seconds(3600);
-        CommandDraft { action: Action::Ensure(ensure), to, options: Options::default(), channel: None, reason: None, lifetime }
+        CommandDraft {
+            action: Action::Ensure(ensure),
+            to,
+            options: CommandOptions::default(),
+            channel: None,
+            reason: None,
+            lifetime,
+        }
     }
 
     #[test]

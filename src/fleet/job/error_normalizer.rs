@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::model::NodeId;
 
 /// Words before a number that is part of the cause: such a number stays.
-const TELLING: &[&str] = &["code", "error", "errno", "signal", "status", "exit", "http"];
+const CAUSE_WORDS: &[&str] = &["code", "error", "errno", "signal", "status", "exit", "http"];
 /// Units behind a number.
 const UNITS: &[&str] =
     &["", "%", "s", "ms", "us", "µs", "ns", "m", "min", "h", "d", "b", "k", "kb", "mb", "gb", "kib", "mib", "gib", "bytes"];
@@ -18,18 +18,18 @@ const UNITS: &[&str] =
 const SHORTEST_NAME: usize = 3;
 
 /// Returns the text with placeholders, equal on all nodes.
-pub fn general(text: &str, node: &NodeId) -> String {
-    rewrite(text, &Names::of(node), true)
+pub fn normalize(text: &str, node: &NodeId) -> String {
+    rewrite(text, &Names::new(node), true)
 }
 
 /// Returns the text without the name of the node; numbers stay.
 pub fn without_name(text: &str, node: &NodeId) -> String {
-    rewrite(text, &Names::of(node), false)
+    rewrite(text, &Names::new(node), false)
 }
 
 /// Returns a diff without the name of the node. Lines without the name stay unchanged.
 pub fn diff_without_name(diff: &str, node: &NodeId) -> String {
-    let names = Names::of(node);
+    let names = Names::new(node);
     let line = |line: &str| {
         let general = rewrite(line, &names, false);
         if general.matches("<node>").count() > line.matches("<node>").count() { general } else { line.to_owned() }
@@ -41,7 +41,7 @@ pub fn diff_without_name(diff: &str, node: &NodeId) -> String {
 struct Names(Vec<String>);
 
 impl Names {
-    fn of(node: &NodeId) -> Self {
+    fn new(node: &NodeId) -> Self {
         let id = node.as_str();
         let mut names = vec![id.to_owned()];
         if id.contains('_') {
@@ -88,7 +88,7 @@ fn rewrite(text: &str, names: &Names, numbers: bool) -> String {
         let end = rest.find(is_break).unwrap_or(rest.len());
         let (whole, tail) = rest.split_at(end);
         let bare = whole.trim_end_matches(['.', ':', '!', '?']);
-        out.push_str(&word(bare, &before, names, numbers));
+        out.push_str(&normalize_word(bare, &before, names, numbers));
         out.push_str(whole.get(bare.len()..).unwrap_or_default());
         before = bare.to_ascii_lowercase();
         rest = tail;
@@ -97,37 +97,37 @@ fn rewrite(text: &str, names: &Names, numbers: bool) -> String {
     out
 }
 
-fn word(word: &str, before: &str, names: &Names, numbers: bool) -> String {
+fn normalize_word(word: &str, before: &str, names: &Names, numbers: bool) -> String {
     if names.has(word) {
         return "<node>".to_owned();
     }
-    if let Some((kind, name)) = word.split_once('#').filter(|(kind, _)| is_kind(kind)) {
+    if let Some((kind, name)) = word.split_once('#').filter(|(kind, _)| is_resource_type(kind)) {
         // The resource is part of the cause; only the host in its name is not.
-        return format!("{kind}#{}", path(name, names, false));
+        return format!("{kind}#{}", normalize_path(name, names, false));
     }
     if let Some((scheme, rest)) = word.split_once("://") {
         let (authority, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-        return format!("{scheme}://{}{}", host(authority, names), path(rest, names, numbers));
+        return format!("{scheme}://{}{}", normalize_host(authority, names), normalize_path(rest, names, numbers));
     }
     if word.contains('/') {
-        return path(word, names, numbers);
+        return normalize_path(word, names, numbers);
     }
     if !numbers {
-        return host(word, names);
+        return normalize_host(word, names);
     }
-    let telling = TELLING.iter().any(|telling| before.trim_end_matches(':').ends_with(telling));
+    let telling = CAUSE_WORDS.iter().any(|telling| before.trim_end_matches(':').ends_with(telling));
     if let Some(placeholder) = placeholder(word).filter(|placeholder| !(telling && *placeholder == "<n>")) {
         return placeholder.to_owned();
     }
-    host(word, names)
+    normalize_host(word, names)
 }
 
-fn is_kind(text: &str) -> bool {
+fn is_resource_type(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
 
 /// Replaces an address or the name of the node. In `name:port` the port stays.
-fn host(word: &str, names: &Names) -> String {
+fn normalize_host(word: &str, names: &Names) -> String {
     if is_address(word) {
         return "<address>".to_owned();
     }
@@ -143,7 +143,7 @@ fn is_address(word: &str) -> bool {
     word.len() > 2 && (word.parse::<IpAddr>().is_ok() || word.parse::<SocketAddr>().is_ok())
 }
 
-fn path(text: &str, names: &Names, numbers: bool) -> String {
+fn normalize_path(text: &str, names: &Names, numbers: bool) -> String {
     let mut parent = "";
     let parts = text.split('/').map(|part| {
         let shown = if names.has(part) {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_host_to_host_is_taken_out() {
+    fn parts_that_differ_between_hosts_become_placeholders() {
         let node = "web1".parse().unwrap();
         for (text, wanted) in [
             (
@@ -265,16 +265,16 @@ mod tests {
             ("the web10 of web1 is web1s", "the web10 of <node> is web1s"),
             ("", ""),
         ] {
-            assert_eq!(general(text, &node), wanted);
+            assert_eq!(normalize(text, &node), wanted);
         }
         let mapped = "web1_example_org".parse().unwrap();
-        assert_eq!(general("WEB1.example.org and web1: x", &mapped), "<node> and <node>: x");
+        assert_eq!(normalize("WEB1.example.org and web1: x", &mapped), "<node> and <node>: x");
         // A short name of a node must not match common words.
-        assert_eq!(general("a is not b", &"a".parse().unwrap()), "a is not b");
+        assert_eq!(normalize("a is not b", &"a".parse().unwrap()), "a is not b");
     }
 
     #[test]
-    fn numbers_stay_where_only_names_go() {
+    fn numbers_stay_when_only_names_are_replaced() {
         let node = "web1".parse().unwrap();
         assert_eq!(without_name("file#/srv/web1/a: mode 0600 → 0644, 12", &node), "file#/srv/<node>/a: mode 0600 → 0644, 12");
     }

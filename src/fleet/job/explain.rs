@@ -11,12 +11,12 @@ use crate::wire::report::RejectionEvent;
 use crate::wire::subject::{EventKind, ReportStage};
 use crate::wire::{Ack, AckStatus, Command, CommandResult, Envelope, Selector, Subjects, json};
 
-use crate::fleet::audit::export::next;
+use crate::fleet::audit::export::next_message;
 use crate::fleet::audit::job_log;
 use crate::fleet::audit::job_log::JobLogRow;
 use crate::fleet::rollout::view::{self, OverrideView};
 use crate::fleet::targeting::node_identity::NodeKeys;
-use crate::fleet::targeting::states::{NodePresence, NodeStates};
+use crate::fleet::targeting::states::{NodeLiveness, NodeStates};
 
 /// The messages and states about one command on one node.
 #[derive(Debug, Serialize)]
@@ -51,7 +51,7 @@ pub struct Explanation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct NodeSituation {
     /// The liveness.
-    pub presence: NodePresence,
+    pub presence: NodeLiveness,
     /// Time of its last heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard: Option<Timestamp>,
@@ -80,7 +80,7 @@ pub struct NodeSituation {
 ///
 /// # Errors
 /// When a stream can't be read.
-pub async fn why(
+pub async fn explain(
     bus: &Bus,
     subjects: &Subjects,
     node_keys: &NodeKeys,
@@ -89,12 +89,12 @@ pub async fn why(
     (command, envelope): (&Command, &Envelope),
     node: &NodeId,
 ) -> Result<Explanation, TransportError> {
-    let row = job_log::describe(command, envelope, trust);
+    let row = job_log::job_log_row(command, envelope, trust);
     let situation = situation(states, node, command);
-    let meant = meant(command, &situation, node);
+    let meant = is_targeted(command, &situation, node);
     let digest = row.digest.clone();
     let in_waves = command.options.waves.is_some();
-    let word = if in_waves { view::last_override(bus, subjects, command.id).await? } else { None };
+    let word = if in_waves { view::read_last_override(bus, subjects, command.id).await? } else { None };
     let (refusals, doubts) = (vec![], vec![]);
     let mut why =
         Explanation { node: node.clone(), command: row, meant, ack: None, done: None, refusals, doubts, word, situation };
@@ -107,15 +107,15 @@ pub async fn why(
     let refused = subjects.event(node, EventKind::Refused);
     let mut feed = bus.follow(&subjects.stream("EVENTS"), refused.as_str(), StartAt::Since(command.issued)).await?;
     for _ in 0..feed.backlog() {
-        let Some(message) = next(&mut feed).await? else { break };
-        why.take_refusal(node_keys, command.id, &digest, &message);
+        let Some(message) = next_message(&mut feed).await? else { break };
+        why.take_rejection(node_keys, command.id, &digest, &message);
     }
     Ok(why)
 }
 
 impl Explanation {
     fn take(&mut self, node_keys: &NodeKeys, digest: &str, stage: ReportStage, message: &Message) {
-        let signed = node_keys.verify(&self.node, message).and_then(|attested| Ok(attested.check_answers(digest)?));
+        let signed = node_keys.verify(&self.node, message).and_then(|attested| Ok(attested.check_command(digest)?));
         if let Err(doubt) = signed {
             let what = if stage == ReportStage::Ack { "an acknowledgement" } else { "a result" };
             self.doubts.push(format!("{what}: {doubt}"));
@@ -127,7 +127,7 @@ impl Explanation {
         }
     }
 
-    fn take_refusal(&mut self, node_keys: &NodeKeys, id: Uuid, digest: &str, message: &Message) {
+    fn take_rejection(&mut self, node_keys: &NodeKeys, id: Uuid, digest: &str, message: &Message) {
         let Ok(refused) = json::read::<RejectionEvent>(&message.payload) else { return };
         if refused.digest != digest && refused.id != Some(id) {
             return;
@@ -144,8 +144,8 @@ impl Explanation {
             let said = done.message.clone().unwrap_or_default();
             let why = match (&done.code, done.rule) {
                 (Some(code), _) => format!("{code}: {said}"),
-                (None, Some(rule)) if said.is_empty() => format!("{} {rule}", allowed(&done.signers)),
-                (None, Some(rule)) => format!("{said} ({} {rule})", allowed(&done.signers)),
+                (None, Some(rule)) if said.is_empty() => format!("{} {rule}", format_rule_source(&done.signers)),
+                (None, Some(rule)) => format!("{said} ({} {rule})", format_rule_source(&done.signers)),
                 (None, None) => said,
             };
             return (done.outcome.as_str(), why);
@@ -157,12 +157,12 @@ impl Explanation {
             Some(Ack { status: AckStatus::NotSelected, .. }) => {
                 ("not_selected", "the filter (`--where`) of the command is false on this node".to_owned())
             }
-            Some(ack) => ("accepted", self.unfinished(ack)),
-            None => ("no_answer", self.unanswered()),
+            Some(ack) => ("accepted", self.explain_accepted(ack)),
+            None => ("no_answer", self.explain_no_answer()),
         }
     }
 
-    fn unfinished(&self, ack: &Ack) -> String {
+    fn explain_accepted(&self, ack: &Ack) -> String {
         let id = self.command.id;
         let since = format!("the node accepted the command at {:.0}", ack.at);
         match self.situation.running {
@@ -175,45 +175,43 @@ impl Explanation {
                 });
                 format!("{since}, and waits in wave {wave}{halt}")
             }
-            Some(running) => format!("{since}, and runs {running}{} before it", sent(running)),
-            None => format!("{since}, and sent no result: {}", self.presence()),
+            Some(running) => format!("{since}, and runs {running}{} before it", format_creation_time(running)),
+            None => format!("{since}, and sent no result: {}", self.describe_liveness()),
         }
     }
 
-    fn unanswered(&self) -> String {
+    fn explain_no_answer(&self) -> String {
         if self.meant == Some(false) {
             return "the command is not for this node".to_owned();
         }
-        let mut why = vec![self.presence()];
-        why.extend(
-            self.situation
-                .running
-                .map(|running| format!("it runs {running}{}, and {} wait in its queue", sent(running), self.situation.queued)),
-        );
+        let mut why = vec![self.describe_liveness()];
+        why.extend(self.situation.running.map(|running| {
+            format!("it runs {running}{}, and {} wait in its queue", format_creation_time(running), self.situation.queued)
+        }));
         if !self.doubts.is_empty() {
             why.push("messages in its name failed verification".to_owned());
         }
         why.join("; ")
     }
 
-    fn presence(&self) -> String {
+    fn describe_liveness(&self) -> String {
         let heard = self.situation.heard.map_or_else(String::new, |at| format!(", last heartbeat at {at:.0}"));
         match self.situation.presence {
-            NodePresence::Alive => format!("the node is online{heard}"),
-            NodePresence::Silent => format!("the node is silent{heard}"),
-            NodePresence::Stopped => format!("its agent was stopped{heard}"),
-            NodePresence::Unverified => "the state in its name failed verification".to_owned(),
-            NodePresence::Unknown => "the fleet has no state of this node".to_owned(),
+            NodeLiveness::Alive => format!("the node is online{heard}"),
+            NodeLiveness::Silent => format!("the node is silent{heard}"),
+            NodeLiveness::Stopped => format!("its agent was stopped{heard}"),
+            NodeLiveness::Unverified => "the state in its name failed verification".to_owned(),
+            NodeLiveness::Unknown => "the fleet has no state of this node".to_owned(),
         }
     }
 }
 
-fn allowed(signers: &[String]) -> String {
+fn format_rule_source(signers: &[String]) -> String {
     if signers.is_empty() { "allowed by rule".to_owned() } else { format!("signed by {}, allowed by rule", signers.join(", ")) }
 }
 
 /// Formats the time at which the command with this id was created.
-fn sent(id: Uuid) -> String {
+fn format_creation_time(id: Uuid) -> String {
     let time = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok());
     let time = time.and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or_else(String::new, |time| format!(" (sent at {time})"))
@@ -221,8 +219,8 @@ fn sent(id: Uuid) -> String {
 
 fn situation(states: &NodeStates, node: &NodeId, command: &Command) -> NodeSituation {
     let Some(state) = states.get(node) else {
-        let is_unverified = states.doubtful.iter().any(|doubtful| doubtful.node == *node);
-        let presence = if is_unverified { NodePresence::Unverified } else { NodePresence::Unknown };
+        let is_unverified = states.unverified.iter().any(|doubtful| doubtful.node == *node);
+        let presence = if is_unverified { NodeLiveness::Unverified } else { NodeLiveness::Unknown };
         return NodeSituation { presence, ..NodeSituation::default() };
     };
     let channel = command.channel.as_ref().map(|wanted| match state.channels.get(&wanted.name) {
@@ -230,7 +228,7 @@ fn situation(states: &NodeStates, node: &NodeId, command: &Command) -> NodeSitua
         None => format!("{}: never seen", wanted.name),
     });
     NodeSituation {
-        presence: NodePresence::new(state, states.read_at),
+        presence: NodeLiveness::new(state, states.read_at),
         heard: Some(state.at),
         trust: Some(state.trust),
         groups: state.groups.clone(),
@@ -242,7 +240,7 @@ fn situation(states: &NodeStates, node: &NodeId, command: &Command) -> NodeSitua
     }
 }
 
-fn meant(command: &Command, situation: &NodeSituation, node: &NodeId) -> Option<bool> {
+fn is_targeted(command: &Command, situation: &NodeSituation, node: &NodeId) -> Option<bool> {
     match command.to.selector()? {
         Selector::All => Some(true),
         Selector::Nodes(nodes) => Some(nodes.contains(node)),
@@ -279,8 +277,8 @@ mod tests {
         let envelope = Envelope { payload_type: "t".into(), payload: b"p".to_vec(), signatures: vec![] };
         let situation = situation(states, &node, &command);
         Explanation {
-            meant: meant(&command, &situation, &node),
-            command: job_log::describe(&command, &envelope, None),
+            meant: is_targeted(&command, &situation, &node),
+            command: job_log::job_log_row(&command, &envelope, None),
             node,
             ack: None,
             done: None,
@@ -294,7 +292,7 @@ mod tests {
     fn states(change: impl FnOnce(&mut crate::wire::NodeState)) -> NodeStates {
         let mut one = state("web1", &["web"], &NOW.to_string(), true);
         change(&mut one);
-        NodeStates { read_at: NOW, believed: BTreeMap::from([(one.node.clone(), one)]), ..NodeStates::default() }
+        NodeStates { read_at: NOW, verified: BTreeMap::from([(one.node.clone(), one)]), ..NodeStates::default() }
     }
 
     fn said(why: &Explanation) -> String {
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_has_its_reasons() {
+    fn a_missing_answer_is_explained() {
         let (all, here) = (json!({"all": true}), states(|_| {}));
         assert!(
             said(&why(&here, &all)).starts_with("no_answer: the node is there, last heard at"),
@@ -316,13 +314,14 @@ mod tests {
         assert!(said(&why(&states(|state| state.at = Timestamp::UNIX_EPOCH), &all)).contains("the node is silent"));
         let busy = states(|state| (state.running, state.queued) = (Some(Uuid::from_u128(7)), 2));
         assert!(said(&why(&busy, &all)).ends_with("it runs 00000000-0000-0000-0000-000000000007, and 2 wait in its queue"));
-        let doubtful = UnverifiedState { node: "web1".parse().unwrap(), state: None, doubt: IdentityError::Unknown, known: true };
-        let forged = NodeStates { doubtful: vec![doubtful], ..NodeStates::default() };
+        let doubtful =
+            UnverifiedState { node: "web1".parse().unwrap(), state: None, error: IdentityError::Unknown, is_known: true };
+        let forged = NodeStates { unverified: vec![doubtful], ..NodeStates::default() };
         assert_eq!(said(&why(&forged, &all)), "no_answer: the state in its name failed verification");
     }
 
     #[test]
-    fn words_of_the_node_say_why() {
+    fn messages_of_the_node_give_the_reason() {
         let mut one = why(&states(|_| {}), &json!({"all": true}));
         let ack = json!({"protocol": "p", "id": Uuid::nil(), "digest": "d", "node": "web1", "at": NOW, "status": "accepted"});
         one.ack = serde_json::from_value(ack).unwrap();

@@ -92,7 +92,7 @@ impl JobFollower {
     }
 
     fn new(fleet: &FleetConnection, tracker: JobTracker, dispatched: Dispatched) -> Self {
-        let Dispatched { feed, inbox, asked } = dispatched;
+        let Dispatched { reports: feed, inbox, asked } = dispatched;
         Self { tracker, monitor: monitor_of(fleet), reports: feed, answers: Some((inbox, asked)) }
     }
 
@@ -128,7 +128,7 @@ impl JobFollower {
         loop {
             let answers = answers.as_mut().map(|(inbox, asked)| (inbox, asked.as_slice()));
             let until = deadline.min(monitor.next());
-            tracker::gather(tracker, reports, answers, until, &mut |tracker, event| emitter.emit(tracker, event)).await?;
+            tracker::read_reports(tracker, reports, answers, until, &mut |tracker, event| emitter.emit(tracker, event)).await?;
             if tracker.is_done() || Instant::now() >= deadline {
                 break;
             }
@@ -152,7 +152,7 @@ struct Emitter<'a> {
 impl Emitter<'_> {
     fn emit(&mut self, tracker: &JobTracker, event: JobEvent) {
         (self.emit)(event);
-        if !self.all_answered && tracker.is_heard() {
+        if !self.all_answered && tracker.is_answered() {
             self.all_answered = true;
             (self.emit)(JobEvent::AllAnswered(tracker.began().elapsed()));
         }
@@ -164,7 +164,7 @@ impl Emitter<'_> {
 fn tracker_of(fleet: &FleetConnection, command: &Command, digest: &str, expected: Vec<ExpectedNode>) -> JobTracker {
     let FleetConnection { bus, subjects, node_keys, .. } = fleet;
     let discovery = KeyDiscovery::new(bus.clone(), subjects.clone(), Arc::clone(node_keys), fleet.now());
-    JobTracker::new(subjects.clone(), Arc::clone(node_keys), command.id, digest, expected).meeting(discovery)
+    JobTracker::new(subjects.clone(), Arc::clone(node_keys), command.id, digest, expected).with_key_discovery(discovery)
 }
 
 fn monitor_of(fleet: &FleetConnection) -> LivenessMonitor {
@@ -178,17 +178,17 @@ fn wave_time(command: &Command) -> Duration {
 }
 
 /// Returns the time to wait for a command that is sent now, with `timeout` for the work on a node.
-pub fn time_for(command: &Command, timeout: Duration) -> Duration {
+pub fn max_wait(command: &Command, timeout: Duration) -> Duration {
     timeout + TRAVEL_TIME + wave_time(command)
 }
 
 /// Returns the time for which nodes may still work on a command that was sent before.
-pub fn time_left(command: &Command, now: Timestamp) -> Duration {
+pub fn remaining_wait(command: &Command, now: Timestamp) -> Duration {
     let waves = SignedDuration::try_from(wave_time(command)).unwrap_or(SignedDuration::MAX);
     let expires = command.expires.max(command.issued.saturating_add(waves).unwrap_or(command.expires));
     let until_expired = Duration::try_from(expires.duration_since(now)).unwrap_or_default();
     let since_expired = Duration::try_from(now.duration_since(expires)).unwrap_or_default();
-    until_expired + command.options.timeout.get().saturating_sub(since_expired) + TRAVEL_TIME
+    until_expired + command.options.timeout.as_std().saturating_sub(since_expired) + TRAVEL_TIME
 }
 
 #[cfg(test)]
@@ -223,14 +223,14 @@ mod tests {
             ("2026-11-20T10:05:50Z", 10 + 5),
             ("2026-11-20T11:00:00Z", 5),
         ] {
-            assert_eq!(time_left(&one, now.parse().unwrap()).as_secs(), seconds, "{now}");
+            assert_eq!(remaining_wait(&one, now.parse().unwrap()).as_secs(), seconds, "{now}");
         }
-        assert_eq!(time_for(&one, Duration::from_secs(60)).as_secs(), 65);
+        assert_eq!(max_wait(&one, Duration::from_secs(60)).as_secs(), 65);
         // Waves that take longer than the lifetime of the command.
         let waves = command(3);
         let longest = waves.options.waves.as_ref().unwrap().max_wait(3, waves.options.timeout);
         assert!(longest > Duration::from_secs(1200), "{longest:?}");
-        assert_eq!(time_for(&waves, Duration::from_secs(60)), longest + Duration::from_secs(65));
-        assert_eq!(time_left(&waves, waves.issued), longest + Duration::from_secs(65));
+        assert_eq!(max_wait(&waves, Duration::from_secs(60)), longest + Duration::from_secs(65));
+        assert_eq!(remaining_wait(&waves, waves.issued), longest + Duration::from_secs(65));
     }
 }

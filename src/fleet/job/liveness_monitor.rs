@@ -15,14 +15,14 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
 use crate::model::NodeId;
-use crate::transport::{Bus, Link};
+use crate::transport::{Bus, ConnectionState};
 use crate::wire::{NodeState, Subjects};
 
 use crate::fleet::job::event::{JobEvent, MissingNode};
 use crate::fleet::job::tracker::JobTracker;
 use crate::fleet::targeting::node_identity::NodeKeys;
 use crate::fleet::targeting::states;
-use crate::fleet::targeting::states::{Liveness, presence};
+use crate::fleet::targeting::states::{Liveness, liveness};
 
 /// Time between two checks. A node answers within a second, so most jobs need no check.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ pub struct LivenessMonitor {
     /// The start, on both clocks.
     began: (Timestamp, Instant),
     next: Instant,
-    link: watch::Receiver<Link>,
+    link: watch::Receiver<ConnectionState>,
     connects: u64,
 }
 
@@ -82,9 +82,9 @@ impl LivenessMonitor {
         let mut waiting = Vec::new();
         for (node, acknowledged) in missing {
             let state = states.get(&node);
-            match state.map(|state| presence(state, now)) {
+            match state.map(|state| liveness(state, now)) {
                 // A node that has the command may reconnect with the result, as after a restart.
-                Some(Liveness::Offline(since)) if !acknowledged => events.extend(tracker.take_silence(&node, since)),
+                Some(Liveness::Offline(since)) if !acknowledged => events.extend(tracker.take_offline(&node, since)),
                 _ => waiting.push(MissingNode { last_seen: state.map(|state| state.at), node, acknowledged }),
             }
         }
@@ -100,8 +100,8 @@ impl LivenessMonitor {
     /// Reads the latest states of these nodes: the verified states that the server returns in time.
     async fn states(&self, nodes: &[(NodeId, bool)]) -> BTreeMap<NodeId, NodeState> {
         if nodes.len() > MAX_SINGLE_READS {
-            let states = states::states(&self.bus, &self.subjects, &self.node_keys, self.now()).await;
-            return states.map(|states| states.believed).unwrap_or_default();
+            let states = states::read_states(&self.bus, &self.subjects, &self.node_keys, self.now()).await;
+            return states.map(|states| states.verified).unwrap_or_default();
         }
         let states = stream::iter(nodes).map(|(node, _)| self.state(node)).buffer_unordered(CONCURRENT_READS);
         let states = states.filter_map(|state| std::future::ready(state.map(|state| (state.node.clone(), state)))).collect();
@@ -111,6 +111,6 @@ impl LivenessMonitor {
     async fn state(&self, node: &NodeId) -> Option<NodeState> {
         let message = self.bus.last_on(&self.subjects.stream("STATE"), self.subjects.state(node).as_str()).await.ok()?;
         let state = self.node_keys.verify_state(&message, self.now())?.ok()?;
-        Some(states::by_the_servers_clock(state, message.time))
+        Some(states::limit_to_server_time(state, message.time))
     }
 }

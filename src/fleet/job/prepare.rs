@@ -32,7 +32,7 @@ impl PreparedJob {
     /// When no node of a wave can prove its success.
     pub fn add_waves(&mut self, fleet: &FleetConnection, rollout: &RolloutRequest) -> Result<Vec<usize>, InvalidPlan> {
         let waves = rollout.waves(self.command.id, &self.expected, |node| fleet.node_keys.key(node))?;
-        let sizes = request::sizes(&waves, self.command.id, &self.expected);
+        let sizes = request::wave_sizes(&waves, self.command.id, &self.expected);
         self.command.options.waves = Some(waves);
         Ok(sizes)
     }

@@ -18,15 +18,15 @@ use crate::wire::{AckStatus, Action, Command, CommandOutcome, Envelope, Envelope
 
 use crate::fleet::job::tracker::{JobTracker, NodeResult};
 use crate::fleet::targeting::node_identity::NodeKeys;
-use crate::fleet::targeting::parallel::share;
+use crate::fleet::targeting::parallel::map_parallel;
 use crate::fleet::targeting::states::ExpectedNode;
 
 /// Longest wait for the next message that the stream has already.
 const STALLED: Duration = Duration::from_secs(5);
 /// Most messages that are verified together.
-const TOGETHER: usize = 1024;
+const BATCH_SIZE: usize = 1024;
 /// Largest difference between the clocks of an operator and the server.
-const SKEW: SignedDuration = SignedDuration::from_mins(5);
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// Names that are shown before the rest is counted.
 const NAMES: usize = 3;
 
@@ -73,7 +73,7 @@ impl JobRecord {
 ///
 /// # Errors
 /// When the stream has no record, or the record can't be read.
-pub async fn record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<JobRecord, JobError> {
+pub async fn read_record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<JobRecord, JobError> {
     let messages = bus.last_per_subject(&subjects.stream("JOBS"), subjects.job_command(id).as_str()).await?;
     let record = JobRecord::read(messages.first().ok_or(JobError::Unknown(id))?)?;
     // Otherwise the record was stored under the subject of another job.
@@ -85,7 +85,7 @@ pub async fn record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<JobRecor
 ///
 /// # Errors
 /// When the stream can't be read.
-pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, JobError> {
+pub async fn read_records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, JobError> {
     let messages = bus.last_per_subject(&subjects.stream("JOBS"), subjects.job_commands().as_str()).await?;
     let mut records = Vec::new();
     for message in messages {
@@ -95,7 +95,7 @@ pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, J
                 tracing::warn!(subject = message.subject, id = %record.command.id, "ignored a record of another job");
             }
             Err(error) => {
-                tracing::warn!(subject = message.subject, error = %crate::diag::chain(&error), "cannot read the record of a job");
+                tracing::warn!(subject = message.subject, error = %crate::diag::error_chain(&error), "cannot read the record of a job");
             }
         }
     }
@@ -107,7 +107,7 @@ pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, J
 ///
 /// # Errors
 /// When the stream can't be read.
-pub async fn results(
+pub async fn read_results(
     bus: &Bus,
     subjects: &Subjects,
     node_keys: &Arc<NodeKeys>,
@@ -118,9 +118,9 @@ pub async fn results(
     let mut all = JobTracker::new(subjects.clone(), Arc::clone(node_keys), id, record.digest.as_str(), expected);
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), StartAt::Beginning).await?;
     let verifier = all.verifier().clone();
-    read_through(feed, async |messages| {
+    read_backlog(feed, async |messages| {
         let verifier = verifier.clone();
-        for verified in share(messages, move |message| verifier.report(message)).await {
+        for verified in map_parallel(messages, move |message| verifier.report(message)).await {
             all.take(verified);
         }
     })
@@ -129,7 +129,7 @@ pub async fn results(
 }
 
 /// Reads the messages that a stream has already, many at a time.
-async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Message>)) -> Result<(), TransportError> {
+async fn read_backlog(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Message>)) -> Result<(), TransportError> {
     let mut left = feed.backlog();
     let mut together = Vec::new();
     while left > 0 {
@@ -137,7 +137,7 @@ async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Mess
         let Ok(Some(message)) = tokio::time::timeout(STALLED, feed.next()).await else { break };
         together.push(message?);
         left -= 1;
-        if together.len() == TOGETHER {
+        if together.len() == BATCH_SIZE {
             take(std::mem::take(&mut together)).await;
         }
     }
@@ -149,7 +149,7 @@ async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Mess
 ///
 /// # Errors
 /// When the stream can't be read.
-pub async fn tally(
+pub async fn count_outcomes(
     bus: &Bus,
     subjects: &Subjects,
     node_keys: &Arc<NodeKeys>,
@@ -157,14 +157,14 @@ pub async fn tally(
 ) -> Result<HashMap<Uuid, BTreeMap<&'static str, usize>>, JobError> {
     let Some(since) = records.iter().map(|record| record.command.issued).min() else { return Ok(HashMap::new()) };
     let digests: HashMap<Uuid, String> = records.iter().map(|record| (record.command.id, record.digest.clone())).collect();
-    let reader = Arc::new(Reader { subjects: subjects.clone(), node_keys: Arc::clone(node_keys), digests });
-    let since = since.saturating_sub(SKEW).unwrap_or(since);
+    let reader = Arc::new(OutcomeReader { subjects: subjects.clone(), node_keys: Arc::clone(node_keys), digests });
+    let since = since.saturating_sub(MAX_CLOCK_SKEW).unwrap_or(since);
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.all_jobs().as_str(), StartAt::Since(since)).await?;
     let mut ends: HashMap<(Uuid, NodeId), &'static str> = HashMap::new();
-    read_through(feed, async |messages| {
+    read_backlog(feed, async |messages| {
         let reader = Arc::clone(&reader);
-        for (id, node, stage, said) in share(messages, move |message| reader.read(message)).await.into_iter().flatten() {
-            said.note(ends.entry((id, node)).or_insert("accepted"), stage);
+        for (id, node, stage, said) in map_parallel(messages, move |message| reader.read(message)).await.into_iter().flatten() {
+            said.update_outcome(ends.entry((id, node)).or_insert("accepted"), stage);
         }
     })
     .await?;
@@ -176,25 +176,25 @@ pub async fn tally(
 }
 
 /// Reads the verified reports on some commands.
-struct Reader {
+struct OutcomeReader {
     subjects: Subjects,
     node_keys: Arc<NodeKeys>,
     digests: HashMap<Uuid, String>,
 }
 
-impl Reader {
-    fn read(&self, message: &Message) -> Option<(Uuid, NodeId, ReportStage, Said)> {
+impl OutcomeReader {
+    fn read(&self, message: &Message) -> Option<(Uuid, NodeId, ReportStage, ReportStatus)> {
         let (id, node, stage) = self.subjects.report(&message.subject)?;
         let digest = self.digests.get(&id)?;
-        self.node_keys.verify(&node, message).ok()?.check_answers(digest).ok()?;
-        let said: Said = serde_json::from_slice(&message.payload).ok()?;
+        self.node_keys.verify(&node, message).ok()?.check_command(digest).ok()?;
+        let said: ReportStatus = serde_json::from_slice(&message.payload).ok()?;
         (said.digest == *digest).then_some((id, node, stage, said))
     }
 }
 
 /// The part of a report that is counted.
 #[derive(Deserialize)]
-struct Said {
+struct ReportStatus {
     digest: String,
     #[serde(default)]
     outcome: Option<CommandOutcome>,
@@ -202,8 +202,8 @@ struct Said {
     status: Option<AckStatus>,
 }
 
-impl Said {
-    fn note(&self, word: &mut &'static str, stage: ReportStage) {
+impl ReportStatus {
+    fn update_outcome(&self, word: &mut &'static str, stage: ReportStage) {
         match (stage, self.outcome, self.status) {
             (ReportStage::Done, Some(outcome), _) => *word = outcome.as_str(),
             (ReportStage::Ack, _, Some(AckStatus::NotSelected)) if *word == "accepted" => *word = "not_selected",
@@ -213,7 +213,7 @@ impl Said {
 }
 
 /// Describes the object of an action, without its properties, which may be secret.
-pub fn what(action: &Action) -> String {
+pub fn describe_object(action: &Action) -> String {
     match action {
         Action::Ensure(ensure) => format!("{}#{}", ensure.kind, ensure.name().unwrap_or_default()),
         Action::Apply(apply) => manifest(&apply.url, &apply.sha256),
@@ -228,13 +228,13 @@ pub fn what(action: &Action) -> String {
 
 /// Formats a URL without credentials, with the digest. A URL that contains the digest is left out.
 fn manifest(url: &str, sha256: &str) -> String {
-    let shown = crate::http::shown(url);
+    let shown = crate::http::redact_url(url);
     let short = sha256.get(..12).unwrap_or(sha256);
     if shown.contains(sha256) { format!("sha256 {short}") } else { format!("{shown} sha256 {short}") }
 }
 
 /// Describes the target of a command.
-pub fn whom(to: &Target) -> String {
+pub fn describe_target(to: &Target) -> String {
     let list = |names: Vec<&str>| {
         let more = names.len().saturating_sub(NAMES);
         let shown = names.into_iter().take(NAMES).collect::<Vec<_>>().join(", ");
@@ -246,7 +246,7 @@ pub fn whom(to: &Target) -> String {
         Some(Selector::Nodes(nodes)) => list(nodes.iter().map(NodeId::as_str).collect()),
         None => "no node".to_owned(),
     };
-    match &to.only_where {
+    match &to.filter {
         Some(expression) => format!("{whom} where {expression}"),
         None => whom,
     }
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_said_in_words() {
+    fn commands_are_described() {
         let action = |value| serde_json::from_value::<Action>(value).unwrap();
         let sha = "0123456789abcdef".repeat(4);
         for (value, said) in [
@@ -283,13 +283,13 @@ mod tests {
             (json!({"facts": {"query": "os.name"}}), "os.name".to_owned()),
             (json!({"status": {}}), String::new()),
         ] {
-            assert_eq!(what(&action(value)), said);
+            assert_eq!(describe_object(&action(value)), said);
         }
         let nodes: Vec<NodeId> = ["a", "b", "c", "d", "e"].iter().map(|node| node.parse().unwrap()).collect();
-        assert_eq!(whom(&Target::nodes(nodes)), "a, b, c +2");
+        assert_eq!(describe_target(&Target::nodes(nodes)), "a, b, c +2");
         let mut groups = Target::groups(vec!["web".into()]);
-        groups.only_where = Some("Facts.a == 1".into());
-        assert_eq!(whom(&groups), "the nodes of web where Facts.a == 1");
-        assert_eq!(whom(&Target::all()), "all nodes");
+        groups.filter = Some("Facts.a == 1".into());
+        assert_eq!(describe_target(&groups), "the nodes of web where Facts.a == 1");
+        assert_eq!(describe_target(&Target::all()), "all nodes");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::model::NodeId;
 
-use crate::fleet::job::tracker::{NodeResult, Outcome};
+use crate::fleet::job::tracker::{NodeOutcome, NodeResult};
 
 /// Nodes with the same answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -19,11 +19,11 @@ pub struct ResponseGroup {
 }
 
 /// Groups answers by value, the most frequent first. Returns the results without an answer too.
-pub fn answers(results: &[NodeResult]) -> (Vec<ResponseGroup>, Vec<&NodeResult>) {
+pub fn group_responses(results: &[NodeResult]) -> (Vec<ResponseGroup>, Vec<&NodeResult>) {
     let mut same: BTreeMap<String, ResponseGroup> = BTreeMap::new();
     let mut without = Vec::new();
     for result in results {
-        let Some(done) = result.done.as_ref().filter(|_| result.outcome == Outcome::Stable) else {
+        let Some(done) = result.done.as_ref().filter(|_| result.outcome == NodeOutcome::Stable) else {
             without.push(result);
             continue;
         };
@@ -49,9 +49,9 @@ mod tests {
         let answer = |node: &str, value: Value| {
             let done = json!({"protocol": "p", "digest": "d", "node": node, "at": "2026-01-01T00:00:00Z", "outcome": "stable", "answer": value});
             let done = serde_json::from_value(done).unwrap();
-            NodeResult::new(node.parse().unwrap(), Outcome::Stable, Some(done))
+            NodeResult::new(node.parse().unwrap(), NodeOutcome::Stable, Some(done))
         };
-        let gone = NodeResult::new("x".parse().unwrap(), Outcome::NoAnswer, None);
+        let gone = NodeResult::new("x".parse().unwrap(), NodeOutcome::NoAnswer, None);
         let results = [
             answer("a", json!("11")),
             answer("c", json!("12")),
@@ -61,7 +61,7 @@ mod tests {
             answer("f", Value::Null),
             gone,
         ];
-        let (same, without) = answers(&results);
+        let (same, without) = group_responses(&results);
         let shown: Vec<_> = same.iter().map(|same| (same.value.to_string(), same.nodes.len())).collect();
         assert_eq!(shown, [("\"12\"".to_owned(), 2), ("\"11\"".to_owned(), 1), ("null".to_owned(), 3)]);
         assert_eq!((same[0].nodes[0].as_str(), without.len()), ("b", 1));

@@ -12,7 +12,7 @@ const SIGNATURE_BYTES: usize = 64;
 pub struct SealedCommand {
     /// For assignments and withdrawals: sequence number of the last message of the channel, 0 for none. The number was read
     /// when the serial was chosen, and the stream stores the command only directly after that message.
-    pub after: u64,
+    pub last_sequence: u64,
     /// The command.
     pub command: Command,
     /// SHA-256 of the signed bytes.
@@ -50,7 +50,7 @@ pub fn sign(command: Command, keys: &[(&str, &dyn Signer)]) -> Result<SealedComm
         return Err(SealError::TooLarge(size));
     }
     let envelope = sign_envelope_with(COMMAND_TYPE, unsigned.payload, keys)?;
-    Ok(SealedCommand { after: 0, command, digest: envelope.digest(), envelope: envelope.encode() })
+    Ok(SealedCommand { last_sequence: 0, command, digest: envelope.digest(), envelope: envelope.encode() })
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     use crate::wire::Target;
 
     #[test]
-    fn what_is_signed_is_what_is_sent() {
+    fn the_signed_bytes_are_sent() {
         let (key, other) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]));
         let command = draft(Target::all()).command("f", Uuid::nil(), Timestamp::UNIX_EPOCH);
         let signed = sign(command.clone(), &[("a", &key), ("b", &other)]).unwrap();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_not_signed() {
+    fn a_too_large_command_is_not_signed() {
         let key = SigningKey::from_seed(&[1; 32]);
         let signed_with_reason = |length: usize| {
             let mut draft = draft(Target::all());

@@ -13,7 +13,7 @@ use crate::fleet::job::seal::SealedCommand;
 use crate::model::HumanDuration;
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
 use crate::wire::command::{Command, GoAhead, JobRef, RolloutPlan};
-use crate::wire::{Action, Options, Subject, Subjects, Target};
+use crate::wire::{Action, CommandOptions, Subject, Subjects, Target};
 
 use super::view;
 
@@ -28,15 +28,15 @@ pub fn override_draft(halt: bool, job: &CheckedCommand, reason: Option<String>) 
     let job = job.command();
     let about = JobRef { job: job.id };
     let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
-    let to = Target { only_where: None, ..job.to.clone() };
-    CommandDraft { action, to, options: Options::default(), channel: None, reason, lifetime: OVERRIDE_LIFETIME }
+    let to = Target { filter: None, ..job.to.clone() };
+    CommandDraft { action, to, options: CommandOptions::default(), channel: None, reason, lifetime: OVERRIDE_LIFETIME }
 }
 
 /// Drafts the go-ahead for a wave of a job, for the target of the job without its filter.
 pub fn go_ahead_draft(job: &Command, wave: u64) -> CommandDraft {
-    let to = Target { only_where: None, ..job.to.clone() };
+    let to = Target { filter: None, ..job.to.clone() };
     let action = Action::Go(GoAhead { job: job.id, wave });
-    CommandDraft { action, to, options: Options::default(), channel: None, reason: None, lifetime: OVERRIDE_LIFETIME }
+    CommandDraft { action, to, options: CommandOptions::default(), channel: None, reason: None, lifetime: OVERRIDE_LIFETIME }
 }
 
 /// Stores a go-ahead in the stream of rollouts, where every node reads it.
@@ -86,7 +86,7 @@ async fn store(bus: &Bus, subject: &Subject, signed: &SealedCommand) -> Result<(
 ///
 /// A wave gets its go-ahead once all witnesses of the wave before have proved their success. When the time of that wave is
 /// over, `min_ok` witnesses are enough.
-pub async fn give_go_aheads<T>(
+pub async fn with_go_aheads<T>(
     fleet: &FleetConnection,
     command: &Command,
     digest: &str,
@@ -97,11 +97,11 @@ pub async fn give_go_aheads<T>(
     // Cancel-safe: a go-ahead that was not stored is signed again, by this command or by the operator.
     tokio::select! {
         ended = work => ended,
-        never = give_each(fleet, command, digest, waves, sign) => match never {},
+        never = sign_go_aheads(fleet, command, digest, waves, sign) => match never {},
     }
 }
 
-async fn give_each(
+async fn sign_go_aheads(
     fleet: &FleetConnection,
     command: &Command,
     digest: &str,
@@ -113,7 +113,7 @@ async fn give_each(
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
         let Some(before) = usize::try_from(wave).ok().and_then(|wave| waves.previous_wave(wave)) else { continue };
-        let Ok(proved) = view::proved(bus, subjects, command, digest, waves).await else { continue };
+        let Ok(proved) = view::read_proven_witnesses(bus, subjects, command, digest, waves).await else { continue };
         let count = before.witnesses.iter().filter(|witness| proved.contains(&witness.node)).count();
         let is_late = since.elapsed() >= waves.max_wait(2, command.options.timeout);
         if count < before.witnesses.len() && !(is_late && count as u64 >= before.min_ok) {

@@ -84,7 +84,7 @@ impl fmt::Display for Count {
 
 impl Count {
     /// Returns the count out of `all` nodes, rounded up.
-    fn at_least(self, all: u64) -> u64 {
+    fn rounded_up(self, all: u64) -> u64 {
         match self {
             Self::Nodes(count) => count,
             Self::Part(parts) => all.saturating_mul(parts).div_ceil(10_000),
@@ -92,7 +92,7 @@ impl Count {
     }
 
     /// Returns the count out of `all` nodes, rounded down.
-    fn at_most(self, all: u64) -> u64 {
+    fn rounded_down(self, all: u64) -> u64 {
         match self {
             Self::Nodes(count) => count,
             Self::Part(parts) => all.saturating_mul(parts) / 10_000,
@@ -141,7 +141,7 @@ impl RolloutRequest {
         {
             return Err(InvalidPlan::Budget(count));
         }
-        let hold = HumanDuration::seconds(hold.get().as_secs());
+        let hold = HumanDuration::seconds(hold.as_std().as_secs());
         if hold == HumanDuration::default() {
             return Err(InvalidPlan::Hold);
         }
@@ -150,7 +150,7 @@ impl RolloutRequest {
 
     /// Sets the number of successes of a wave that are enough for the next wave.
     #[must_use]
-    pub fn enough(self, min_ok: Option<Count>) -> Self {
+    pub fn with_min_ok(self, min_ok: Option<Count>) -> Self {
         Self { min_ok, ..self }
     }
 
@@ -163,7 +163,7 @@ impl RolloutRequest {
     /// Sets the time that a wave may take beside its timeout and its hold.
     #[must_use]
     pub fn with_margin(self, margin: HumanDuration) -> Self {
-        Self { margin: HumanDuration::seconds(margin.get().as_secs()), ..self }
+        Self { margin: HumanDuration::seconds(margin.as_std().as_secs()), ..self }
     }
 
     /// Builds the waves of the command `id` for these nodes, with the witnesses of each wave and their keys.
@@ -179,14 +179,14 @@ impl RolloutRequest {
         nodes: &[ExpectedNode],
         key: impl Fn(&NodeId) -> Option<PublicKey>,
     ) -> Result<RolloutPlan, InvalidPlan> {
-        let is_there = |node: &&ExpectedNode| !matches!(node.presence, Liveness::Offline(_));
+        let is_there = |node: &&ExpectedNode| !matches!(node.liveness, Liveness::Offline(_));
         let mut placed: Vec<(RolloutPosition, &ExpectedNode)> =
-            nodes.iter().filter(is_there).map(|node| (RolloutPosition::of(id, &node.node), node)).collect();
+            nodes.iter().filter(is_there).map(|node| (RolloutPosition::for_node(id, &node.node), node)).collect();
         placed.sort_by_key(|(place, _)| *place);
         let all = placed.len() as u64;
         let mut uptos: Vec<RolloutPosition> = Vec::new();
         for count in &self.counts {
-            let count = count.at_least(all);
+            let count = count.rounded_up(all);
             let last = count.checked_sub(1).and_then(|index| placed.get(usize::try_from(index).ok()?));
             let upto = last.map(|(place, _)| *place).filter(|_| count < all).unwrap_or(RolloutPosition::LAST);
             if uptos.last().is_none_or(|before| *before < upto) {
@@ -194,7 +194,7 @@ impl RolloutRequest {
             }
         }
         let most = (WITNESSES / uptos.len().saturating_sub(1).max(1)).clamp(1, MAX_WITNESSES);
-        let max_failed = self.budget.at_most(nodes.len() as u64).min(MAX_BUDGET);
+        let max_failed = self.budget.rounded_down(nodes.len() as u64).min(MAX_BUDGET);
         let mut steps = Vec::new();
         let mut rest = placed.as_slice();
         for (number, upto) in (1..).zip(&uptos) {
@@ -202,10 +202,11 @@ impl RolloutRequest {
             rest = after;
             let mut step = Wave { upto: *upto, witnesses: Vec::new(), min_ok: 0 };
             if number < uptos.len() {
-                let usable = wave.iter().filter(|(_, node)| node.presence == Liveness::Alive && node.doubt.is_none());
+                let usable =
+                    wave.iter().filter(|(_, node)| node.liveness == Liveness::Alive && node.verification_error.is_none());
                 let witnesses = usable.filter_map(|(_, node)| Some((node.node.clone(), key(&node.node)?))).take(most);
                 step.witnesses = witnesses.map(|(node, key)| Witness { node, key: key.to_short() }).collect();
-                step.min_ok = self.least(step.witnesses.len() as u64, wave.len() as u64, max_failed);
+                step.min_ok = self.required_successes(step.witnesses.len() as u64, wave.len() as u64, max_failed);
                 if step.witnesses.is_empty() {
                     return Err(InvalidPlan::NoWitness(number));
                 }
@@ -216,18 +217,18 @@ impl RolloutRequest {
     }
 
     /// Returns the number of witnesses of a wave that must succeed: all except for their share of the error budget.
-    fn least(&self, witnesses: u64, wave: u64, max_failed: u64) -> u64 {
+    fn required_successes(&self, witnesses: u64, wave: u64, max_failed: u64) -> u64 {
         let may_fail = max_failed.saturating_mul(witnesses) / wave.max(1);
-        let least = self.min_ok.map_or(witnesses.saturating_sub(may_fail), |count| count.at_least(witnesses));
+        let least = self.min_ok.map_or(witnesses.saturating_sub(may_fail), |count| count.rounded_up(witnesses));
         least.clamp(1, witnesses.max(1))
     }
 }
 
 /// Counts these nodes by wave.
-pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[ExpectedNode]) -> Vec<usize> {
+pub fn wave_sizes(waves: &RolloutPlan, id: Uuid, nodes: &[ExpectedNode]) -> Vec<usize> {
     let mut sizes = vec![0; waves.steps.len()];
     for node in nodes {
-        let number = waves.wave_number(RolloutPosition::of(id, &node.node));
+        let number = waves.wave_number(RolloutPosition::for_node(id, &node.node));
         if let Some(size) = sizes.get_mut(number.saturating_sub(1)) {
             *size += 1;
         }
@@ -244,8 +245,8 @@ mod tests {
     fn nodes(alive: usize, gone: usize) -> Vec<ExpectedNode> {
         let expected = |number: usize| ExpectedNode {
             node: format!("n{number}").parse().unwrap(),
-            doubt: None,
-            presence: if number < alive { Liveness::Alive } else { Liveness::Offline(Timestamp::UNIX_EPOCH) },
+            verification_error: None,
+            liveness: if number < alive { Liveness::Alive } else { Liveness::Offline(Timestamp::UNIX_EPOCH) },
         };
         (0..alive + gone).map(expected).collect()
     }
@@ -260,13 +261,13 @@ mod tests {
         let id = Uuid::from_u128(7);
         let waves = plan.waves(id, nodes, key).unwrap();
         waves.check(id, HumanDuration::seconds(300), crate::wire::rollout_plan::MAX_COMMAND_ROLLOUT).unwrap();
-        let there: Vec<ExpectedNode> = nodes.iter().filter(|node| node.presence == Liveness::Alive).cloned().collect();
+        let there: Vec<ExpectedNode> = nodes.iter().filter(|node| node.liveness == Liveness::Alive).cloned().collect();
         let proofs = waves.steps.iter().map(|step| (step.witnesses.len(), step.min_ok)).collect();
-        (sizes(&waves, id, &there), proofs, waves.max_failed)
+        (wave_sizes(&waves, id, &there), proofs, waves.max_failed)
     }
 
     #[test]
-    fn counts_become_places() {
+    fn counts_become_positions() {
         for (counts, budget, alive, gone, sizes, proofs, max_failed) in [
             ("1,10%,50%,100%", "2%", 200, 0, vec![1, 19, 80, 100], vec![(1, 1), (19, 15), (50, 48), (0, 0)], 4),
             ("1,10%,50%,100%", "0", 3, 0, vec![1, 1, 1], vec![(1, 1), (1, 1), (0, 0)], 0),
@@ -279,13 +280,13 @@ mod tests {
             assert_eq!(planned(counts, budget, &nodes(alive, gone)), (sizes, proofs, max_failed), "{counts} of {alive}");
         }
         let plan = || RolloutRequest::new("4,100%", HumanDuration::seconds(1), Count::Nodes(0), false).unwrap();
-        let enough = plan().enough(Some("50%".parse().unwrap())).waves(Uuid::nil(), &nodes(9, 0), key).unwrap();
+        let enough = plan().with_min_ok(Some("50%".parse().unwrap())).waves(Uuid::nil(), &nodes(9, 0), key).unwrap();
         assert_eq!(enough.steps.first().map(|step| step.min_ok), Some(2));
         assert_eq!(plan().waves(Uuid::nil(), &nodes(9, 0), |_| None), Err(InvalidPlan::NoWitness(1)));
     }
 
     #[test]
-    fn what_is_no_plan_is_refused() {
+    fn invalid_requests_are_rejected() {
         let plan = |counts: &str| RolloutRequest::new(counts, HumanDuration::seconds(1), Count::Nodes(0), false).unwrap_err();
         assert_eq!(plan("1,10%"), InvalidPlan::Rest);
         assert_eq!(plan("0,100%"), InvalidPlan::Empty("0".into()));

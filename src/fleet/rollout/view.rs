@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::fleet::job::tracker::{Grade, NodeResult, Outcome};
+use crate::fleet::job::tracker::{Grade, NodeOutcome, NodeResult};
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
 use crate::trust::proves_success;
@@ -78,7 +78,7 @@ pub struct OverrideView {
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn read(
+pub async fn read_rollout(
     bus: &Bus,
     subjects: &Subjects,
     command: &Command,
@@ -89,17 +89,17 @@ pub async fn read(
     let stream = subjects.stream("ROLLOUTS");
     let failures = bus.last_per_subject(&stream, subjects.rollout_failures(command.id).as_str()).await?;
     let failed = failures.iter().filter_map(|message| message.subject.rsplit('.').next()?.parse().ok()).collect();
-    let word = last_override(bus, subjects, command.id).await?;
-    let proved = proved(bus, subjects, command, digest, waves).await?;
-    let go = if waves.go { Some(last_go_ahead(bus, subjects, command.id).await?) } else { None };
-    Ok(RolloutView { go, ..view(command, waves, results, failed, &proved, word) })
+    let word = read_last_override(bus, subjects, command.id).await?;
+    let proved = read_proven_witnesses(bus, subjects, command, digest, waves).await?;
+    let go = if waves.go { Some(read_last_go_ahead(bus, subjects, command.id).await?) } else { None };
+    Ok(RolloutView { go, ..build_view(command, waves, results, failed, &proved, word) })
 }
 
 /// Reads the witnesses that proved their success, as the nodes of the next wave see them.
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn proved(
+pub async fn read_proven_witnesses(
     bus: &Bus,
     subjects: &Subjects,
     command: &Command,
@@ -123,9 +123,9 @@ pub async fn proved(
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn last_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, TransportError> {
+pub async fn read_last_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, TransportError> {
     let gos = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_go_ahead(job).as_str()).await?;
-    let wave = gos.first().and_then(|message| unverified(&message.payload)).map(|(command, _)| match command.action {
+    let wave = gos.first().and_then(|message| parse_unverified(&message.payload)).map(|(command, _)| match command.action {
         Action::Go(ahead) => ahead.wave,
         _ => 1,
     });
@@ -136,13 +136,13 @@ pub async fn last_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn last_override(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<Option<OverrideView>, TransportError> {
+pub async fn read_last_override(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<Option<OverrideView>, TransportError> {
     let controls = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_control(job).as_str()).await?;
-    Ok(controls.first().and_then(|message| word(&message.payload)))
+    Ok(controls.first().and_then(|message| parse_override(&message.payload)))
 }
 
-fn word(envelope: &[u8]) -> Option<OverrideView> {
-    let (command, by) = unverified(envelope)?;
+fn parse_override(envelope: &[u8]) -> Option<OverrideView> {
+    let (command, by) = parse_unverified(envelope)?;
     let what = match command.action {
         Action::Halt(_) => "halt",
         Action::Resume(_) => "resume",
@@ -151,7 +151,7 @@ fn word(envelope: &[u8]) -> Option<OverrideView> {
     Some(OverrideView { what, at: command.issued, by, reason: command.reason })
 }
 
-fn view(
+fn build_view(
     command: &Command,
     waves: &RolloutPlan,
     results: &[NodeResult],
@@ -165,15 +165,15 @@ fn view(
     };
     let mut views: Vec<WaveView> = (1..).zip(&waves.steps).map(wave).collect();
     for result in results {
-        let number = waves.wave_number(RolloutPosition::of(command.id, &result.node));
+        let number = waves.wave_number(RolloutPosition::for_node(command.id, &result.node));
         let Some(wave) = views.get_mut(number.saturating_sub(1)) else { continue };
         wave.nodes += 1;
         *match &result.outcome {
             _ if failed.contains(&result.node) => &mut wave.failed,
-            Outcome::Waiting(_) | Outcome::Accepted | Outcome::Unfinished => &mut wave.waiting,
-            Outcome::Halted => &mut wave.halted,
-            outcome if outcome.grade() == Grade::Good => &mut wave.ok,
-            Outcome::Failed | Outcome::Interrupted => &mut wave.failed,
+            NodeOutcome::Waiting(_) | NodeOutcome::Accepted | NodeOutcome::Unfinished => &mut wave.waiting,
+            NodeOutcome::Halted => &mut wave.halted,
+            outcome if outcome.grade() == Grade::Success => &mut wave.ok,
+            NodeOutcome::Failed | NodeOutcome::Interrupted => &mut wave.failed,
             _ => &mut wave.other,
         } += 1;
     }
@@ -197,7 +197,7 @@ fn view(
 }
 
 /// Reads a command and the key ids that its envelope names, without verification: for display only.
-fn unverified(envelope: &[u8]) -> Option<(Command, Vec<String>)> {
+fn parse_unverified(envelope: &[u8]) -> Option<(Command, Vec<String>)> {
     let envelope = Envelope::parse(envelope).ok()?;
     let command = json::read(&envelope.payload).ok()?;
     Some((command, envelope.signatures.into_iter().map(|signature| signature.keyid).collect()))
@@ -210,11 +210,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_node_stands_in_its_wave() {
+    fn every_node_is_counted_in_its_wave() {
         let id = Uuid::from_u128(1);
         let nodes: Vec<NodeId> = ["a", "b", "c", "d"].iter().map(|name| name.parse().unwrap()).collect();
         let mut places: Vec<(RolloutPosition, NodeId)> =
-            nodes.iter().map(|node| (RolloutPosition::of(id, node), node.clone())).collect();
+            nodes.iter().map(|node| (RolloutPosition::for_node(id, node), node.clone())).collect();
         places.sort();
         let command: Command = serde_json::from_value(json!({
             "id": id, "fleet": "f", "to": {"all": true},
@@ -227,14 +227,14 @@ mod tests {
         let result = |index: usize, outcome| NodeResult::new(places[index].1.clone(), outcome, None);
         let due = "2026-11-20T10:01:00Z".parse().unwrap();
         let results = [
-            result(0, Outcome::Changed),
-            result(1, Outcome::Changed),
-            result(2, Outcome::Waiting(2)),
-            result(3, Outcome::Offline(None)),
+            result(0, NodeOutcome::Changed),
+            result(1, NodeOutcome::Changed),
+            result(2, NodeOutcome::Waiting(2)),
+            result(3, NodeOutcome::Offline(None)),
         ];
         let waves = command.options.waves.as_ref().unwrap();
         let shown = |failed: Vec<NodeId>, word| {
-            let view = view(&command, waves, &results, failed, &BTreeSet::from([places[0].1.clone()]), word);
+            let view = build_view(&command, waves, &results, failed, &BTreeSet::from([places[0].1.clone()]), word);
             assert_eq!((view.waves[0].proved, view.waves[0].witnesses, view.waves[1].witnesses), (1, 1, 0));
             let wave = |w: &WaveView| format!("{} {} {} {} {} {}", w.nodes, w.waiting, w.ok, w.failed, w.halted, w.other);
             (view.state, view.waves.iter().map(wave).collect::<Vec<_>>())

@@ -20,7 +20,7 @@ const CHANGES_A_DAY: u64 = 2 * 3 * 2048;
 const COMMANDS_A_DAY: u64 = 10 * (1024 + 3072);
 /// Smallest size of a stream in bytes. A smaller stream holds little more than the results of one job on a few thousand
 /// nodes.
-const LEAST: u64 = 64 << 20;
+const MIN_STREAM_SIZE: u64 = 64 << 20;
 
 /// Retention of the streams: time, size and replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Retention {
         let size = |kept: Duration, a_day: u64| {
             let days = kept.as_secs().div_ceil(DAY.as_secs());
             let bytes = nodes.saturating_mul(a_day).saturating_mul(days);
-            (bytes.div_ceil(1 << 20) << 20).max(LEAST)
+            (bytes.div_ceil(1 << 20) << 20).max(MIN_STREAM_SIZE)
         };
         let events_a_day = STABLE_A_DAY * STABLE_MESSAGE + CHANGES_A_DAY;
         Self { events_size: size(self.events, events_a_day), jobs_size: size(self.jobs, COMMANDS_A_DAY), ..self }
@@ -90,7 +90,7 @@ impl RetentionRequest {
     ///
     /// # Errors
     /// When JetStream is not available.
-    pub async fn retention(self, bus: &Bus, subjects: &Subjects) -> Result<Retention, TransportError> {
+    pub async fn complete(self, bus: &Bus, subjects: &Subjects) -> Result<Retention, TransportError> {
         let (jobs, events) =
             (bus.stream_limits(&subjects.stream("JOBS")).await?, bus.stream_limits(&subjects.stream("EVENTS")).await?);
         let default = Retention::default();
@@ -118,7 +118,7 @@ impl RetentionRequest {
 }
 
 /// Returns the specifications of the streams.
-pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
+pub fn stream_specs(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
     let spec = |name: &str, subject: String, max_age, max_bytes, max_per_subject| StreamSpec {
         name: subjects.stream(name),
         subjects: vec![subject],
@@ -142,14 +142,14 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
             ..spec("DESIRED", subjects.all_desired().to_string(), None, None, Some(1))
         },
         spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.rollouts_size()), Some(1)),
-        trust(subjects, retention),
+        trust_stream_spec(subjects, retention),
     ]
 }
 
 /// Returns the specification of the stream of trust bundles: one message a version, without expiry.
 ///
 /// A node that was offline takes one version after the other. The server republishes each stored version.
-fn trust(subjects: &Subjects, retention: Retention) -> StreamSpec {
+fn trust_stream_spec(subjects: &Subjects, retention: Retention) -> StreamSpec {
     let subject = subjects.trust_versions().to_string();
     StreamSpec {
         name: subjects.stream("TRUST"),
@@ -168,13 +168,13 @@ fn trust(subjects: &Subjects, retention: Retention) -> StreamSpec {
 ///
 /// # Errors
 /// When JetStream is not available or refuses. The streams that `made` got before exist.
-pub async fn init(
+pub async fn create_streams(
     bus: &Bus,
     subjects: &Subjects,
     retention: Retention,
     made: &mut dyn FnMut(&str, Ensured),
 ) -> Result<(), TransportError> {
-    for spec in streams(subjects, retention) {
+    for spec in stream_specs(subjects, retention) {
         made(&spec.name, bus.ensure_stream(&spec).await?);
     }
     let bucket = subjects.bucket();

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::Nats;
-use crate::config::document::Document;
-use crate::diag::{Diagnostic, chain};
+use crate::config::NatsSettings;
+use crate::config::document::TomlDocument;
+use crate::diag::{Diagnostic, error_chain};
 use crate::model::NodeId;
 use crate::transport::BusSettings;
 
@@ -26,7 +26,7 @@ pub struct OperatorFile {
     /// The signed trust bundle of the fleet, to verify the signers of commands; relative to this file.
     pub trust: Option<PathBuf>,
     /// The connection, as in `agent.toml`.
-    pub nats: Option<Nats>,
+    pub nats: Option<NatsSettings>,
 }
 
 /// Settings from the command line and the environment, which override `operator.toml`.
@@ -37,7 +37,7 @@ pub struct CliOverrides {
     /// The URL of a server.
     pub server: Option<String>,
     /// The connection of a context of the NATS CLI.
-    pub context: Option<Nats>,
+    pub context: Option<NatsSettings>,
     /// Files of private keys.
     pub keys: Vec<PathBuf>,
     /// The file with the public keys of nodes.
@@ -65,7 +65,7 @@ impl Operator {
     /// # Errors
     /// All wrong or missing settings.
     pub fn new(given: CliOverrides, written: Option<(&str, &Path)>) -> Result<Self, Vec<Diagnostic>> {
-        let (file, directory) = read(written)?;
+        let (file, directory) = read_file(written)?;
         let one = |diagnostic| vec![diagnostic];
         let fleet = given.fleet.or(file.fleet).ok_or_else(|| {
             one(Diagnostic::new("no fleet configured").hint("use --fleet NAME, or set `fleet` in operator.toml"))
@@ -74,11 +74,15 @@ impl Operator {
         if fleet.parse::<NodeId>().is_err() {
             return Err(one(Diagnostic::new(format!("\"{fleet}\" is not the name of a fleet: 1 to 63 of a-z, 0-9, _ and -"))));
         }
-        let keys = if given.keys.is_empty() { file.keys.iter().map(|key| beside(&directory, key)).collect() } else { given.keys };
-        let bus = bus(given.server.as_deref(), given.context.as_ref(), file.nats, &directory).map_err(one)?;
+        let keys = if given.keys.is_empty() {
+            file.keys.iter().map(|key| resolve_key_path(&directory, key)).collect()
+        } else {
+            given.keys
+        };
+        let bus = bus_settings(given.server.as_deref(), given.context.as_ref(), file.nats, &directory).map_err(one)?;
         let known_nodes = match given.known_nodes {
             Some(path) => Some(path),
-            None => known_nodes(written)?,
+            None => known_nodes_path(written)?,
         };
         Ok(Self { fleet, keys, known_nodes, trust: file.trust.map(|path| directory.join(path)), bus })
     }
@@ -88,7 +92,7 @@ impl Operator {
 pub const SSH_AGENT: &str = "ssh-agent:";
 
 /// Resolves a key of `operator.toml`: a file, or `ssh-agent:` with a public key file or a name.
-fn beside(directory: &Path, key: &Path) -> PathBuf {
+fn resolve_key_path(directory: &Path, key: &Path) -> PathBuf {
     match key.to_str().and_then(|key| key.strip_prefix(SSH_AGENT)) {
         None => directory.join(key),
         Some(name) if !name.is_empty() && directory.join(name).is_file() => {
@@ -104,21 +108,21 @@ fn beside(directory: &Path, key: &Path) -> PathBuf {
 ///
 /// # Errors
 /// All wrong settings.
-pub fn connection(
+pub fn connection_settings(
     server: Option<&str>,
-    context: Option<&Nats>,
+    context: Option<&NatsSettings>,
     written: Option<(&str, &Path)>,
 ) -> Result<BusSettings, Vec<Diagnostic>> {
-    let (file, directory) = read(written)?;
-    bus(server, context, file.nats, &directory).map_err(|wrong| vec![wrong])
+    let (file, directory) = read_file(written)?;
+    bus_settings(server, context, file.nats, &directory).map_err(|wrong| vec![wrong])
 }
 
 /// Returns the context of the NATS CLI that `written` names.
 ///
 /// # Errors
 /// When `written` can't be read, or [nats] has `context` and other settings.
-pub fn context(written: Option<(&str, &Path)>) -> Result<Option<String>, Vec<Diagnostic>> {
-    let Some(nats) = read(written)?.0.nats else { return Ok(None) };
+pub fn configured_context(written: Option<(&str, &Path)>) -> Result<Option<String>, Vec<Diagnostic>> {
+    let Some(nats) = read_file(written)?.0.nats else { return Ok(None) };
     if nats.keys_beside_context().next().is_some() {
         let hint = "keep one of the two";
         return Err(vec![Diagnostic::new("`context` in [nats] excludes all other settings of [nats]").hint(hint)]);
@@ -130,19 +134,24 @@ pub fn context(written: Option<(&str, &Path)>) -> Result<Option<String>, Vec<Dia
 ///
 /// # Errors
 /// All wrong settings.
-pub fn known_nodes(written: Option<(&str, &Path)>) -> Result<Option<PathBuf>, Vec<Diagnostic>> {
-    let (file, directory) = read(written)?;
+pub fn known_nodes_path(written: Option<(&str, &Path)>) -> Result<Option<PathBuf>, Vec<Diagnostic>> {
+    let (file, directory) = read_file(written)?;
     let beside = || written.is_some().then(|| directory.join("known_nodes"));
     Ok(file.known_nodes.map(|path| directory.join(path)).or_else(beside))
 }
 
-fn read(written: Option<(&str, &Path)>) -> Result<(OperatorFile, PathBuf), Vec<Diagnostic>> {
+fn read_file(written: Option<(&str, &Path)>) -> Result<(OperatorFile, PathBuf), Vec<Diagnostic>> {
     let Some((text, path)) = written else { return Ok((OperatorFile::default(), PathBuf::new())) };
     let name = path.display().to_string();
-    Ok((Document::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned()))
+    Ok((TomlDocument::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned()))
 }
 
-fn bus(server: Option<&str>, context: Option<&Nats>, nats: Option<Nats>, directory: &Path) -> Result<BusSettings, Diagnostic> {
+fn bus_settings(
+    server: Option<&str>,
+    context: Option<&NatsSettings>,
+    nats: Option<NatsSettings>,
+    directory: &Path,
+) -> Result<BusSettings, Diagnostic> {
     let mut bus =
         BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
     let nats = match (context, nats) {
@@ -157,7 +166,7 @@ fn bus(server: Option<&str>, context: Option<&Nats>, nats: Option<Nats>, directo
         (None, None) => None,
     };
     if let Some(nats) = nats {
-        let settings = BusSettings::of(&nats, bus.name).map_err(|error| Diagnostic::new(chain(&error)))?;
+        let settings = BusSettings::from_config(&nats, bus.name).map_err(|error| Diagnostic::new(error_chain(&error)))?;
         bus = BusSettings { backlog: bus.backlog, ..settings };
     }
     if let Some(server) = server {
@@ -172,7 +181,7 @@ mod tests {
     use crate::transport::Credentials;
 
     #[test]
-    fn what_is_given_wins_over_what_is_written() {
+    fn arguments_override_the_file() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("seed"), "SUSEED\n").unwrap();
         std::fs::set_permissions(dir.path().join("seed"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -201,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_name_their_place() {
         let path = Path::new("operator.toml");
         let fleet = |text: &str| Operator::new(CliOverrides::default(), Some((text, path))).unwrap_err()[0].to_string();
         assert!(fleet("flet = \"x\"\n").contains("operator.toml:1:1"), "{}", fleet("flet = \"x\"\n"));

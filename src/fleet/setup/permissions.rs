@@ -45,7 +45,7 @@ const DISCOVERY: &str = "$SRV.>";
 pub fn permissions(role: &Role, subjects: &Subjects) -> Permissions {
     match role {
         Role::Operator => operator(subjects),
-        Role::Node(node, groups) => of_node(node, groups, subjects),
+        Role::Node(node, groups) => node_permissions(node, groups, subjects),
         Role::Monitor => monitor(subjects),
     }
 }
@@ -76,7 +76,7 @@ fn operator(subjects: &Subjects) -> Permissions {
 ///
 /// An acknowledged publish needs only the subject and the own inbox. Bundles are read without a consumer, by direct gets of
 /// the stream behind their bucket.
-fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions {
+fn node_permissions(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions {
     let inbox = format!("{}.>", inbox_prefix(node));
     let bundles = format!("$JS.API.DIRECT.GET.OBJ_{}", subjects.bucket());
     let read = |name: &str| {
@@ -135,7 +135,7 @@ fn monitor(subjects: &Subjects) -> Permissions {
 
 /// A user in the configuration of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub struct ServerUser {
     /// The role.
     pub role: Role,
     /// The public nkey, `U...`.
@@ -143,16 +143,16 @@ pub struct User {
 }
 
 /// Returns the `authorization` block of a server configuration with these users.
-pub fn authorization(users: &[User], subjects: &Subjects) -> String {
+pub fn authorization(users: &[ServerUser], subjects: &Subjects) -> String {
     let mut text = String::from("authorization {\n  users: [\n");
     for user in users {
-        text.push_str(&block(user, subjects));
+        text.push_str(&user_block(user, subjects));
     }
     text.push_str("  ]\n}\n");
     text
 }
 
-fn block(user: &User, subjects: &Subjects) -> String {
+fn user_block(user: &ServerUser, subjects: &Subjects) -> String {
     let what = match &user.role {
         Role::Operator => "operator: sends commands, reads everything, creates the streams".to_owned(),
         Role::Node(node, groups) if groups.is_empty() => format!("node {node}: only its own subjects"),
@@ -182,13 +182,13 @@ pub fn sample() -> String {
     let subjects = Subjects::new("prod");
     let node = |name: &str, group: &str, nkey: &str| {
         let name = name.parse().ok()?;
-        Some(User { role: Role::Node(name, vec![group.to_owned()]), nkey: nkey.to_owned() })
+        Some(ServerUser { role: Role::Node(name, vec![group.to_owned()]), nkey: nkey.to_owned() })
     };
-    let users: Vec<User> = [
-        Some(User { role: Role::Operator, nkey: SAMPLE_KEYS[0].to_owned() }),
+    let users: Vec<ServerUser> = [
+        Some(ServerUser { role: Role::Operator, nkey: SAMPLE_KEYS[0].to_owned() }),
         node("web1", "web", SAMPLE_KEYS[1]),
         node("db1", "db", SAMPLE_KEYS[2]),
-        Some(User { role: Role::Monitor, nkey: SAMPLE_KEYS[3].to_owned() }),
+        Some(ServerUser { role: Role::Monitor, nkey: SAMPLE_KEYS[3].to_owned() }),
     ]
     .into_iter()
     .flatten()
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_file_is_what_the_definition_says() {
+    fn the_sample_file_matches_the_permissions() {
         let file = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/nats/ensign.conf")).unwrap();
         assert!(file == sample(), "write this to deploy/nats/ensign.conf:\n{}", sample());
     }

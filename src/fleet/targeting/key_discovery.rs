@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
 use crate::wire::Subjects;
@@ -20,14 +20,14 @@ use super::node_identity::NodeKeys;
 
 /// Longest time for the state of a node to appear. A node publishes its state when it connects, but its first answer may be
 /// stored before that state.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOOKUP_TIME: Duration = Duration::from_secs(5);
 /// Pause between two lookups of the same state.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Most states that are requested at the same time.
-const TOGETHER: usize = 32;
+const CONCURRENT_LOOKUPS: usize = 32;
 /// Most messages of unknown nodes that are held. Further messages are verified at once, without a lookup. A node sends three
 /// messages about a command.
-const HELD: usize = 4096;
+const MAX_HELD: usize = 4096;
 /// Longest wait for the server: an unknown node must not delay the others.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -48,7 +48,7 @@ pub struct KeyDiscovery {
     node_keys: Arc<NodeKeys>,
     /// The start, on both clocks.
     began: (Timestamp, Instant),
-    strangers: BTreeMap<NodeId, UnknownNode>,
+    unknown_nodes: BTreeMap<NodeId, UnknownNode>,
     held: usize,
 }
 
@@ -56,13 +56,13 @@ pub struct KeyDiscovery {
 struct UnknownNode {
     until: Instant,
     next: Instant,
-    said: Vec<HeldMessage>,
+    messages: Vec<HeldMessage>,
 }
 
 impl KeyDiscovery {
     /// Starts at `now`, without unknown nodes.
     pub fn new(bus: Bus, subjects: Subjects, node_keys: Arc<NodeKeys>, now: Timestamp) -> Self {
-        Self { bus, subjects, node_keys, began: (now, Instant::now()), strangers: BTreeMap::new(), held: 0 }
+        Self { bus, subjects, node_keys, began: (now, Instant::now()), unknown_nodes: BTreeMap::new(), held: 0 }
     }
 
     /// Holds a message of an unknown node until its key is looked up.
@@ -70,32 +70,35 @@ impl KeyDiscovery {
     /// # Errors
     /// Returns the message when too many are held.
     pub fn hold(&mut self, node: NodeId, said: Box<HeldMessage>) -> Result<(), Box<HeldMessage>> {
-        if self.held >= HELD {
+        if self.held >= MAX_HELD {
             return Err(said);
         }
         let now = Instant::now();
         self.held += 1;
-        let stranger =
-            self.strangers.entry(node).or_insert_with(|| UnknownNode { until: now + PATIENCE, next: now, said: vec![] });
-        stranger.said.push(*said);
+        let stranger = self.unknown_nodes.entry(node).or_insert_with(|| UnknownNode {
+            until: now + LOOKUP_TIME,
+            next: now,
+            messages: vec![],
+        });
+        stranger.messages.push(*said);
         Ok(())
     }
 
     /// True while messages wait for the keys of their nodes.
     pub fn is_waiting(&self) -> bool {
-        !self.strangers.is_empty()
+        !self.unknown_nodes.is_empty()
     }
 
     /// Returns the time of the next lookup.
-    pub fn next(&self) -> Option<Instant> {
-        self.strangers.values().map(|stranger| stranger.next).min()
+    pub fn next_lookup(&self) -> Option<Instant> {
+        self.unknown_nodes.values().map(|stranger| stranger.next).min()
     }
 
     /// Looks up the nodes that are due. Returns the messages of nodes whose lookup ended, with or without a key.
-    pub async fn meet(&mut self) -> Vec<HeldMessage> {
+    pub async fn look_up_due(&mut self) -> Vec<HeldMessage> {
         let now = Instant::now();
         let due: Vec<NodeId> =
-            self.strangers.iter().filter(|(_, stranger)| stranger.next <= now).map(|(node, _)| node.clone()).collect();
+            self.unknown_nodes.iter().filter(|(_, stranger)| stranger.next <= now).map(|(node, _)| node.clone()).collect();
         if due.is_empty() {
             return Vec::new();
         }
@@ -104,18 +107,18 @@ impl KeyDiscovery {
                 let has_state = self.look_up(&node).await;
                 (node, has_state)
             })
-            .buffer_unordered(TOGETHER)
+            .buffer_unordered(CONCURRENT_LOOKUPS)
             .collect()
             .await;
         if let Err(error) = self.node_keys.save() {
-            tracing::warn!("{}", chain(&error));
+            tracing::warn!("{}", error_chain(&error));
         }
         let now = Instant::now();
         let mut judged = Vec::new();
         for (node, has_state) in met {
-            match self.strangers.get_mut(&node) {
+            match self.unknown_nodes.get_mut(&node) {
                 Some(stranger) if !has_state && now < stranger.until => stranger.next = now + PAUSE,
-                _ => judged.extend(self.strangers.remove(&node).into_iter().flat_map(|stranger| stranger.said)),
+                _ => judged.extend(self.unknown_nodes.remove(&node).into_iter().flat_map(|stranger| stranger.messages)),
             }
         }
         self.held -= judged.len();
@@ -125,26 +128,28 @@ impl KeyDiscovery {
     /// Ends all lookups, and returns all held messages.
     pub fn give_up(&mut self) -> Vec<HeldMessage> {
         self.held = 0;
-        std::mem::take(&mut self.strangers).into_values().flat_map(|stranger| stranger.said).collect()
+        std::mem::take(&mut self.unknown_nodes).into_values().flat_map(|stranger| stranger.messages).collect()
     }
 
     /// Looks up a node. False when its state is missing, or the server does not answer in time.
     async fn look_up(&self, node: &NodeId) -> bool {
         let since = SignedDuration::try_from(self.began.1.elapsed()).unwrap_or_default();
         let now = self.began.0.saturating_add(since).unwrap_or(self.began.0);
-        tokio::time::timeout(ANSWER, meet(&self.bus, &self.subjects, &self.node_keys, node, now)).await.unwrap_or(false)
+        tokio::time::timeout(ANSWER, pin_key_from_state(&self.bus, &self.subjects, &self.node_keys, node, now))
+            .await
+            .unwrap_or(false)
     }
 }
 
 /// Pins the key of a node from its latest state, as [`crate::fleet::targeting::states`] does for all nodes. False when the
 /// state is missing, or can't be read.
-pub async fn meet(bus: &Bus, subjects: &Subjects, node_keys: &NodeKeys, node: &NodeId, now: Timestamp) -> bool {
+pub async fn pin_key_from_state(bus: &Bus, subjects: &Subjects, node_keys: &NodeKeys, node: &NodeId, now: Timestamp) -> bool {
     match bus.last_on(&subjects.stream("STATE"), subjects.state(node).as_str()).await {
         // The result of the verification is the pinned key, if any.
         Ok(state) => node_keys.verify_state(&state, now).is_some(),
         Err(TransportError::NotFound(_)) => false,
         Err(error) => {
-            tracing::debug!(%node, error = %chain(&error), "cannot read the state of a new node");
+            tracing::debug!(%node, error = %error_chain(&error), "cannot read the state of a new node");
             false
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::fs::{self, FsError, WriteSpec};
 use crate::model::NodeId;
 use crate::transport::Message;
@@ -25,9 +25,9 @@ const MAX_FILE: u64 = 64 << 20;
 /// Most new nodes whose keys one command pins without the operator. With more at once, no key is pinned.
 ///
 /// Any client that may publish can invent nodes. The operator then names the real nodes (`ensign fleet node trust`).
-pub const NEW_AT_ONCE: usize = 256;
+pub const MAX_NEW_NODES: usize = 256;
 /// Most nodes of a fleet with a pinned key; their list takes some ten megabytes.
-const MOST_KNOWN: usize = 100_000;
+const MAX_PINNED_KEYS: usize = 100_000;
 
 /// Errors of the `known_nodes` file.
 #[derive(Debug, thiserror::Error)]
@@ -84,9 +84,9 @@ pub struct UnverifiedState {
     /// Its content, when it can be read.
     pub state: Option<NodeState>,
     /// The verification error.
-    pub doubt: IdentityError,
+    pub error: IdentityError,
     /// True when a key of the node is pinned: then the node exists.
-    pub known: bool,
+    pub is_known: bool,
 }
 
 /// The pinned keys of the nodes of a fleet. Shared by reference.
@@ -94,19 +94,19 @@ pub struct UnverifiedState {
 pub struct NodeKeys {
     subjects: Subjects,
     fleet: String,
-    known: Mutex<PinnedKeys>,
+    pinned: Mutex<PinnedKeys>,
     /// Keys that were pinned and are not yet in the file.
-    learned: Mutex<Vec<(NodeId, PinnedKey)>>,
+    unsaved: Mutex<Vec<(NodeId, PinnedKey)>>,
     file: Option<PathBuf>,
     /// Nodes that the operator named: their keys are pinned, for any number of other new nodes.
     named: Mutex<HashSet<NodeId>>,
     /// Number of unnamed nodes whose keys may still be pinned.
-    room: AtomicUsize,
+    places_left: AtomicUsize,
     /// True when too many nodes are new at once.
-    crowded: AtomicBool,
+    too_many_new: AtomicBool,
 }
 
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     // Entries are added as a whole: a panic of another thread left none incomplete.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -115,7 +115,7 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// When the file can't be read.
-pub fn read(path: &Path) -> Result<PinnedKeys, NodeKeysError> {
+pub fn read_pinned_keys(path: &Path) -> Result<PinnedKeys, NodeKeysError> {
     match fs::read_trusted_text(path, MAX_FILE) {
         Ok(text) => PinnedKeys::parse(&text).map_err(|source| NodeKeysError::Line { path: path.to_owned(), source }),
         Err(error) if error.is_not_found() => Ok(PinnedKeys::default()),
@@ -127,7 +127,7 @@ pub fn read(path: &Path) -> Result<PinnedKeys, NodeKeysError> {
 ///
 /// # Errors
 /// When the file can't be written.
-pub fn write(path: &Path, known: &PinnedKeys) -> Result<(), NodeKeysError> {
+pub fn write_pinned_keys(path: &Path, known: &PinnedKeys) -> Result<(), NodeKeysError> {
     make_parent(path)?;
     Ok(fs::write_atomic(path, &mut known.text().as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o644 })?)
 }
@@ -147,58 +147,59 @@ impl NodeKeys {
         Self {
             subjects,
             fleet,
-            known: Mutex::new(known),
-            learned: Mutex::default(),
+            pinned: Mutex::new(known),
+            unsaved: Mutex::default(),
             file,
             named: Mutex::default(),
-            room: AtomicUsize::new(NEW_AT_ONCE),
-            crowded: AtomicBool::new(false),
+            places_left: AtomicUsize::new(MAX_NEW_NODES),
+            too_many_new: AtomicBool::new(false),
         }
     }
 
     /// Marks nodes that the operator named: their keys are pinned from their states.
     pub fn expect(&self, nodes: &[NodeId]) {
-        held(&self.named).extend(nodes.iter().cloned());
+        lock(&self.named).extend(nodes.iter().cloned());
     }
 
     /// Pins the key of every node with a signed state from now on, as the operator requested.
     pub fn expect_all(&self) {
-        self.room.store(MOST_KNOWN, Ordering::Relaxed);
+        self.places_left.store(MAX_PINNED_KEYS, Ordering::Relaxed);
     }
 
     /// Returns the pinned key of a node.
     pub fn key(&self, node: &NodeId) -> Option<PublicKey> {
-        held(&self.known).get(&self.fleet, node).map(|known| known.key)
+        lock(&self.pinned).get(&self.fleet, node).map(|known| known.key)
     }
 
     /// Returns the nodes with a pinned key.
-    pub fn names(&self) -> Vec<NodeId> {
-        held(&self.known).of(&self.fleet).map(|(node, _)| node.clone()).collect()
+    pub fn nodes(&self) -> Vec<NodeId> {
+        lock(&self.pinned).nodes(&self.fleet).map(|(node, _)| node.clone()).collect()
     }
 
     /// Returns the number of nodes with a pinned key.
     pub fn count(&self) -> usize {
-        held(&self.known).count(&self.fleet)
+        lock(&self.pinned).count(&self.fleet)
     }
 
     /// Records whether too many of these states come from new nodes, before any of them is verified.
-    pub fn survey(&self, states: &[Message]) {
-        let known = held(&self.known);
+    pub fn count_new_nodes(&self, states: &[Message]) {
+        let known = lock(&self.pinned);
         let node = |message: &Message| message.subject.rsplit('.').next().and_then(|node| node.parse::<NodeId>().ok());
         let new = states.iter().filter_map(node).filter(|node| known.get(&self.fleet, node).is_none()).count();
-        self.crowded.store(new > self.room.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.too_many_new.store(new > self.places_left.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Takes a place for the key of a new node; false when none is left.
-    fn admits(&self, node: &NodeId) -> bool {
-        if self.count() >= MOST_KNOWN {
+    fn take_place(&self, node: &NodeId) -> bool {
+        if self.count() >= MAX_PINNED_KEYS {
             return false;
         }
-        if held(&self.named).contains(node) {
+        if lock(&self.named).contains(node) {
             return true;
         }
         let take = |room: usize| room.checked_sub(1);
-        !self.crowded.load(Ordering::Relaxed) && self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        !self.too_many_new.load(Ordering::Relaxed)
+            && self.places_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     /// Verifies that `node` signed a message.
@@ -206,8 +207,8 @@ impl NodeKeys {
     /// # Errors
     /// When the key of the node is not pinned, or the receipt is missing or wrong.
     pub fn verify(&self, node: &NodeId, message: &Message) -> Result<VerifiedReceipt, IdentityError> {
-        let known = held(&self.known).get(&self.fleet, node).copied().ok_or(IdentityError::Unknown)?;
-        Ok(attested(node, &known.key, message)?)
+        let known = lock(&self.pinned).get(&self.fleet, node).copied().ok_or(IdentityError::Unknown)?;
+        Ok(verify_with_key(node, &known.key, message)?)
     }
 
     /// Verifies a state. Pins the key of a new node from its state.
@@ -222,8 +223,13 @@ impl NodeKeys {
         let state = match json::read::<NodeState>(&message.payload) {
             Ok(state) => state,
             Err(error) => {
-                let known = held(&self.known).get(&self.fleet, &node).is_some();
-                return Some(Err(UnverifiedState { node, state: None, doubt: IdentityError::Unreadable(chain(&error)), known }));
+                let known = lock(&self.pinned).get(&self.fleet, &node).is_some();
+                return Some(Err(UnverifiedState {
+                    node,
+                    state: None,
+                    error: IdentityError::Unreadable(error_chain(&error)),
+                    is_known: known,
+                }));
             }
         };
         let doubt = match self.check_state(&node, &state, message, now) {
@@ -231,40 +237,40 @@ impl NodeKeys {
             Ok(()) => IdentityError::Unreadable(format!("the state names the node {}", state.node)),
             Err(doubt) => doubt,
         };
-        let known = held(&self.known).get(&self.fleet, &node).is_some();
-        Some(Err(UnverifiedState { node, state: Some(state), doubt, known }))
+        let known = lock(&self.pinned).get(&self.fleet, &node).is_some();
+        Some(Err(UnverifiedState { node, state: Some(state), error: doubt, is_known: known }))
     }
 
     fn check_state(&self, node: &NodeId, state: &NodeState, message: &Message, now: Timestamp) -> Result<(), IdentityError> {
         // To decode a key takes some microseconds, as it is a point of a curve: it is decoded only when needed.
         let said = || state.key.as_deref().and_then(|key| key.parse::<PublicKey>().ok());
-        let known = held(&self.known).get(&self.fleet, node).copied();
+        let known = lock(&self.pinned).get(&self.fleet, node).copied();
         let Some(known) = known else {
             let said = said().ok_or(IdentityError::Receipt(ReceiptError::Missing))?;
-            attested(node, &said, message)?;
-            if state.node == *node && !self.learn(node, PinnedKey { key: said, since: now }) {
+            verify_with_key(node, &said, message)?;
+            if state.node == *node && !self.pin(node, PinnedKey { key: said, since: now }) {
                 return Err(IdentityError::New);
             }
             return Ok(());
         };
-        let Err(error) = attested(node, &known.key, message) else { return Ok(()) };
+        let Err(error) = verify_with_key(node, &known.key, message) else { return Ok(()) };
         match said() {
-            Some(said) if said != known.key && attested(node, &said, message).is_ok() => {
+            Some(said) if said != known.key && verify_with_key(node, &said, message).is_ok() => {
                 Err(IdentityError::Changed { node: node.clone(), known: known.key.fingerprint(), said: said.fingerprint() })
             }
             _ => Err(error.into()),
         }
     }
 
-    fn learn(&self, node: &NodeId, new: PinnedKey) -> bool {
-        if !self.admits(node) {
+    fn pin(&self, node: &NodeId, new: PinnedKey) -> bool {
+        if !self.take_place(node) {
             return false;
         }
-        let mut known = held(&self.known);
+        let mut known = lock(&self.pinned);
         // Two threads may verify the same new node: the first key counts.
         if known.get(&self.fleet, node).is_none() {
-            known.trust(&self.fleet, node, new);
-            held(&self.learned).push((node.clone(), new));
+            known.pin(&self.fleet, node, new);
+            lock(&self.unsaved).push((node.clone(), new));
         }
         true
     }
@@ -274,15 +280,15 @@ impl NodeKeys {
     /// # Errors
     /// When the file can't be written; then the next command pins the keys again.
     pub fn save(&self) -> Result<(), NodeKeysError> {
-        let learned = std::mem::take(&mut *held(&self.learned));
+        let learned = std::mem::take(&mut *lock(&self.unsaved));
         let Some(path) = self.file.as_deref().filter(|_| !learned.is_empty()) else { return Ok(()) };
-        let lines: String = learned.iter().map(|(node, known)| pinned_keys::line(&self.fleet, node, known)).collect();
+        let lines: String = learned.iter().map(|(node, known)| pinned_keys::format_line(&self.fleet, node, known)).collect();
         make_parent(path)?;
         Ok(fs::append_lines(path, &lines, 0o644)?)
     }
 }
 
-fn attested(node: &NodeId, key: &PublicKey, message: &Message) -> Result<VerifiedReceipt, ReceiptError> {
+fn verify_with_key(node: &NodeId, key: &PublicKey, message: &Message) -> Result<VerifiedReceipt, ReceiptError> {
     verify_receipt(message.header(HEADER), key, node, &message.subject, &message.payload)
 }
 
@@ -339,7 +345,7 @@ mod tests {
         match node_keys.verify_state(message, NOW) {
             None => "nothing".to_owned(),
             Some(Ok(state)) => format!("{} verified", state.node),
-            Some(Err(doubtful)) => format!("{}: {}", doubtful.node, doubtful.doubt),
+            Some(Err(doubtful)) => format!("{}: {}", doubtful.node, doubtful.error),
         }
     }
 
@@ -366,21 +372,21 @@ mod tests {
         // The next command reads it. A line without a line end, written by hand, stays whole.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.trim_end()).unwrap();
-        let next = NodeKeys::new("f", read(&path).unwrap(), Some(path.clone()));
+        let next = NodeKeys::new("f", read_pinned_keys(&path).unwrap(), Some(path.clone()));
         assert!(verdict(&next, &state("web1", 2, Some(2))).contains("has changed"));
         assert_eq!(verdict(&next, &state("db1", 4, Some(4))), "db1 verified");
         next.save().unwrap();
-        assert_eq!(read(&path).unwrap().of("f").count(), 2);
+        assert_eq!(read_pinned_keys(&path).unwrap().nodes("f").count(), 2);
         std::fs::write(&path, "x\n").unwrap();
-        assert!(matches!(read(&path), Err(NodeKeysError::Line { .. })));
+        assert!(matches!(read_pinned_keys(&path), Err(NodeKeysError::Line { .. })));
     }
 
     #[test]
     fn a_crowd_of_new_nodes_is_not_learned() {
         let node_keys = NodeKeys::new("f", PinnedKeys::default(), None);
         assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 verified");
-        let crowd: Vec<Message> = (0..=NEW_AT_ONCE).map(|n| state(&format!("x{n}"), 2, Some(2))).collect();
-        node_keys.survey(&crowd);
+        let crowd: Vec<Message> = (0..=MAX_NEW_NODES).map(|n| state(&format!("x{n}"), 2, Some(2))).collect();
+        node_keys.count_new_nodes(&crowd);
         assert!(crowd.iter().all(|message| verdict(&node_keys, message).contains("is new, as are many others")));
         assert_eq!(node_keys.count(), 1);
         // A pinned node is verified as before, and the key of a named node is pinned.
@@ -390,9 +396,9 @@ mod tests {
         // The limit also counts nodes that appear one by one.
         let node_keys = NodeKeys::new("f", PinnedKeys::default(), None);
         crowd.iter().for_each(|message| drop(verdict(&node_keys, message)));
-        assert_eq!(node_keys.count(), NEW_AT_ONCE);
+        assert_eq!(node_keys.count(), MAX_NEW_NODES);
         node_keys.expect_all();
-        node_keys.survey(&crowd);
+        node_keys.count_new_nodes(&crowd);
         crowd.iter().for_each(|message| drop(verdict(&node_keys, message)));
         assert_eq!(node_keys.count(), crowd.len());
     }
@@ -401,7 +407,7 @@ mod tests {
     fn only_who_is_known_is_believed() {
         let node: NodeId = "web1".parse().unwrap();
         let mut known = PinnedKeys::default();
-        known.trust("f", &node, PinnedKey { key: key(1).public(), since: NOW });
+        known.pin("f", &node, PinnedKey { key: key(1).public(), since: NOW });
         let node_keys = NodeKeys::new("f", known, None);
         let message = Message { subject: "s".into(), payload: json!({}).to_string().into_bytes(), ..Message::default() };
         assert!(node_keys.verify(&node, &signed(message.clone(), &key(1), "web1", None)).is_ok());

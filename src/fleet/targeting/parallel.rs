@@ -6,7 +6,7 @@ use std::thread;
 const MIN_ITEMS: usize = 64;
 
 /// Applies `work` to each item, on all processors when the items are many. For work that only computes, as signature checks.
-pub async fn share<T, R>(items: Vec<T>, work: impl Fn(&T) -> R + Send + Sync + 'static) -> Vec<R>
+pub async fn map_parallel<T, R>(items: Vec<T>, work: impl Fn(&T) -> R + Send + Sync + 'static) -> Vec<R>
 where
     T: Send + Sync + 'static,
     R: Send + 'static,
@@ -14,7 +14,7 @@ where
     if items.len() < MIN_ITEMS {
         return items.iter().map(work).collect();
     }
-    match tokio::task::spawn_blocking(move || share_here(&items, work)).await {
+    match tokio::task::spawn_blocking(move || map_parallel_blocking(&items, work)).await {
         Ok(done) => done,
         // A panic of the work is a bug, and panics here too.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -22,7 +22,7 @@ where
 }
 
 /// Applies `work` to each item, on all processors when the items are many, and blocks the calling thread.
-pub fn share_here<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn map_parallel_blocking<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if items.len() < MIN_ITEMS || threads < 2 {
         return items.iter().map(work).collect();
@@ -44,7 +44,7 @@ mod tests {
     async fn shared_work_stays_in_order() {
         for count in [0, 1, 63, 64, 1000] {
             let items: Vec<usize> = (0..count).collect();
-            assert_eq!(share(items.clone(), |item| item * 2).await, items.iter().map(|item| item * 2).collect::<Vec<_>>());
+            assert_eq!(map_parallel(items.clone(), |item| item * 2).await, items.iter().map(|item| item * 2).collect::<Vec<_>>());
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::model::NodeId;
 use crate::trust::keys::pinned_key_line::{PinnedKeyLine, PinnedKeyLineError};
 use crate::trust::{KeyError, PublicKey};
 
-use super::parallel::share_here;
+use super::parallel::map_parallel_blocking;
 
 const HEAD: &str = "# Public keys of nodes, as they were first seen: ensign fleet node trust | forget\n";
 
@@ -20,6 +20,7 @@ const HEAD: &str = "# Public keys of nodes, as they were first seen: ensign flee
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} is not `fleet node ed25519:... first-seen`")]
 pub struct PinnedKeysError {
+    /// The number of the line, from 1.
     pub line: usize,
     /// The error of the key; `None` for another error of the line.
     #[source]
@@ -53,7 +54,10 @@ impl PinnedKeys {
         let lines: Vec<(usize, &str)> = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).collect();
         // To decode a key takes some microseconds, as it is a point of a curve: threads pay off for a large fleet.
         let entries =
-            share_here(&lines, |(number, line)| if line.starts_with('#') { Ok(None) } else { entry(*number, line).map(Some) });
+            map_parallel_blocking(
+                &lines,
+                |(number, line)| if line.starts_with('#') { Ok(None) } else { read_line(*number, line).map(Some) },
+            );
         for ((_, written), entry) in lines.into_iter().zip(entries) {
             match entry? {
                 Some((fleet, node, new)) => {
@@ -73,7 +77,7 @@ impl PinnedKeys {
         let mut text = if self.comments.is_empty() { HEAD.to_owned() } else { self.comments.clone() };
         for (fleet, nodes) in &self.nodes {
             for (node, known) in nodes {
-                text.push_str(&line(fleet, node, known));
+                text.push_str(&format_line(fleet, node, known));
             }
         }
         text
@@ -85,7 +89,7 @@ impl PinnedKeys {
     }
 
     /// Returns the nodes of a fleet with their keys.
-    pub fn of<'a>(&'a self, fleet: &str) -> impl Iterator<Item = (&'a NodeId, &'a PinnedKey)> {
+    pub fn nodes<'a>(&'a self, fleet: &str) -> impl Iterator<Item = (&'a NodeId, &'a PinnedKey)> {
         self.nodes.get(fleet).into_iter().flatten()
     }
 
@@ -95,7 +99,7 @@ impl PinnedKeys {
     }
 
     /// Pins the key of a node. Returns the previous key.
-    pub fn trust(&mut self, fleet: &str, node: &NodeId, known: PinnedKey) -> Option<PinnedKey> {
+    pub fn pin(&mut self, fleet: &str, node: &NodeId, known: PinnedKey) -> Option<PinnedKey> {
         self.nodes.entry(fleet.to_owned()).or_default().insert(node.clone(), known)
     }
 
@@ -108,15 +112,15 @@ impl PinnedKeys {
 }
 
 /// Reads a line that is no comment: fleet, node and key.
-fn entry(number: usize, written: &str) -> Result<(&str, NodeId, PinnedKey), PinnedKeysError> {
+fn read_line(number: usize, written: &str) -> Result<(&str, NodeId, PinnedKey), PinnedKeysError> {
     let wrong = |PinnedKeyLineError(source)| PinnedKeysError { line: number, source };
-    let line = PinnedKeyLine::split(written).map_err(wrong)?.ok_or(PinnedKeysError { line: number, source: None })?;
+    let line = PinnedKeyLine::parse(written).map_err(wrong)?.ok_or(PinnedKeysError { line: number, source: None })?;
     let (node, key, since) = line.read().map_err(wrong)?;
     Ok((line.fleet, node, PinnedKey { key, since }))
 }
 
 /// Returns the line of one node, with its line end.
-pub fn line(fleet: &str, node: &NodeId, known: &PinnedKey) -> String {
+pub fn format_line(fleet: &str, node: &NodeId, known: &PinnedKey) -> String {
     format!("{fleet} {node} {} {:.0}\n", known.key, known.since)
 }
 
@@ -130,26 +134,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_keys_are_read_back() {
         let (web1, db1): (NodeId, NodeId) = ("web1".parse().unwrap(), "db1".parse().unwrap());
         let mut all = PinnedKeys::parse("# mine\n\n").unwrap();
-        assert_eq!(all.trust("prod", &web1, known(1)), None);
-        all.trust("prod", &db1, known(2));
-        all.trust("test", &web1, known(3));
+        assert_eq!(all.pin("prod", &web1, known(1)), None);
+        all.pin("prod", &db1, known(2));
+        all.pin("test", &web1, known(3));
         assert!(all.text().starts_with("# mine\nprod db1 ed25519:"), "{}", all.text());
         let mut again = PinnedKeys::parse(&all.text()).unwrap();
         assert_eq!(again, all);
         // A key that was pinned later does not count.
-        let later = format!("{}{}", all.text(), line("prod", &web1, &known(9)));
+        let later = format!("{}{}", all.text(), format_line("prod", &web1, &known(9)));
         assert_eq!(PinnedKeys::parse(&later).unwrap().get("prod", &web1), Some(&known(1)));
-        assert_eq!(again.trust("prod", &web1, known(4)), Some(known(1)));
+        assert_eq!(again.pin("prod", &web1, known(4)), Some(known(1)));
         assert_eq!(again.forget("prod", &db1), Some(known(2)));
-        assert_eq!(again.of("prod").map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["web1"]);
+        assert_eq!(again.nodes("prod").map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["web1"]);
     }
 
     #[test]
-    fn a_line_that_is_none_is_named() {
-        let good = line("prod", &"web1".parse().unwrap(), &known(1));
+    fn a_malformed_line_is_named() {
+        let good = format_line("prod", &"web1".parse().unwrap(), &known(1));
         for bad in ["x", "prod web1 ed25519:AAAA 2026-01-01T00:00:00Z", "prod a.b k t", &good.replace("Z\n", "\n")] {
             assert_eq!(PinnedKeys::parse(&format!("{good}{bad}\n")).unwrap_err().line, 2, "{bad}");
         }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
 use crate::wire::{NodeState, Selector, Subjects, Target};
 
 use super::node_identity::{IdentityError, NodeKeys, UnverifiedState};
-use super::parallel::share;
+use super::parallel::map_parallel;
 
 /// A node that must answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +21,15 @@ pub struct ExpectedNode {
     /// The node.
     pub node: NodeId,
     /// Its liveness.
-    pub presence: Liveness,
+    pub liveness: Liveness,
     /// The verification error of its state, if any.
-    pub doubt: Option<String>,
+    pub verification_error: Option<String>,
 }
 
 /// The liveness of a node for display and JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NodePresence {
+pub enum NodeLiveness {
     /// Its heartbeats arrive in time.
     Alive,
     /// Its heartbeats stopped without notice.
@@ -43,7 +43,7 @@ pub enum NodePresence {
     Unknown,
 }
 
-impl NodePresence {
+impl NodeLiveness {
     /// Returns its name in tables and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl NodePresence {
 
     /// Returns the liveness by a verified state.
     pub fn new(state: &NodeState, now: Timestamp) -> Self {
-        match presence(state, now) {
+        match liveness(state, now) {
             Liveness::Alive => Self::Alive,
             _ if state.alive => Self::Silent,
             _ => Self::Stopped,
@@ -82,21 +82,21 @@ pub struct NodeStates {
     /// The time at which they were read, by the server's clock. Liveness refers to it.
     pub read_at: Timestamp,
     /// The verified states, by node.
-    pub believed: BTreeMap<NodeId, NodeState>,
+    pub verified: BTreeMap<NodeId, NodeState>,
     /// The unverified states, for display only. Of unknown nodes, the first 256.
-    pub doubtful: Vec<UnverifiedState>,
+    pub unverified: Vec<UnverifiedState>,
     /// Number of further unverified states of unknown nodes.
-    pub strangers: usize,
+    pub more_unknown: usize,
 }
 
 /// Most unverified states of unknown nodes that are kept for display.
-const STRANGERS: usize = 256;
+const MAX_UNKNOWN_STATES: usize = 256;
 
 impl Deref for NodeStates {
     type Target = BTreeMap<NodeId, NodeState>;
 
     fn deref(&self) -> &Self::Target {
-        &self.believed
+        &self.verified
     }
 }
 
@@ -104,36 +104,36 @@ impl Deref for NodeStates {
 ///
 /// # Errors
 /// When the stream of states can't be read.
-pub async fn states(
+pub async fn read_states(
     bus: &Bus,
     subjects: &Subjects,
     node_keys: &Arc<NodeKeys>,
     now: Timestamp,
 ) -> Result<NodeStates, TransportError> {
     let messages = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
-    node_keys.survey(&messages);
+    node_keys.count_new_nodes(&messages);
     let shared = Arc::clone(node_keys);
     let believe = move |message: &Message| {
         let believed = shared.verify_state(message, now)?;
-        Some(believed.map(|state| by_the_servers_clock(state, message.time)))
+        Some(believed.map(|state| limit_to_server_time(state, message.time)))
     };
-    let checked = share(messages, believe).await;
+    let checked = map_parallel(messages, believe).await;
     let mut states = NodeStates { read_at: now, ..NodeStates::default() };
     let mut unknown = 0;
     for state in checked.into_iter().flatten() {
         match state {
-            Ok(state) => drop(states.believed.insert(state.node.clone(), state)),
-            Err(doubtful) if doubtful.known => states.doubtful.push(doubtful),
-            Err(UnverifiedState { doubt: IdentityError::New, .. }) => states.strangers += 1,
-            Err(_) if unknown >= STRANGERS => states.strangers += 1,
+            Ok(state) => drop(states.verified.insert(state.node.clone(), state)),
+            Err(doubtful) if doubtful.is_known => states.unverified.push(doubtful),
+            Err(UnverifiedState { error: IdentityError::New, .. }) => states.more_unknown += 1,
+            Err(_) if unknown >= MAX_UNKNOWN_STATES => states.more_unknown += 1,
             Err(doubtful) => {
                 unknown += 1;
-                states.doubtful.push(doubtful);
+                states.unverified.push(doubtful);
             }
         }
     }
     if let Err(error) = node_keys.save() {
-        tracing::warn!("{}", chain(&error));
+        tracing::warn!("{}", error_chain(&error));
     }
     Ok(states)
 }
@@ -142,12 +142,12 @@ pub async fn states(
 ///
 /// A node whose clock is ahead therefore does not stay online for longer than its heartbeats last. A node whose clock is
 /// behind counts as silent, as must an old state that another party published again.
-pub(in crate::fleet) fn by_the_servers_clock(state: NodeState, stored: Option<Timestamp>) -> NodeState {
+pub(in crate::fleet) fn limit_to_server_time(state: NodeState, stored: Option<Timestamp>) -> NodeState {
     NodeState { at: stored.map_or(state.at, |stored| state.at.min(stored)), ..state }
 }
 
 /// Returns the liveness of a node by its state: online until two intervals after its last heartbeat.
-pub fn presence(state: &NodeState, now: Timestamp) -> Liveness {
+pub fn liveness(state: &NodeState, now: Timestamp) -> Liveness {
     let grace = SignedDuration::from_secs(i64::try_from(state.interval.saturating_mul(2)).unwrap_or(i64::MAX));
     let due = state.at.saturating_add(grace).unwrap_or(Timestamp::MAX);
     if state.alive && now <= due { Liveness::Alive } else { Liveness::Offline(state.at) }
@@ -162,32 +162,32 @@ impl NodeStates {
     pub fn expected(&self, target: &Target) -> Vec<ExpectedNode> {
         match target.selector() {
             None => Vec::new(),
-            Some(Selector::All) => self.expected_where(|_| true),
+            Some(Selector::All) => self.expected_nodes(|_| true),
             Some(Selector::Groups(groups)) => {
-                self.expected_where(|state| groups.iter().any(|group| state.groups.contains(group)))
+                self.expected_nodes(|state| groups.iter().any(|group| state.groups.contains(group)))
             }
             Some(Selector::Nodes(nodes)) => nodes.iter().map(|node| self.expected_node(node)).collect(),
         }
     }
 
-    fn expected_where(&self, wanted: impl Fn(&NodeState) -> bool) -> Vec<ExpectedNode> {
+    fn expected_nodes(&self, wanted: impl Fn(&NodeState) -> bool) -> Vec<ExpectedNode> {
         let verified = self.values().filter(|state| wanted(state)).map(|state| &state.node);
-        let unverified = self.doubtful.iter().filter(|doubtful| doubtful.known);
+        let unverified = self.unverified.iter().filter(|doubtful| doubtful.is_known);
         let unverified = unverified.filter(|doubtful| doubtful.state.as_ref().is_none_or(&wanted));
-        let verified = verified.map(|node| self.expected_alone(node, None));
-        verified.chain(unverified.map(|doubtful| self.expected_alone(&doubtful.node, Some(doubtful)))).collect()
+        let verified = verified.map(|node| self.build_expected(node, None));
+        verified.chain(unverified.map(|doubtful| self.build_expected(&doubtful.node, Some(doubtful)))).collect()
     }
 
     fn expected_node(&self, node: &NodeId) -> ExpectedNode {
-        self.expected_alone(node, self.doubtful.iter().find(|doubtful| doubtful.node == *node))
+        self.build_expected(node, self.unverified.iter().find(|doubtful| doubtful.node == *node))
     }
 
-    fn expected_alone(&self, node: &NodeId, doubtful: Option<&UnverifiedState>) -> ExpectedNode {
+    fn build_expected(&self, node: &NodeId, doubtful: Option<&UnverifiedState>) -> ExpectedNode {
         let state = self.get(node).filter(|_| doubtful.is_none());
         ExpectedNode {
             node: node.clone(),
-            presence: state.map_or(Liveness::Unknown, |state| presence(state, self.read_at)),
-            doubt: doubtful.map(|doubtful| format!("its state: {}", doubtful.doubt)),
+            liveness: state.map_or(Liveness::Unknown, |state| liveness(state, self.read_at)),
+            verification_error: doubtful.map(|doubtful| format!("its state: {}", doubtful.error)),
         }
     }
 }
@@ -236,8 +236,8 @@ pub(in crate::fleet) mod tests {
             ("2026-01-02T11:00:00Z", stored),
             ("1970-01-01T00:00:00Z", Timestamp::UNIX_EPOCH),
         ] {
-            let state = by_the_servers_clock(state("web1", &[], says, true), Some(stored));
-            assert_eq!(presence(&state, stored + SignedDuration::from_secs(61)), Liveness::Offline(at));
+            let state = limit_to_server_time(state("web1", &[], says, true), Some(stored));
+            assert_eq!(liveness(&state, stored + SignedDuration::from_secs(61)), Liveness::Offline(at));
         }
     }
 
@@ -253,14 +253,14 @@ pub(in crate::fleet) mod tests {
         let doubtful = |name: &str, state| UnverifiedState {
             node: name.parse().unwrap(),
             state,
-            doubt: IdentityError::Unknown,
-            known: true,
+            error: IdentityError::Unknown,
+            is_known: true,
         };
         let forged = state("web9", &["web"], "2026-01-02T10:00:59Z", true);
-        let mut states = NodeStates { read_at: now, believed, ..NodeStates::default() };
+        let mut states = NodeStates { read_at: now, verified: believed, ..NodeStates::default() };
         let shown = |audience: &Target, states: &NodeStates| {
             let mut words = Vec::new();
-            for ExpectedNode { node, presence, doubt } in states.expected(audience) {
+            for ExpectedNode { node, liveness: presence, verification_error: doubt } in states.expected(audience) {
                 words.push(match presence {
                     _ if doubt.is_some() => format!("{node} doubtful"),
                     Liveness::Alive => format!("{node} alive"),
@@ -276,15 +276,15 @@ pub(in crate::fleet) mod tests {
         assert_eq!(shown(&Target::groups(vec!["web".into(), "none".into()]), &states), format!("web1 alive, {late}"));
         let named = Target::nodes(vec!["web1".parse().unwrap(), "typo".parse().unwrap()]);
         assert_eq!(shown(&named, &states), "web1 alive, typo unknown");
-        assert_eq!(shown(&Target { nodes: None, groups: None, all: None, only_where: None }, &states), "");
-        states.doubtful = vec![doubtful("web9", Some(forged)), doubtful("typo", None)];
+        assert_eq!(shown(&Target { nodes: None, groups: None, all: None, filter: None }, &states), "");
+        states.unverified = vec![doubtful("web9", Some(forged)), doubtful("typo", None)];
         assert_eq!(shown(&named, &states), "web1 alive, typo doubtful");
         assert_eq!(
             shown(&Target::groups(vec!["web".into()]), &states),
             format!("web1 alive, {late}, web9 doubtful, typo doubtful")
         );
         assert_eq!(shown(&Target::groups(vec!["db".into()]), &states), format!("{stopped}, typo doubtful"));
-        states.doubtful.iter_mut().for_each(|doubtful| doubtful.known = false);
+        states.unverified.iter_mut().for_each(|doubtful| doubtful.is_known = false);
         assert_eq!(shown(&Target::all(), &states), format!("{stopped}, web1 alive, {late}"), "invented nodes are nobody");
     }
 }

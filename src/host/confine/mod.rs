@@ -7,8 +7,8 @@
 //!
 //! Neighbour: `agent::confinement` derives the confinement from `[limits]`.
 
-mod calls;
 mod capabilities;
+mod system_calls;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 
-pub use worker::{Gone, Work, Worker};
+pub use worker::{Work, Worker, WorkerGone};
 
 /// The newest Landlock version that this code supports. An older kernel enforces a part of the rights.
 const KNOWN: ABI = ABI::V6;
@@ -84,7 +84,7 @@ const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/tty", 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Confinement {
     /// The accessible files; every file when none.
-    pub files: Option<Files>,
+    pub files: Option<AccessibleFiles>,
     /// No program may be started.
     pub no_programs: bool,
     /// No TCP connection may be made, and no port be opened.
@@ -95,7 +95,7 @@ pub struct Confinement {
 
 /// Accessible files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Files {
+pub struct AccessibleFiles {
     /// Paths that may be changed, including all below.
     pub write: Vec<PathBuf>,
     /// Paths that may be read, including all below.
@@ -104,7 +104,7 @@ pub struct Files {
 
 /// A part of a confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum ConfinementPart {
     /// Files are changed and read only in the allowed paths.
     Files,
     /// A file is truncated only where it may be written.
@@ -123,22 +123,22 @@ pub enum Part {
 
 /// The features that the kernel of this host supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kernel {
+pub struct KernelFeatures {
     /// The version of Landlock; 0 where there is none.
     pub landlock: i32,
 }
 
-impl Kernel {
+impl KernelFeatures {
     /// True when this kernel enforces a part.
-    pub fn holds(self, part: Part) -> bool {
+    pub fn enforces(self, part: ConfinementPart) -> bool {
         let since = match part {
             // Before version 2, Landlock denied moving a file between directories, which runs need.
-            Part::Files | Part::Programs => 1,
-            Part::Truncate => 3,
-            Part::Network => 4,
-            Part::Devices => 5,
-            Part::Signals => 6,
-            Part::Sockets => return calls::can_refuse(),
+            ConfinementPart::Files | ConfinementPart::Programs => 1,
+            ConfinementPart::Truncate => 3,
+            ConfinementPart::Network => 4,
+            ConfinementPart::Devices => 5,
+            ConfinementPart::Signals => 6,
+            ConfinementPart::Sockets => return system_calls::can_refuse(),
         };
         self.landlock >= since
     }
@@ -175,16 +175,16 @@ impl Confinement {
     }
 
     /// The parts of this confinement.
-    pub fn parts(&self) -> Vec<Part> {
+    pub fn parts(&self) -> Vec<ConfinementPart> {
         let files = self.files.is_some();
         [
-            (Part::Files, files),
-            (Part::Truncate, files),
-            (Part::Programs, files || self.no_programs),
-            (Part::Network, self.no_network),
-            (Part::Devices, files),
-            (Part::Signals, true),
-            (Part::Sockets, files && !self.local_sockets),
+            (ConfinementPart::Files, files),
+            (ConfinementPart::Truncate, files),
+            (ConfinementPart::Programs, files || self.no_programs),
+            (ConfinementPart::Network, self.no_network),
+            (ConfinementPart::Devices, files),
+            (ConfinementPart::Signals, true),
+            (ConfinementPart::Sockets, files && !self.local_sockets),
         ]
         .into_iter()
         .filter_map(|(part, wanted)| (wanted && !self.is_empty()).then_some(part))
@@ -202,7 +202,7 @@ impl Confinement {
         }
         let confined = self.landlock()?;
         if self.files.is_some() {
-            calls::refuse(!self.local_sockets)?;
+            system_calls::refuse(!self.local_sockets)?;
             capabilities::drop_all_but_files().map_err(|errno| ConfineError::Capabilities(errno.into()))?;
         }
         Ok(confined)
@@ -228,13 +228,13 @@ impl Confinement {
         if let Some(files) = &self.files {
             let mut write = Vec::new();
             for path in &files.write {
-                if let Some(next) = allow(&mut created, path, self.writing())? {
+                if let Some(next) = allow(&mut created, path, self.write_rights())? {
                     write.extend(next.is_directory.then(|| path.clone()));
                 }
             }
             confined.write = Some(write);
             for path in &files.read {
-                allow(&mut created, path, self.reading())?;
+                allow(&mut created, path, self.read_rights())?;
             }
             self.allow_system(&mut created)?;
         }
@@ -245,7 +245,7 @@ impl Confinement {
     fn allow_system(&self, ruleset: &mut RulesetCreated) -> Result<(), ConfineError> {
         let programs: &[&[&str]] = if self.no_programs { &[] } else { &[PROGRAMS] };
         for path in [SYSTEM_FILES].iter().chain(programs).flat_map(|list| list.iter()) {
-            allow(ruleset, Path::new(path), self.reading())?;
+            allow(ruleset, Path::new(path), self.read_rights())?;
         }
         if !self.no_programs {
             for path in MACHINE {
@@ -258,15 +258,15 @@ impl Confinement {
         Ok(())
     }
 
-    fn reading(&self) -> BitFlags<AccessFs> {
+    fn read_rights(&self) -> BitFlags<AccessFs> {
         let all = AccessFs::from_read(KNOWN);
         if self.no_programs { all & !AccessFs::Execute } else { all }
     }
 
     /// All rights except those on devices: a device file is a way around every limit of files.
-    fn writing(&self) -> BitFlags<AccessFs> {
+    fn write_rights(&self) -> BitFlags<AccessFs> {
         let never = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
-        (AccessFs::from_write(KNOWN) & !never) | self.reading()
+        (AccessFs::from_write(KNOWN) & !never) | self.read_rights()
     }
 }
 
@@ -288,13 +288,13 @@ fn allow(ruleset: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) 
 ///
 /// # Errors
 /// When no thread can be started, or Landlock is there and fails.
-pub fn kernel() -> Result<Kernel, ConfineError> {
+pub fn kernel_features() -> Result<KernelFeatures, ConfineError> {
     let ask = || -> Result<RestrictionStatus, RulesetError> {
         Ruleset::default().handle_access(AccessFs::Execute)?.create()?.restrict_self()
     };
     let asked = std::thread::Builder::new().name("landlock".to_owned()).spawn(ask).map_err(ConfineError::Thread)?;
     let status = asked.join().map_err(|_| ConfineError::Thread(std::io::Error::other("the thread panicked")))??;
-    Ok(Kernel {
+    Ok(KernelFeatures {
         landlock: match status.landlock {
             LandlockStatus::Available { effective_abi, kernel_abi } => kernel_abi.unwrap_or(effective_abi as i32),
             LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,

@@ -3,7 +3,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::super::{Cancel, Command, Output, Runner, SystemRunner};
+use super::super::{Cancel, Output, ProcessCommand, Runner, SystemRunner};
 use super::*;
 
 /// Three directories with a file each: one writable, one readable, one inaccessible.
@@ -17,7 +17,7 @@ fn place() -> tempfile::TempDir {
 }
 
 fn files(place: &Path) -> Confinement {
-    let files = Files { write: vec![place.join("write"), place.join("none")], read: vec![place.join("read")] };
+    let files = AccessibleFiles { write: vec![place.join("write"), place.join("none")], read: vec![place.join("read")] };
     Confinement { files: Some(files), ..Confinement::default() }
 }
 
@@ -27,7 +27,7 @@ fn confined<T: Send>(confinement: &Confinement, act: impl FnOnce(Confined) -> T 
 }
 
 fn sh(script: &str) -> Output {
-    SystemRunner::new(None).run(&Command::new("/bin/sh", ["-c", script]), &Cancel::default(), None).unwrap()
+    SystemRunner::new(None).run(&ProcessCommand::new("/bin/sh", ["-c", script]), &Cancel::default(), None).unwrap()
 }
 
 fn is_denied<T>(result: std::io::Result<T>) -> bool {
@@ -35,11 +35,11 @@ fn is_denied<T>(result: std::io::Result<T>) -> bool {
 }
 
 #[test]
-fn the_kernel_is_asked_on_a_thread_of_its_own() {
-    let kernel = kernel().unwrap();
-    assert!(kernel.holds(Part::Files), "{kernel:?}");
-    assert!(!Kernel { landlock: 3 }.holds(Part::Network));
-    assert!(Kernel { landlock: 0 }.holds(Part::Sockets));
+fn the_kernel_is_queried_on_its_own_thread() {
+    let kernel = kernel_features().unwrap();
+    assert!(kernel.enforces(ConfinementPart::Files), "{kernel:?}");
+    assert!(!KernelFeatures { landlock: 3 }.enforces(ConfinementPart::Network));
+    assert!(KernelFeatures { landlock: 0 }.enforces(ConfinementPart::Sockets));
     fs::read("/etc/shadow").unwrap();
 }
 
@@ -89,7 +89,7 @@ fn a_swapped_directory_leads_nowhere() {
 }
 
 #[test]
-fn what_is_started_is_held_as_well() {
+fn started_programs_are_confined_too() {
     let place = place();
     let outside = std::process::id();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -146,7 +146,7 @@ fn no_program_and_no_connection() {
     let none = Confinement { no_programs: true, no_network: true, ..Confinement::default() };
     confined(&none, |confined| {
         assert_eq!(confined.write, None);
-        let run = SystemRunner::new(None).run(&Command::new("/bin/true", [""; 0]), &Cancel::default(), None);
+        let run = SystemRunner::new(None).run(&ProcessCommand::new("/bin/true", [""; 0]), &Cancel::default(), None);
         assert!(run.is_err(), "{run:?}");
         assert!(is_denied(std::net::TcpStream::connect(to)));
         assert!(is_denied(std::net::TcpListener::bind("127.0.0.1:0")));
@@ -155,10 +155,10 @@ fn no_program_and_no_connection() {
     let all = Confinement { no_programs: true, ..files(place.path()) };
     confined(&all, |_| {
         fs::copy("/etc/passwd", place.path().join("write/copy")).unwrap();
-        assert!(SystemRunner::new(None).run(&Command::new("/bin/true", [""; 0]), &Cancel::default(), None).is_err());
+        assert!(SystemRunner::new(None).run(&ProcessCommand::new("/bin/true", [""; 0]), &Cancel::default(), None).is_err());
     });
     assert!(Confinement::default().is_empty() && Confinement::default().parts().is_empty());
-    assert!(none.parts().contains(&Part::Network) && !none.parts().contains(&Part::Files));
+    assert!(none.parts().contains(&ConfinementPart::Network) && !none.parts().contains(&ConfinementPart::Files));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn local_sockets_stay_where_they_are_wanted() {
     let _listens = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let wanted = Confinement { local_sockets: true, ..files(place.path()) };
     confined(&wanted, |_| UnixStream::connect(&socket).map(drop).unwrap());
-    assert!(!wanted.parts().contains(&Part::Sockets));
+    assert!(!wanted.parts().contains(&ConfinementPart::Sockets));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_worker_works_outside() {
         for one in work {
             let _broke = std::panic::catch_unwind(std::panic::AssertUnwindSafe(one));
         }
-        let (read, broken, after): (_, Result<(), Gone>, _) = inside.join().unwrap();
-        assert_eq!((read.as_str(), broken, after), ("posted", Err(Gone), Ok(1)));
+        let (read, broken, after): (_, Result<(), WorkerGone>, _) = inside.join().unwrap();
+        assert_eq!((read.as_str(), broken, after), ("posted", Err(WorkerGone), Ok(1)));
     });
 }

@@ -11,7 +11,7 @@ pub type Work = Box<dyn FnOnce() + Send>;
 /// The unconfined thread has ended, or the work panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the work outside of the confinement failed")]
-pub struct Gone;
+pub struct WorkerGone;
 
 /// The end of the queue on the confined side.
 #[derive(Debug, Clone)]
@@ -34,26 +34,26 @@ impl Worker {
     ///
     /// # Errors
     /// When there is no result.
-    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkerGone> {
         if self.is_outside() {
             return Ok(work());
         }
         let (answer, answered) = sync_channel(1);
         // The caller waits below, so the answer has a receiver.
-        self.queue.send(Box::new(move || drop(answer.send(work())))).map_err(|_| Gone)?;
-        answered.recv().map_err(|_| Gone)
+        self.queue.send(Box::new(move || drop(answer.send(work())))).map_err(|_| WorkerGone)?;
+        answered.recv().map_err(|_| WorkerGone)
     }
 
     /// Queues work without waiting for its end. Work is done in the order of the calls.
     ///
     /// # Errors
     /// When the unconfined thread has ended.
-    pub fn post(&self, work: impl FnOnce() + Send + 'static) -> Result<(), Gone> {
+    pub fn post(&self, work: impl FnOnce() + Send + 'static) -> Result<(), WorkerGone> {
         if self.is_outside() {
             work();
             return Ok(());
         }
-        self.queue.send(Box::new(work)).map_err(|_| Gone)
+        self.queue.send(Box::new(work)).map_err(|_| WorkerGone)
     }
 
     fn is_outside(&self) -> bool {

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read};
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of a file of `size` bytes, in lower-case hex.
-pub(in crate::host) fn hash_open(file: &mut File, size: u64) -> io::Result<String> {
+pub(in crate::host) fn digest_open_file(file: &mut File, size: u64) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(512, 1 << 16)];
     let mut seen = 0;
@@ -46,7 +46,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// When the file can't be read.
 pub fn sha256_of(file: &mut File) -> io::Result<String> {
     let size = file.metadata()?.len();
-    hash_open(file, size)
+    digest_open_file(file, size)
 }
 
 /// SHA-256 of some bytes, in lower-case hex.

@@ -22,7 +22,7 @@ const STICKY: u32 = 0o1000;
 /// # Errors
 /// When others can, and as [`super::read_text`].
 pub fn read_private_text(path: &Path, limit: u64) -> Result<String, FsError> {
-    let bytes = whole(path, limit, ANYTHING)?;
+    let bytes = read_guarded(path, limit, ANYTHING)?;
     String::from_utf8(bytes).map_err(|_| FsError::NotText(path.to_owned()))
 }
 
@@ -31,7 +31,7 @@ pub fn read_private_text(path: &Path, limit: u64) -> Result<String, FsError> {
 /// # Errors
 /// When others can, and as [`super::read()`].
 pub fn read_trusted(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
-    whole(path, limit, CHANGE)
+    read_guarded(path, limit, CHANGE)
 }
 
 /// Reads a text file of at most `limit` bytes that only this user may change.
@@ -39,7 +39,7 @@ pub fn read_trusted(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
 /// # Errors
 /// When others can, and as [`super::read_text`].
 pub fn read_trusted_text(path: &Path, limit: u64) -> Result<String, FsError> {
-    String::from_utf8(whole(path, limit, CHANGE)?).map_err(|_| FsError::NotText(path.to_owned()))
+    String::from_utf8(read_guarded(path, limit, CHANGE)?).map_err(|_| FsError::NotText(path.to_owned()))
 }
 
 /// Checks a secret file that another library opens.
@@ -58,7 +58,7 @@ pub fn check_trusted(path: &Path) -> Result<(), FsError> {
     check(&read::open_named(path)?, path, CHANGE)
 }
 
-fn whole(path: &Path, limit: u64, forbidden: u32) -> Result<Vec<u8>, FsError> {
+fn read_guarded(path: &Path, limit: u64, forbidden: u32) -> Result<Vec<u8>, FsError> {
     let file = read::open_named(path)?;
     check(&file, path, forbidden)?;
     read::read_open(file, path, limit)
@@ -73,7 +73,7 @@ fn check(file: &File, path: &Path, forbidden: u32) -> Result<(), FsError> {
     }
     check_permissions(path, &meta, forbidden)?;
     let named = std::path::absolute(path).map_err(|error| FsError::io("examine", path, error))?;
-    let real = super::real(&named);
+    let real = super::resolve_links(&named);
     for start in [&named, &real] {
         for directory in start.ancestors().skip(1) {
             let meta = std::fs::metadata(directory).map_err(|error| FsError::io("examine", directory, error))?;
@@ -85,7 +85,7 @@ fn check(file: &File, path: &Path, forbidden: u32) -> Result<(), FsError> {
 }
 
 fn check_permissions(path: &Path, meta: &Metadata, forbidden: u32) -> Result<(), FsError> {
-    let refuse = |what: &'static str, remedy: String| FsError::Loose { path: path.to_owned(), what, remedy };
+    let refuse = |what: &'static str, remedy: String| FsError::UnsafePermissions { path: path.to_owned(), what, remedy };
     let own = effective_uid();
     if meta.uid() != 0 && meta.uid() != own {
         return Err(refuse("belongs to another user", format!("chown {own} {}", quoted(path))));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_owns_a_file_can_change_it() {
+    fn a_file_of_another_user_is_refused() {
         if effective_uid() != 0 {
             return;
         }

@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 
 pub use std::fs::File;
 
-pub(super) use digest::hash_open;
+pub(super) use digest::digest_open_file;
 pub use digest::{hex, sha256, sha256_of};
 pub use guarded::{check_private, check_trusted, read_private_text, read_trusted, read_trusted_text};
 pub use read::{
     list, open, open_named, read, read_named, read_named_text, read_open, read_regular, read_regular_text, read_text,
 };
 pub(super) use read::{list_open, names_in};
-pub use stat::{FileInfo, FileKind, Stamp, exists, is_public, is_reachable, is_same, is_symlink, real, stamp, stat};
+pub use stat::{FileInfo, FileKind, Stamp, exists, is_public, is_reachable, is_same, is_symlink, resolve_links, stamp, stat};
 pub(super) use temp_file::write_link_at;
-pub use temp_file::{Link, TempFile, path_of};
+pub use temp_file::{LinkInfo, TempFile, descriptor_path};
 pub(super) use write::set_open;
 pub use write::{
     WriteSpec, append_lines, create_directory, create_new, private_directory, remove, remove_all, set_attributes, write_atomic,
@@ -91,13 +91,13 @@ pub enum FsError {
     },
     /// A path that leads out of the allowed directories of a run.
     #[error("{} leads out of the directories that this node allows", .0.display())]
-    NotWithin(PathBuf),
+    NotAllowed(PathBuf),
     /// The object was replaced since the last check.
     #[error("{} was changed by another process meanwhile", .0.display())]
     Changed(PathBuf),
     /// A trusted file that others can read or change.
     #[error("{} {what}: run `{remedy}`", path.display())]
-    Loose {
+    UnsafePermissions {
         /// The file, or a directory of its path.
         path: PathBuf,
         /// The mistake, as the predicate of a sentence.

@@ -22,7 +22,7 @@ use super::FsError;
 /// # Errors
 /// When it is no regular file, can't be read, or is larger.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
-    whole(open(path)?, path, limit)
+    read_limited(open(path)?, path, limit)
 }
 
 /// Reads a file of at most `limit` bytes that a user named on a command line. `/dev/stdin` and `<(command)` are files too. Waits
@@ -31,7 +31,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
 /// # Errors
 /// When it can't be read or is larger.
 pub fn read_named(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
-    whole(open_named(path)?, path, limit)
+    read_limited(open_named(path)?, path, limit)
 }
 
 /// Reads a text file like [`read_named`].
@@ -42,7 +42,7 @@ pub fn read_named_text(path: &Path, limit: u64) -> Result<String, FsError> {
     as_text(read_named(path, limit)?, path)
 }
 
-fn whole(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
+fn read_limited(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| FsError::io("read", path, error))?;
     if bytes.len() as u64 > limit {
@@ -86,7 +86,7 @@ pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     if !meta.is_file() {
         return Err(FsError::NotAFile(path.to_owned()));
     }
-    whole(file, path, limit)
+    read_limited(file, path, limit)
 }
 
 /// Reads the rest of an open file, at most `limit` bytes. Errors show `path`.
@@ -94,7 +94,7 @@ pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
 /// # Errors
 /// When it can't be read or is larger.
 pub fn read_open(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
-    whole(file, path, limit)
+    read_limited(file, path, limit)
 }
 
 /// Opens a regular file for reading. Never blocks; links are followed.

@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
 use super::FsError;
-use super::digest::hash_open;
+use super::digest::digest_open_file;
 
 /// The kind of object at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct FileInfo {
 }
 
 impl FileInfo {
-    pub(in crate::host) fn of(meta: &fs::Metadata) -> Self {
+    pub(in crate::host) fn from_metadata(meta: &fs::Metadata) -> Self {
         let kind = if meta.is_file() {
             FileKind::File
         } else if meta.is_dir() {
@@ -68,7 +68,7 @@ impl FileInfo {
         is_public(self.mode)
     }
 
-    pub(in crate::host) fn of_stat(stat: &FileStat) -> Self {
+    pub(in crate::host) fn from_stat(stat: &FileStat) -> Self {
         let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFREG => FileKind::File,
             SFlag::S_IFDIR => FileKind::Directory,
@@ -97,9 +97,9 @@ pub fn is_public(mode: u32) -> bool {
 pub fn is_reachable(path: &Path) -> bool {
     let may_enter = |directory: &Path| match fs::metadata(directory) {
         Ok(meta) => meta.mode() & 0o001 != 0,
-        Err(error) => is_nothing(&error),
+        Err(error) => is_missing(&error),
     };
-    real(path).ancestors().skip(1).all(may_enter)
+    resolve_links(path).ancestors().skip(1).all(may_enter)
 }
 
 /// Returns the properties of a path, links followed; `None` when nothing is there, as for a dangling link.
@@ -111,8 +111,8 @@ pub fn is_reachable(path: &Path) -> bool {
 pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
     if !hash {
         return match fs::metadata(path) {
-            Ok(meta) => Ok(Some(FileInfo::of(&meta))),
-            Err(error) if is_nothing(&error) => Ok(None),
+            Ok(meta) => Ok(Some(FileInfo::from_metadata(&meta))),
+            Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(FsError::io("examine", path, error)),
         };
     }
@@ -120,7 +120,7 @@ pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
     let opened = OpenOptions::new().read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path);
     let mut file = match opened {
         Ok(file) => file,
-        Err(error) if is_nothing(&error) => return Ok(None),
+        Err(error) if is_missing(&error) => return Ok(None),
         // A socket can't be opened, a file may be unreadable: the kind can still be determined.
         Err(error) => {
             return stat(path, false)?
@@ -130,9 +130,9 @@ pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
         }
     };
     let meta = file.metadata().map_err(|error| FsError::io("examine", path, error))?;
-    let mut look = FileInfo::of(&meta);
+    let mut look = FileInfo::from_metadata(&meta);
     if look.kind == FileKind::File {
-        look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
+        look.sha256 = Some(digest_open_file(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
     }
     Ok(Some(look))
 }
@@ -159,7 +159,7 @@ pub fn stamp(path: &Path) -> Result<Stamp, FsError> {
 }
 
 /// Returns a path with every link on the way resolved. Missing parts stay as written.
-pub fn real(path: &Path) -> PathBuf {
+pub fn resolve_links(path: &Path) -> PathBuf {
     let (mut at, mut missing) = (path, Vec::new());
     loop {
         if let Ok(real) = fs::canonicalize(at) {
@@ -176,7 +176,7 @@ pub fn real(path: &Path) -> PathBuf {
 }
 
 /// True when nothing exists at the path, or a part of the path is no directory.
-pub(super) fn is_nothing(error: &io::Error) -> bool {
+pub(super) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
@@ -204,7 +204,7 @@ fn identity(path: &Path) -> Result<Option<(u64, Option<u64>)>, FsError> {
     match fs::metadata(path) {
         Ok(meta) if meta.file_type().is_block_device() => Ok(Some((meta.rdev(), None))),
         Ok(meta) => Ok(Some((meta.dev(), Some(meta.ino())))),
-        Err(error) if is_nothing(&error) => Ok(None),
+        Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(FsError::io("examine", path, error)),
     }
 }

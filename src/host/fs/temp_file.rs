@@ -25,7 +25,7 @@ use crate::host::paths::DirEntryHandle;
 /// The suffix of the names of temporary files.
 const SUFFIX: &str = ".ensign-tmp";
 /// Most entries of a directory that are searched for leftovers: the search must not slow down the writing of one file.
-const SWEPT_ENTRIES: usize = 100_000;
+const SEARCHED_ENTRIES: usize = 100_000;
 /// The age at which a sweeper examines a file. The maker of a younger file may not have locked it yet.
 const FILE_AGE: Duration = Duration::from_millis(10);
 /// The age at which a link is abandoned. A link can't be locked, and its maker renames it at once.
@@ -33,7 +33,7 @@ const LINK_AGE: Duration = Duration::from_secs(1);
 /// Attempts to find a free temporary name.
 const TRIES: usize = 16;
 /// Most bytes of a name that its temporary name repeats: a name has at most 255 bytes.
-const NAME: usize = 40;
+const NAME_PART_MAX: usize = 40;
 
 /// A temporary name in an open directory, and its final name.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl PendingName {
     /// Creates an object with `make`, under a temporary name beside a place.
     fn new<T>(place: &DirEntryHandle, make: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>) -> Result<(Self, T), FsError> {
         let failed = |error| FsError::io("create a temporary file beside", place.path(), error);
-        sweep(place.above());
+        remove_leftovers(place.above());
         let above = place.above().try_clone_to_owned().map_err(failed)?;
         let mut tries = 0;
         let (temporary, made) = loop {
@@ -66,7 +66,7 @@ impl PendingName {
     }
 
     /// Renames the object to its final name, and replaces a file or link.
-    fn put(mut self) -> Result<(), FsError> {
+    fn rename(mut self) -> Result<(), FsError> {
         renameat(&self.above, self.temporary.as_os_str(), &self.above, self.name.as_os_str())
             .map_err(|errno| self.failed("put in place", errno))?;
         self.placed = true;
@@ -74,14 +74,14 @@ impl PendingName {
     }
 
     /// Gives the object its final name, if the name is free.
-    fn put_new(self) -> Result<(), FsError> {
+    fn rename_new(self) -> Result<(), FsError> {
         let (from, to) = (self.temporary.as_os_str(), self.name.as_os_str());
         match linkat(&self.above, from, &self.above, to, AtFlags::empty()) {
             // The file system has no hard links.
             Err(Errno::EPERM | Errno::EOPNOTSUPP)
                 if fstatat(&self.above, to, AtFlags::AT_SYMLINK_NOFOLLOW) == Err(Errno::ENOENT) =>
             {
-                self.put()
+                self.rename()
             }
             linked => linked.map_err(|errno| self.failed("put in place", errno)),
         }
@@ -118,11 +118,11 @@ impl TempFile {
     /// # Errors
     /// When a step fails; then nothing is left behind.
     pub fn new(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
-        Self::at(&DirEntryHandle::of(path)?, content, spec)
+        Self::new_at(&DirEntryHandle::following_links(path)?, content, spec)
     }
 
     /// Writes a temporary file for a place.
-    pub(in crate::host) fn at(place: &DirEntryHandle, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
+    pub(in crate::host) fn new_at(place: &DirEntryHandle, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let make =
             |above: BorrowedFd<'_>, name: &OsStr| openat(above, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from);
@@ -141,7 +141,7 @@ impl TempFile {
     /// descriptor.
     pub fn path(&self) -> PathBuf {
         if self.open_to_others {
-            return path_of(&self.file).into();
+            return descriptor_path(&self.file).into();
         }
         self.pending.path.with_file_name(&self.pending.temporary)
     }
@@ -158,9 +158,9 @@ impl TempFile {
     ///
     /// # Errors
     /// When the system refuses; then the old file is unchanged.
-    pub fn put(self) -> Result<(), FsError> {
+    pub fn persist(self) -> Result<(), FsError> {
         self.check()?;
-        self.pending.put()?;
+        self.pending.rename()?;
         checkpoint(Checkpoint::FilePlaced);
         Ok(())
     }
@@ -169,9 +169,9 @@ impl TempFile {
     ///
     /// # Errors
     /// When an object is there, or the system refuses.
-    pub fn put_new(self) -> Result<(), FsError> {
+    pub fn persist_new(self) -> Result<(), FsError> {
         self.check()?;
-        self.pending.put_new()
+        self.pending.rename_new()
     }
 
     /// Checks that the temporary name still belongs to this file.
@@ -184,13 +184,13 @@ impl TempFile {
 }
 
 /// A path for commands to an open file or directory, independent of its name.
-pub fn path_of(file: &File) -> String {
+pub fn descriptor_path(file: &File) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
 /// The properties of a symbolic link itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct LinkInfo {
     /// The target, as written in the link.
     pub target: PathBuf,
     /// The number of the owner.
@@ -213,7 +213,7 @@ pub(in crate::host) fn write_link_at(
         fchownat(&pending.above, pending.temporary.as_os_str(), uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(|errno| pending.failed("set the owner of", errno))?;
     }
-    pending.put()
+    pending.rename()
 }
 
 /// Opens the same file for reading only, with a lock that ends with its maker.
@@ -233,7 +233,7 @@ fn lock_written(pending: &PendingName, written: &File) -> Result<File, FsError> 
 
 /// Removes the leftovers of killed makers from a directory. Once a process and directory is enough: leftovers are older than this
 /// process.
-fn sweep(above: BorrowedFd<'_>) {
+fn remove_leftovers(above: BorrowedFd<'_>) {
     static SWEPT: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
     let Ok(stat) = fstat(above) else { return };
     let is_new = SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert((stat.st_dev, stat.st_ino));
@@ -242,7 +242,7 @@ fn sweep(above: BorrowedFd<'_>) {
     }
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let Ok(Ok(names)) = openat(above, ".", flags, Mode::empty()).map(names_in) else { return };
-    for name in names.into_iter().take(SWEPT_ENTRIES) {
+    for name in names.into_iter().take(SEARCHED_ENTRIES) {
         let bytes = name.as_bytes();
         if bytes.starts_with(b".") && bytes.ends_with(SUFFIX.as_bytes()) && is_abandoned(above, &name) {
             // Its removal is not essential.
@@ -287,7 +287,7 @@ fn temporary(name: &OsStr) -> io::Result<OsString> {
         .chars()
         .scan(0, |size, c| {
             *size += c.len_utf8();
-            (*size <= NAME).then_some(c)
+            (*size <= NAME_PART_MAX).then_some(c)
         })
         .collect();
     Ok(format!(".{name}.{}{SUFFIX}", hex(&random)).into())
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_maker_left_is_swept_and_what_lives_is_not() {
+    fn leftovers_of_killed_makers_are_removed_and_live_files_stay() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let old = std::time::SystemTime::now() - Duration::from_secs(60);
@@ -311,7 +311,7 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", at(".e.x3.ensign-tmp")).unwrap();
         std::fs::create_dir(at(".f.x4.ensign-tmp")).unwrap();
         let spec = WriteSpec { uid: None, gid: None, mode: 0o600 };
-        TempFile::new(&at("new"), &mut "x".as_bytes(), spec).unwrap().put().unwrap();
+        TempFile::new(&at("new"), &mut "x".as_bytes(), spec).unwrap().persist().unwrap();
         let mut names: Vec<_> =
             std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();

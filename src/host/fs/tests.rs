@@ -51,7 +51,7 @@ fn links_are_seen_through_and_replaced() {
 }
 
 #[test]
-fn odd_things_do_not_hold_a_look() {
+fn special_files_do_not_block_stat() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
@@ -64,7 +64,7 @@ fn odd_things_do_not_hold_a_look() {
 }
 
 #[test]
-fn only_regular_files_are_read_where_nobody_named_them() {
+fn found_files_are_read_only_if_regular() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     fs::write(at("file"), "text").unwrap();
@@ -81,7 +81,7 @@ fn only_regular_files_are_read_where_nobody_named_them() {
 }
 
 #[test]
-fn pipes_and_the_kernel_are_read_where_somebody_named_them() {
+fn named_files_may_be_pipes_and_kernel_files() {
     let (reader, mut writer) = io::pipe().unwrap();
     writer.write_all(b"resources: []\n").unwrap();
     drop(writer);

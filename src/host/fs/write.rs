@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-use super::stat::is_nothing;
+use super::stat::is_missing;
 use super::{FsError, TempFile};
 
 /// Owner, group and mode of a file to write.
@@ -28,7 +28,7 @@ pub struct WriteSpec {
 /// # Errors
 /// When a step fails; then nothing is left behind and the old file is unchanged.
 pub fn write_atomic(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<(), FsError> {
-    TempFile::new(path, content, spec)?.put()
+    TempFile::new(path, content, spec)?.persist()
 }
 
 /// Sets owner, group and mode of an open file. Errors show `path`.
@@ -117,7 +117,7 @@ pub fn remove(path: &Path) -> Result<(), FsError> {
         Err(error) => Err(error),
     };
     match result {
-        Err(error) if !is_nothing(&error) => Err(FsError::io("remove", path, error)),
+        Err(error) if !is_missing(&error) => Err(FsError::io("remove", path, error)),
         _ => Ok(()),
     }
 }
@@ -133,7 +133,7 @@ pub fn remove_all(path: &Path) -> Result<(), FsError> {
         Err(error) => Err(error),
     };
     match result {
-        Err(error) if !is_nothing(&error) => Err(FsError::io("remove", path, error)),
+        Err(error) if !is_missing(&error) => Err(FsError::io("remove", path, error)),
         _ => Ok(()),
     }
 }

@@ -112,7 +112,7 @@ fn end_of(file: &File) -> io::Result<Orphans> {
     }
     let record: JournalFile = serde_json::from_slice(line)?;
     // The processes of another boot have ended, and those of another namespace have other numbers here.
-    if record.commands.is_empty() || record.realm != BootNamespace::here()? {
+    if record.commands.is_empty() || record.realm != BootNamespace::current()? {
         return Ok(Orphans::default());
     }
     end_all(&record)
@@ -129,14 +129,14 @@ fn end_all(record: &JournalFile) -> io::Result<Orphans> {
     let mut found: BTreeMap<i32, u64> = BTreeMap::new();
     let mut held: Vec<ProcessHandle> = Vec::new();
     for _ in 0..ROUNDS {
-        let table = table()?;
+        let table = process_table()?;
         let fresh: Vec<&Process> = members(record, &table, &found).into_iter().collect();
         if fresh.is_empty() {
             break;
         }
         for process in fresh {
             found.insert(process.pid, process.started);
-            let Some(handle) = handle(process) else { continue };
+            let Some(handle) = open_handle(process) else { continue };
             let _stopped = pidfd_send_signal(&handle, Signal::STOP);
             held.push(ProcessHandle { orphan: Orphan { pid: process.pid, name: process.name.clone() }, handle });
         }
@@ -155,9 +155,9 @@ fn end_all(record: &JournalFile) -> io::Result<Orphans> {
 }
 
 /// Opens a handle of a process, unless its number belongs to another process by now.
-fn handle(process: &Process) -> Option<OwnedFd> {
+fn open_handle(process: &Process) -> Option<OwnedFd> {
     let handle = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
-    (Process::of(process.pid)?.started == process.started).then_some(handle)
+    (Process::read(process.pid)?.started == process.started).then_some(handle)
 }
 
 fn is_gone(handle: &OwnedFd, patience: Duration) -> bool {
@@ -173,7 +173,7 @@ fn members<'a>(record: &JournalFile, table: &'a BTreeMap<i32, Process>, found: &
     let earliest = record.commands.iter().map(|note| note.since).min().unwrap_or(u64::MAX);
     let candidates: Vec<&Process> =
         table.values().filter(|process| process.started >= earliest && !spared.contains(&process.pid)).collect();
-    let is_member = |process: &Process| record.commands.iter().any(|note| belongs(process, note, record.session, table));
+    let is_member = |process: &Process| record.commands.iter().any(|note| is_member(process, note, record.session, table));
     let mut ours: BTreeSet<i32> = candidates.iter().filter(|process| is_member(process)).map(|process| process.pid).collect();
     // Processes that were found before count as parents and leaders, also after their end.
     ours.extend(found.keys());
@@ -192,7 +192,7 @@ fn members<'a>(record: &JournalFile, table: &'a BTreeMap<i32, Process>, found: &
 }
 
 /// True for a process that matches an entry: the command itself, a member of its group, or a process that holds its output.
-fn belongs(process: &Process, note: &JournalEntry, session: i32, table: &BTreeMap<i32, Process>) -> bool {
+fn is_member(process: &Process, note: &JournalEntry, session: i32, table: &BTreeMap<i32, Process>) -> bool {
     if process.started < note.since {
         return false;
     }
@@ -234,7 +234,7 @@ struct Process {
 }
 
 impl Process {
-    fn of(pid: i32) -> Option<Self> {
+    fn read(pid: i32) -> Option<Self> {
         Self::parse(pid, &String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
@@ -253,10 +253,10 @@ impl Process {
     }
 }
 
-fn table() -> io::Result<BTreeMap<i32, Process>> {
+fn process_table() -> io::Result<BTreeMap<i32, Process>> {
     let numbers = std::fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // A process that ends meanwhile is skipped.
-    Ok(numbers.filter_map(|pid| Some((pid, Process::of(pid)?))).collect())
+    Ok(numbers.filter_map(|pid| Some((pid, Process::read(pid)?))).collect())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::super::{Cancel, Command, CommandError, Journal, Runner, SystemRunner};
+use super::super::{Cancel, CommandError, Journal, ProcessCommand, Runner, SystemRunner};
 use super::*;
 
 fn process(pid: i32, parent: i32, group: i32, session: i32, started: u64) -> Process {
@@ -15,16 +15,16 @@ fn a_line_of_the_kernel_is_read_whatever_the_name() {
     assert_eq!((read.parent, read.group, read.session, read.started, read.name.as_str()), (7, 40, 39, 12345, "a) b (c)"));
     assert_eq!(Process::parse(42, &line.replace(" S ", " Z ")), None);
     let own = i32::try_from(std::process::id()).unwrap();
-    assert_eq!(Process::of(own).unwrap().session, nix::unistd::getsid(None).unwrap().as_raw());
+    assert_eq!(Process::read(own).unwrap().session, nix::unistd::getsid(None).unwrap().as_raw());
 }
 
 /// Numbers that no process has, so that none of them holds a pipe.
 const BASE: i32 = 1 << 28;
 
 #[test]
-fn only_what_the_command_left_is_found() {
+fn only_orphans_of_the_command_are_found() {
     let note = JournalEntry { pipes: vec![], since: 100, pid: Some(BASE), until: Some(101) };
-    let record = JournalFile { realm: BootNamespace::here().unwrap(), session: 5, commands: vec![note] };
+    let record = JournalFile { realm: BootNamespace::current().unwrap(), session: 5, commands: vec![note] };
     let find = |processes: &[Process]| -> Vec<i32> {
         let table = processes.iter().map(|process| (process.pid, process.clone())).collect();
         members(&record, &table, &BTreeMap::new()).iter().map(|process| process.pid - BASE).collect()
@@ -56,8 +56,8 @@ fn only_what_the_command_left_is_found() {
 /// Runs a script as an agent does. Returns the journal as soon as the file `until` exists.
 fn left_running(directory: &Path, script: &str, until: &Path) -> (std::thread::JoinHandle<Result<(), CommandError>>, PathBuf) {
     let journal = Arc::new(Journal::open(&directory.join("commands")).unwrap());
-    let command = Command::new("/bin/sh", ["-c", script]);
-    let runner = SystemRunner::new(None).recorded(journal);
+    let command = ProcessCommand::new("/bin/sh", ["-c", script]);
+    let runner = SystemRunner::new(None).with_journal(journal);
     let run = std::thread::spawn(move || runner.run(&command, &Cancel::default(), None).map(drop));
     let start = Instant::now();
     while !until.exists() {
@@ -90,7 +90,7 @@ fn all_that_a_command_started_is_ended_and_a_daemon_is_not() {
     assert!(sleeping >= 3, "{orphans:?}");
     assert!(orphans.report().unwrap().starts_with("ended processes that an earlier run left: "));
     let daemon: i32 = std::fs::read_to_string(at("daemon")).unwrap().trim().parse().unwrap();
-    assert!(Process::of(daemon).is_some(), "the daemon lives");
+    assert!(Process::read(daemon).is_some(), "the daemon lives");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon), nix::sys::signal::Signal::SIGKILL).unwrap();
     // No process is left, and the journal now lists no commands.
     assert!(end(&seen).unwrap().is_empty());
@@ -112,7 +112,7 @@ fn journals_of_the_living_and_of_other_boots_end_nothing() {
     end(&seen).unwrap_err();
     // This process holds the lock of the journal.
     let directory = place.path().join("journals");
-    let journal = Arc::new(Journal::below(&directory));
+    let journal = Arc::new(Journal::in_directory(&directory));
     let (out, _to) = std::io::pipe().unwrap();
     let running = journal.begin(&[&out]).unwrap();
     assert!(sweep(&directory).is_empty());
@@ -120,7 +120,7 @@ fn journals_of_the_living_and_of_other_boots_end_nothing() {
     drop((running, journal));
     // Where no file can be made, commands run without a journal.
     std::fs::write(place.path().join("file"), "").unwrap();
-    drop(Arc::new(Journal::below(place.path().join("file/none"))).begin(&[&out]).unwrap());
+    drop(Arc::new(Journal::in_directory(place.path().join("file/none"))).begin(&[&out]).unwrap());
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     std::fs::write(format!("{}.go", ready.display()), "").unwrap();
     run.join().unwrap().unwrap();

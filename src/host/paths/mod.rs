@@ -25,7 +25,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::account::effective_uid;
-use super::fs::{FileInfo, FileKind, FsError, hash_open, list_open, read_open};
+use super::fs::{FileInfo, FileKind, FsError, digest_open_file, list_open, read_open};
 
 pub use place::DirEntryHandle;
 pub(super) use place::check_shared;
@@ -36,12 +36,12 @@ const HINT: &str = "; use its target as the path, or set follow: true";
 
 /// The owner whose directories count as those of root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Trust {
+struct TrustedOwner {
     own: u32,
     also: Option<u32>,
 }
 
-impl Trust {
+impl TrustedOwner {
     fn owns(self, uid: u32) -> bool {
         uid == 0 || uid == self.own || Some(uid) == self.also
     }
@@ -50,7 +50,7 @@ impl Trust {
 /// Opens the paths of a run by the rules of this module.
 #[derive(Debug, Clone)]
 pub struct PathResolver<'a> {
-    trust: Trust,
+    trust: TrustedOwner,
     follow: bool,
     hint: &'static str,
     /// The directories to which paths may lead; `None` allows all.
@@ -67,11 +67,11 @@ pub enum PathInfo {
     /// A link that is not followed. Users other than root could have made it, or it leads out of the allowed directories.
     Link,
     /// A regular file that may belong to another user under another name, so it was not read.
-    Shared,
+    SharedFile,
     /// Another object.
-    Something {
+    Object {
         /// The properties, links followed.
-        look: FileInfo,
+        info: FileInfo,
         /// True when the path itself is a link.
         link: bool,
     },
@@ -80,7 +80,7 @@ pub enum PathInfo {
 impl<'a> PathResolver<'a> {
     /// Creates a resolver for paths anywhere.
     pub fn new(follow: bool) -> Self {
-        Self { trust: Trust { own: effective_uid(), also: None }, follow, hint: HINT, within: None }
+        Self { trust: TrustedOwner { own: effective_uid(), also: None }, follow, hint: HINT, within: None }
     }
 
     /// Creates a resolver for the system's own files, as in `/etc`. They may be anywhere, and no property allows links.
@@ -134,7 +134,7 @@ impl<'a> PathResolver<'a> {
     ///
     /// # Errors
     /// As [`Self::place`], and when the directory is missing.
-    pub fn known_place(&self, path: &Path) -> Result<DirEntryHandle, FsError> {
+    pub fn existing_place(&self, path: &Path) -> Result<DirEntryHandle, FsError> {
         let missing = || FsError::NoParent(path.parent().unwrap_or(Path::new("/")).to_owned());
         self.place(path)?.ok_or_else(missing)
     }
@@ -143,7 +143,7 @@ impl<'a> PathResolver<'a> {
     ///
     /// # Errors
     /// As [`Self::place`].
-    pub fn place_made(&self, path: &Path, mode: u32) -> Result<DirEntryHandle, FsError> {
+    pub fn create_place(&self, path: &Path, mode: u32) -> Result<DirEntryHandle, FsError> {
         match self.place(path)? {
             Some(place) => Ok(place),
             None => self.walk(path, false, Some(mode))?.ok_or_else(|| FsError::NoParent(path.to_owned())),
@@ -154,10 +154,10 @@ impl<'a> PathResolver<'a> {
     ///
     /// # Errors
     /// When another object is in the way, or as [`Self::place`].
-    pub fn directory_made(&self, path: &Path, mode: u32) -> Result<DirEntryHandle, FsError> {
+    pub fn create_directory(&self, path: &Path, mode: u32) -> Result<DirEntryHandle, FsError> {
         let place = match self.target(path)? {
             Some(place) => place,
-            None => self.place_made(path, mode)?,
+            None => self.create_place(path, mode)?,
         };
         place.make_directory(mode)?;
         Ok(place)
@@ -167,7 +167,7 @@ impl<'a> PathResolver<'a> {
     ///
     /// # Errors
     /// As [`Self::target`], and when the directory is missing.
-    pub fn known_target(&self, path: &Path) -> Result<DirEntryHandle, FsError> {
+    pub fn existing_target(&self, path: &Path) -> Result<DirEntryHandle, FsError> {
         self.target(path)?.ok_or_else(|| FsError::io("open", path, ErrorKind::NotFound.into()))
     }
 
@@ -175,24 +175,24 @@ impl<'a> PathResolver<'a> {
     ///
     /// # Errors
     /// When the path leads through a link that is not followed, or the system refuses.
-    pub fn look(&self, path: &Path, hash: bool) -> Result<PathInfo, FsError> {
+    pub fn inspect(&self, path: &Path, hash: bool) -> Result<PathInfo, FsError> {
         if self.is_plain(path)
-            && let Some(look) = look_plain(path, hash)?
+            && let Some(look) = inspect_plain(path, hash)?
         {
             return Ok(look);
         }
         let Some(place) = self.place(path)? else { return Ok(PathInfo::Nothing) };
         if !place.is_link()? {
-            return place.look(hash);
+            return place.inspect(hash);
         }
         match self.walk(path, true, None) {
-            Ok(Some(place)) => Ok(match place.look(hash)? {
-                PathInfo::Something { look, .. } => PathInfo::Something { look, link: true },
+            Ok(Some(place)) => Ok(match place.inspect(hash)? {
+                PathInfo::Object { info: look, .. } => PathInfo::Object { info: look, link: true },
                 PathInfo::Nothing => PathInfo::Dangling,
                 other => other,
             }),
             Ok(None) => Ok(PathInfo::Dangling),
-            Err(FsError::ForeignLink { .. } | FsError::NotWithin(_)) => Ok(PathInfo::Link),
+            Err(FsError::ForeignLink { .. } | FsError::NotAllowed(_)) => Ok(PathInfo::Link),
             Err(error) => Err(error),
         }
     }
@@ -200,17 +200,17 @@ impl<'a> PathResolver<'a> {
     /// True when an object exists at the path; a dangling link does not count.
     ///
     /// # Errors
-    /// As [`Self::look`].
+    /// As [`Self::inspect`].
     pub fn exists(&self, path: &Path) -> Result<bool, FsError> {
-        Ok(matches!(self.look(path, false)?, PathInfo::Shared | PathInfo::Something { .. }))
+        Ok(matches!(self.inspect(path, false)?, PathInfo::SharedFile | PathInfo::Object { .. }))
     }
 
     /// True when a directory exists at the path.
     ///
     /// # Errors
-    /// As [`Self::look`].
+    /// As [`Self::inspect`].
     pub fn is_directory(&self, path: &Path) -> Result<bool, FsError> {
-        Ok(matches!(self.look(path, false)?, PathInfo::Something { look, .. } if look.kind == FileKind::Directory))
+        Ok(matches!(self.inspect(path, false)?, PathInfo::Object { info, .. } if info.kind == FileKind::Directory))
     }
 
     /// Opens a regular file for reading, and returns its properties.
@@ -252,7 +252,7 @@ impl<'a> PathResolver<'a> {
     ///
     /// # Errors
     /// As [`Self::place`].
-    pub fn is_steady(&self, path: &Path) -> Result<bool, FsError> {
+    pub fn is_stable(&self, path: &Path) -> Result<bool, FsError> {
         let mut walk = Walk::new(path, self.trust, self.follow, self.hint)?;
         walk.advance(true, None).map(|_| walk.is_closed())
     }
@@ -260,7 +260,7 @@ impl<'a> PathResolver<'a> {
     /// Returns the path with links resolved, for comparing paths; `None` when it can't be resolved.
     pub fn real(&self, path: &Path) -> Option<PathBuf> {
         let mut walk = Walk::new(path, self.trust, self.follow, self.hint).ok()?;
-        walk.advance(true, None).ok().map(|_| walk.real())
+        walk.advance(true, None).ok().map(|_| walk.real_path())
     }
 
     /// True when a path has no `..` and can be opened in a single call.
@@ -292,11 +292,11 @@ impl<'a> PathResolver<'a> {
     /// Checks that a walk ended in an allowed directory.
     fn check(&self, walk: &Walk<'_>, path: &Path) -> Result<(), FsError> {
         let Some(prefixes) = &self.within else { return Ok(()) };
-        let real = walk.real();
+        let real = walk.real_path();
         let allows = |prefix: &&Path| {
             Self::new(false).trusting(self.trust.also).real(prefix).is_some_and(|prefix| real.starts_with(prefix))
         };
-        if prefixes.iter().any(allows) { Ok(()) } else { Err(FsError::NotWithin(path.to_owned())) }
+        if prefixes.iter().any(allows) { Ok(()) } else { Err(FsError::NotAllowed(path.to_owned())) }
     }
 }
 
@@ -312,7 +312,7 @@ fn open_plain(path: &Path, flags: OFlag) -> Result<std::os::fd::OwnedFd, Errno> 
 }
 
 /// Returns the properties of a path without links; none when the path needs a walk.
-fn look_plain(path: &Path, hash: bool) -> Result<Option<PathInfo>, FsError> {
+fn inspect_plain(path: &Path, hash: bool) -> Result<Option<PathInfo>, FsError> {
     // Non-blocking, so that a pipe or a device in the place of a file can't hold the run.
     let flags = if hash { OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY } else { OFlag::O_PATH };
     let mut file = match open_plain(path, flags) {
@@ -325,11 +325,11 @@ fn look_plain(path: &Path, hash: bool) -> Result<Option<PathInfo>, FsError> {
     if meta.is_file() && std::os::unix::fs::MetadataExt::nlink(&meta) > 1 {
         return Ok(None);
     }
-    let mut look = FileInfo::of(&meta);
+    let mut look = FileInfo::from_metadata(&meta);
     if hash && look.kind == FileKind::File {
-        look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
+        look.sha256 = Some(digest_open_file(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
     }
-    Ok(Some(PathInfo::Something { look, link: false }))
+    Ok(Some(PathInfo::Object { info: look, link: false }))
 }
 
 #[cfg(test)]

@@ -12,10 +12,12 @@ use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
 
-use super::super::fs::{FileInfo, FileKind, FsError, Link, TempFile, WriteSpec, hash_open, names_in, set_open, write_link_at};
-use super::super::tree::{Tree, mounted, remove_below};
+use super::super::fs::{
+    FileInfo, FileKind, FsError, LinkInfo, TempFile, WriteSpec, digest_open_file, names_in, set_open, write_link_at,
+};
+use super::super::tree::{Tree, first_mount, remove_below};
 use super::walk::kind;
-use super::{PathInfo, Trust};
+use super::{PathInfo, TrustedOwner};
 
 const READ: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
@@ -27,16 +29,16 @@ pub struct DirEntryHandle {
     name: OsString,
     /// The path as errors show it.
     path: PathBuf,
-    trust: Trust,
+    trust: TrustedOwner,
 }
 
 impl DirEntryHandle {
-    pub(super) fn new(above: OwnedFd, name: OsString, path: PathBuf, trust: Trust) -> Self {
+    pub(super) fn new(above: OwnedFd, name: OsString, path: PathBuf, trust: TrustedOwner) -> Self {
         Self { above, name, path, trust }
     }
 
     /// The place of a path, all links followed. Only for files of the program, and for files that a user names.
-    pub(in crate::host) fn of(path: &Path) -> Result<Self, FsError> {
+    pub(in crate::host) fn following_links(path: &Path) -> Result<Self, FsError> {
         let parent = match path.parent() {
             None => Path::new("/"),
             Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -48,7 +50,7 @@ impl DirEntryHandle {
             Err(_) => return Err(FsError::NoParent(parent.to_owned())),
         };
         let name = path.file_name().map_or_else(|| OsString::from("."), OsStr::to_owned);
-        Ok(Self::new(above, name, path.to_owned(), Trust { own: super::effective_uid(), also: None }))
+        Ok(Self::new(above, name, path.to_owned(), TrustedOwner { own: super::effective_uid(), also: None }))
     }
 
     /// The handle of another name in the same directory.
@@ -132,13 +134,13 @@ impl DirEntryHandle {
     ///
     /// # Errors
     /// When it can't be examined or read.
-    pub fn look(&self, hash: bool) -> Result<PathInfo, FsError> {
+    pub fn inspect(&self, hash: bool) -> Result<PathInfo, FsError> {
         let Some(stat) = self.stat()? else { return Ok(PathInfo::Nothing) };
-        let mut look = FileInfo::of_stat(&stat);
+        let mut look = FileInfo::from_stat(&stat);
         match kind(&stat) {
             SFlag::S_IFLNK => return Ok(PathInfo::Link),
             SFlag::S_IFREG if hash || stat.st_nlink > 1 => {}
-            _ => return Ok(PathInfo::Something { look, link: false }),
+            _ => return Ok(PathInfo::Object { info: look, link: false }),
         }
         let mut file = match self.open("read", READ) {
             Ok(file) => file,
@@ -146,24 +148,25 @@ impl DirEntryHandle {
             Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(PathInfo::Nothing),
             Err(FsError::Io { source, .. }) if !hash && source.kind() == ErrorKind::PermissionDenied => {
                 return Ok(if self.is_shared(stat.st_uid, names_of(&stat))? {
-                    PathInfo::Shared
+                    PathInfo::SharedFile
                 } else {
-                    PathInfo::Something { look, link: false }
+                    PathInfo::Object { info: look, link: false }
                 });
             }
             Err(error) => return Err(error),
         };
         let meta = file.metadata().map_err(|error| FsError::io("examine", &self.path, error))?;
-        look = FileInfo::of(&meta);
+        look = FileInfo::from_metadata(&meta);
         if look.kind == FileKind::File {
             if self.is_shared(meta.uid(), meta.nlink())? {
-                return Ok(PathInfo::Shared);
+                return Ok(PathInfo::SharedFile);
             }
             if hash {
-                look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", &self.path, error))?);
+                look.sha256 =
+                    Some(digest_open_file(&mut file, meta.len()).map_err(|error| FsError::io("read", &self.path, error))?);
             }
         }
-        Ok(PathInfo::Something { look, link: false })
+        Ok(PathInfo::Object { info: look, link: false })
     }
 
     /// Opens the regular file of the entry for reading, and returns its properties.
@@ -184,7 +187,7 @@ impl DirEntryHandle {
             return Err(FsError::NotAFile(self.path.clone()));
         }
         self.check_own(meta.uid(), meta.nlink())?;
-        Ok((file, FileInfo::of(&meta)))
+        Ok((file, FileInfo::from_metadata(&meta)))
     }
 
     /// Opens the directory of the entry for reading.
@@ -216,7 +219,7 @@ impl DirEntryHandle {
     ///
     /// # Errors
     /// When the entry can't be examined.
-    pub fn read_link(&self) -> Result<Option<Link>, FsError> {
+    pub fn read_link(&self) -> Result<Option<LinkInfo>, FsError> {
         let opened =
             match openat(&self.above, self.name.as_os_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
             {
@@ -229,7 +232,7 @@ impl DirEntryHandle {
             return Ok(None);
         }
         let target = readlinkat(&opened, "").map_err(|errno| self.failed("examine", errno))?;
-        Ok(Some(Link { target: target.into(), uid: stat.st_uid, gid: stat.st_gid }))
+        Ok(Some(LinkInfo { target: target.into(), uid: stat.st_uid, gid: stat.st_gid }))
     }
 
     /// Puts a symbolic link in place in one step, with its owner. Replaces a file or link.
@@ -303,8 +306,8 @@ impl DirEntryHandle {
     ///
     /// # Errors
     /// When a step fails; then nothing is left behind.
-    pub fn stage(&self, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, FsError> {
-        TempFile::at(self, content, spec)
+    pub fn temp_file(&self, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, FsError> {
+        TempFile::new_at(self, content, spec)
     }
 
     /// Makes the directory; an existing directory is unchanged.
@@ -369,8 +372,8 @@ impl DirEntryHandle {
     ///
     /// # Errors
     /// When an entry can't be examined.
-    pub fn mounted(&self) -> Result<Option<PathBuf>, FsError> {
-        mounted(&self.above, &self.name, &self.path)
+    pub fn first_mount(&self) -> Result<Option<PathBuf>, FsError> {
+        first_mount(&self.above, &self.name, &self.path)
     }
 
     /// Removes the entry with everything below; links are removed, not followed.
@@ -414,13 +417,13 @@ fn names_of(stat: &FileStat) -> u64 {
 }
 
 /// True when users other than root can change the entries of a directory.
-fn is_open(directory: &FileStat, trust: Trust) -> bool {
+fn is_open(directory: &FileStat, trust: TrustedOwner) -> bool {
     !trust.owns(directory.st_uid) || directory.st_mode & 0o022 != 0
 }
 
 /// True when a user without write access to a file may have put it into a directory. The file belongs to `uid` and has this
 /// number of names. Then others can change the directory, and the file does not belong to the single user who can.
-fn is_shared(above: BorrowedFd<'_>, uid: u32, names: u64, trust: Trust) -> Result<bool, Errno> {
+fn is_shared(above: BorrowedFd<'_>, uid: u32, names: u64, trust: TrustedOwner) -> Result<bool, Errno> {
     if names <= 1 {
         return Ok(false);
     }
@@ -433,7 +436,7 @@ fn is_shared(above: BorrowedFd<'_>, uid: u32, names: u64, trust: Trust) -> Resul
 pub(in crate::host) fn check_shared(above: BorrowedFd<'_>, file: &File, shown: &Path) -> Result<(), FsError> {
     let failed = |error| FsError::io("examine", shown, error);
     let meta = file.metadata().map_err(failed)?;
-    let trust = Trust { own: super::effective_uid(), also: None };
+    let trust = TrustedOwner { own: super::effective_uid(), also: None };
     if !meta.is_dir() && is_shared(above, meta.uid(), meta.nlink(), trust).map_err(|errno| failed(errno.into()))? {
         return Err(FsError::Shared { path: shown.to_owned(), uid: meta.uid(), names: meta.nlink() });
     }

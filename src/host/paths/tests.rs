@@ -67,9 +67,9 @@ fn links_are_followed_only_where_root_made_them() {
         Ok(PathInfo::Nothing) => "nothing",
         Ok(PathInfo::Dangling) => "dangling",
         Ok(PathInfo::Link) => "link",
-        Ok(PathInfo::Shared) => "shared",
-        Ok(PathInfo::Something { link: true, .. }) => "followed",
-        Ok(PathInfo::Something { .. }) => "plain",
+        Ok(PathInfo::SharedFile) => "shared",
+        Ok(PathInfo::Object { link: true, .. }) => "followed",
+        Ok(PathInfo::Object { .. }) => "plain",
         Err(FsError::ForeignLink { .. }) => "refused",
         Err(_) => "error",
     };
@@ -102,11 +102,11 @@ fn links_are_followed_only_where_root_made_them() {
     ] {
         let path = stage.at(path);
         for hash in [true, false] {
-            assert_eq!(ends(PathResolver::new(false).look(&path, hash)), plain, "{}", path.display());
-            assert_eq!(ends(PathResolver::new(true).look(&path, hash)), follow, "{} with follow", path.display());
+            assert_eq!(ends(PathResolver::new(false).inspect(&path, hash)), plain, "{}", path.display());
+            assert_eq!(ends(PathResolver::new(true).inspect(&path, hash)), follow, "{} with follow", path.display());
         }
     }
-    assert_eq!(ends(PathResolver::new(true).look(&proc, true)), "refused", "a link of the kernel's");
+    assert_eq!(ends(PathResolver::new(true).inspect(&proc, true)), "refused", "a link of the kernel's");
     let error = PathResolver::new(false).place(&stage.at("theirs/dir/f")).unwrap_err().to_string();
     for part in ["theirs/dir is a symbolic link", "owner 65534", "set follow: true"] {
         assert!(error.contains(part), "{error}");
@@ -122,11 +122,11 @@ fn a_directory_that_others_can_swap_is_not_trusted_again() {
     fs::create_dir(stage.at("shared/roots")).unwrap();
     stage.link("shared/roots/link", stage.at("secret"));
     assert!(matches!(
-        PathResolver::new(false).look(&stage.at("shared/roots/link"), false),
-        Ok(PathInfo::Something { link: true, .. })
+        PathResolver::new(false).inspect(&stage.at("shared/roots/link"), false),
+        Ok(PathInfo::Object { link: true, .. })
     ));
     fs::set_permissions(stage.at("shared"), fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(PathResolver::new(false).look(&stage.at("shared/roots/link"), false), Ok(PathInfo::Link)));
+    assert!(matches!(PathResolver::new(false).inspect(&stage.at("shared/roots/link"), false), Ok(PathInfo::Link)));
     // The owner of the directory of the manifest decides about the run.
     stage.link("theirs/mine", stage.at("secret"));
     let trusting = PathResolver::new(false).trusting(Some(THEIRS));
@@ -134,7 +134,7 @@ fn a_directory_that_others_can_swap_is_not_trusted_again() {
 }
 
 #[test]
-fn other_names_of_files_are_left_alone_where_others_could_make_them() {
+fn hard_links_in_shared_directories_are_refused() {
     let Some(stage) = Stage::new() else { return };
     let spec = WriteSpec { uid: Some(THEIRS), gid: None, mode: 0o666 };
     fs::write(stage.at("theirs/their-own"), "x").unwrap();
@@ -151,7 +151,7 @@ fn other_names_of_files_are_left_alone_where_others_could_make_them() {
         fs::hard_link(stage.at(other), &path).unwrap();
         let rules = PathResolver::new(true);
         for hash in [true, false] {
-            assert_eq!(matches!(rules.look(&path, hash).unwrap(), PathInfo::Shared), is_shared, "{name}");
+            assert_eq!(matches!(rules.inspect(&path, hash).unwrap(), PathInfo::SharedFile), is_shared, "{name}");
         }
         let place = rules.place(&path).unwrap().unwrap();
         assert_eq!(matches!(place.open_regular(), Err(FsError::Shared { .. })), is_shared, "{name}");
@@ -160,7 +160,7 @@ fn other_names_of_files_are_left_alone_where_others_could_make_them() {
         let after = fs::metadata(stage.at(other)).unwrap();
         assert_eq!((before.uid(), before.mode()) == (after.uid(), after.mode()), is_shared, "{name}");
         // Replacing and removing a name does not change the file behind it.
-        place.stage(&mut "new".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap().put().unwrap();
+        place.temp_file(&mut "new".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap().persist().unwrap();
         place.remove().unwrap();
         assert_ne!(fs::read_to_string(stage.at(other)).unwrap(), "new");
         std::os::unix::fs::chown(stage.at(other), Some(before.uid()), Some(before.gid())).unwrap();
@@ -192,22 +192,27 @@ fn a_run_that_is_bound_stays_within() {
             ("shared/f", false),
         ] {
             let path = stage.at(path);
-            assert_eq!(!matches!(rules.place(&path), Err(FsError::NotWithin(_))), is_allowed, "{}", path.display());
-            assert_eq!(!matches!(rules.place_made(&path, 0o755), Err(FsError::NotWithin(_))), is_allowed, "{}", path.display());
+            assert_eq!(!matches!(rules.place(&path), Err(FsError::NotAllowed(_))), is_allowed, "{}", path.display());
+            assert_eq!(
+                !matches!(rules.create_place(&path, 0o755), Err(FsError::NotAllowed(_))),
+                is_allowed,
+                "{}",
+                path.display()
+            );
         }
-        assert!(matches!(rules.look(&stage.at("own/out-file"), true), Ok(PathInfo::Link)), "its target is outside");
+        assert!(matches!(rules.inspect(&stage.at("own/out-file"), true), Ok(PathInfo::Link)), "its target is outside");
         assert!(!stage.at("shared/new").exists(), "nothing is made outside");
         assert!(stage.at("own/new/deep").is_dir());
     }
     // A prefix that does not exist yet.
     let prefix = stage.at("own/later");
     let rules = PathResolver::new(false).within(Some(vec![&prefix]));
-    assert!(rules.place_made(&stage.at("own/later/a/b"), 0o755).is_ok());
+    assert!(rules.create_place(&stage.at("own/later/a/b"), 0o755).is_ok());
     assert!(rules.place(&stage.at("own/latest")).is_err());
 }
 
 #[test]
-fn odd_things_neither_hold_nor_pass() {
+fn special_files_neither_block_nor_are_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
@@ -216,7 +221,7 @@ fn odd_things_neither_hold_nor_pass() {
     for name in ["pipe", "socket"] {
         for hash in [true, false] {
             assert!(
-                matches!(rules.look(&at(name), hash), Ok(PathInfo::Something { look, .. }) if look.kind == FileKind::Other),
+                matches!(rules.inspect(&at(name), hash), Ok(PathInfo::Object { info, .. }) if info.kind == FileKind::Other),
                 "{name}"
             );
         }
@@ -225,22 +230,22 @@ fn odd_things_neither_hold_nor_pass() {
         assert!(matches!(place.set(WriteSpec { uid: None, gid: None, mode: 0o600 }), Err(FsError::NotAFile(_))), "{name}");
     }
     assert!(matches!(rules.read(dir.path(), 10), Err(FsError::NotAFile(_))));
-    assert!(matches!(rules.known_place(&at("none/f")), Err(FsError::NoParent(_))));
-    assert!(matches!(rules.place_made(&at("pipe/f"), 0o755), Err(FsError::NoParent(_) | FsError::Io { .. })));
-    assert!(rules.place(Path::new("/")).unwrap().unwrap().look(false).is_ok());
+    assert!(matches!(rules.existing_place(&at("none/f")), Err(FsError::NoParent(_))));
+    assert!(matches!(rules.create_place(&at("pipe/f"), 0o755), Err(FsError::NoParent(_) | FsError::Io { .. })));
+    assert!(rules.place(Path::new("/")).unwrap().unwrap().inspect(false).is_ok());
     assert!(matches!(
-        rules.look(Path::new("/proc/self/status"), true),
-        Ok(PathInfo::Link | PathInfo::Something { .. }) | Err(FsError::ForeignLink { .. })
+        rules.inspect(Path::new("/proc/self/status"), true),
+        Ok(PathInfo::Link | PathInfo::Object { .. }) | Err(FsError::ForeignLink { .. })
     ));
 }
 
 #[test]
-fn what_is_made_is_made_where_it_was_opened() {
+fn objects_are_made_in_the_opened_directory() {
     let Some(stage) = Stage::new() else { return };
-    let place = PathResolver::new(false).known_place(&stage.at("theirs/f")).unwrap();
+    let place = PathResolver::new(false).existing_place(&stage.at("theirs/f")).unwrap();
     fs::rename(stage.at("theirs"), stage.at("moved")).unwrap();
     stage.link("theirs", "own");
-    place.stage(&mut "mine".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap().put().unwrap();
+    place.temp_file(&mut "mine".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap().persist().unwrap();
     assert_eq!(fs::read_to_string(stage.at("moved/f")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(stage.at("own/f")).unwrap(), "own/f");
     place.write_link(Path::new("x"), None, None).unwrap();
@@ -251,10 +256,10 @@ fn what_is_made_is_made_where_it_was_opened() {
 #[test]
 fn a_temporary_file_that_was_swapped_is_not_put_in_place() {
     let dir = tempfile::tempdir().unwrap();
-    let place = PathResolver::new(false).known_place(&dir.path().join("f")).unwrap();
-    let staged = place.stage(&mut "mine".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap();
+    let place = PathResolver::new(false).existing_place(&dir.path().join("f")).unwrap();
+    let staged = place.temp_file(&mut "mine".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap();
     fs::rename(staged.path(), dir.path().join("taken")).unwrap();
     fs::write(staged.path(), "theirs").unwrap();
-    assert!(matches!(staged.put(), Err(FsError::Changed(_))));
+    assert!(matches!(staged.persist(), Err(FsError::Changed(_))));
     assert!(!dir.path().join("f").exists());
 }

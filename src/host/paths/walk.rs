@@ -10,7 +10,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::super::fs::FsError;
-use super::{DirEntryHandle, Trust};
+use super::{DirEntryHandle, TrustedOwner};
 
 /// Most links in one path, as in the kernel.
 const LINKS: usize = 40;
@@ -31,12 +31,12 @@ struct Step {
 
 impl Step {
     /// True when root alone can change the entries.
-    fn is_closed(&self, trust: Trust) -> bool {
+    fn is_closed(&self, trust: TrustedOwner) -> bool {
         self.stable && trust.owns(self.uid) && self.mode & OTHERS_WRITE == 0
     }
 
     /// True when root alone can replace an entry of this owner.
-    fn keeps_entry(&self, uid: u32, trust: Trust) -> bool {
+    fn keeps_entry(&self, uid: u32, trust: TrustedOwner) -> bool {
         self.is_closed(trust) || (self.stable && trust.owns(self.uid) && self.mode & STICKY != 0 && trust.owns(uid))
     }
 }
@@ -45,7 +45,7 @@ impl Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// The directory exists.
-    There,
+    Reached,
     /// A directory of the path is missing.
     Missing,
 }
@@ -54,7 +54,7 @@ pub(super) enum Arrival {
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     shown: &'a Path,
-    trust: Trust,
+    trust: TrustedOwner,
     follow: bool,
     hint: &'static str,
     /// The open directories from the root on; never empty.
@@ -66,7 +66,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(path: &'a Path, trust: Trust, follow: bool, hint: &'static str) -> Result<Self, FsError> {
+    pub(super) fn new(path: &'a Path, trust: TrustedOwner, follow: bool, hint: &'static str) -> Result<Self, FsError> {
         let absolute = std::path::absolute(path).map_err(|error| FsError::io("examine", path, error))?;
         let failed = |errno: Errno| FsError::io("examine", Path::new("/"), errno.into());
         let fd = open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
@@ -86,19 +86,19 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let is_last = self.rest.is_empty();
-            let shown = self.real_of(&part);
+            let shown = self.real_path_of(&part);
             let failed = |errno: Errno| FsError::io("examine", &shown, errno.into());
             if is_last && !follow_last {
                 self.rest.push(part);
-                return Ok(Arrival::There);
+                return Ok(Arrival::Reached);
             }
             let opened = match openat(&self.top().fd, part.as_os_str(), DIRECTORY, Mode::empty()) {
                 Err(Errno::ENOENT) if is_last => {
                     self.rest.push(part);
-                    return Ok(Arrival::There);
+                    return Ok(Arrival::Reached);
                 }
                 Err(Errno::ENOENT) => match make {
-                    Some(mode) => made(&self.top().fd, &part, mode, &shown)?,
+                    Some(mode) => make_and_open(&self.top().fd, &part, mode, &shown)?,
                     None => {
                         self.rest.push(part);
                         return Ok(Arrival::Missing);
@@ -115,7 +115,7 @@ impl<'a> Walk<'a> {
                 }
                 _ if is_last => {
                     self.rest.push(part);
-                    return Ok(Arrival::There);
+                    return Ok(Arrival::Reached);
                 }
                 SFlag::S_IFDIR => {
                     let stable = self.top().keeps_entry(stat.st_uid, self.trust);
@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
                 _ => return Err(failed(Errno::ENOTDIR)),
             }
         }
-        Ok(Arrival::There)
+        Ok(Arrival::Reached)
     }
 
     /// True when root alone can change the current directory of the walk.
@@ -133,7 +133,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The current path of the walk without links, and the remaining parts.
-    pub(super) fn real(&self) -> PathBuf {
+    pub(super) fn real_path(&self) -> PathBuf {
         let steps = self.steps.iter().map(|step| step.name.as_os_str());
         let mut real: PathBuf = [OsStr::new("/")].into_iter().chain(steps).collect();
         for part in self.rest.iter().rev() {
@@ -157,7 +157,7 @@ impl<'a> Walk<'a> {
         self.steps.last().unwrap_or(&self.root)
     }
 
-    fn real_of(&self, part: &OsStr) -> PathBuf {
+    fn real_path_of(&self, part: &OsStr) -> PathBuf {
         let steps = self.steps.iter().map(|step| step.name.as_os_str());
         [OsStr::new("/")].into_iter().chain(steps).chain([part]).collect()
     }
@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Makes a directory and opens it.
-fn made(above: &OwnedFd, name: &OsStr, mode: u32, shown: &Path) -> Result<OwnedFd, FsError> {
+fn make_and_open(above: &OwnedFd, name: &OsStr, mode: u32, shown: &Path) -> Result<OwnedFd, FsError> {
     super::place::make_directory(above.as_fd(), name, mode, shown)?;
     openat(above, name, DIRECTORY, Mode::empty()).map_err(|errno| FsError::io("examine", shown, errno.into()))
 }

@@ -1,8 +1,8 @@
 //! Writes below a directory, for names from elsewhere: every path is walked from the directory itself, part by part. No link of
-//! the path is followed, whatever its owner. An existing object is replaced in one step or not at all. `below` examines and
+//! the path is followed, whatever its owner. An existing object is replaced in one step or not at all. `dir_walk` examines and
 //! removes.
 
-mod below;
+mod dir_walk;
 mod mounts;
 
 use std::ffi::{OsStr, OsString};
@@ -22,9 +22,9 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat
 use super::checkpoint::{Checkpoint, checkpoint};
 use super::fs::{FsError, WriteSpec, set_open};
 
-pub(super) use below::remove_all as remove_below;
-pub use below::{Entry, Node};
-pub(super) use mounts::mounted;
+pub(super) use dir_walk::remove_all as remove_below;
+pub use dir_walk::{TreeEntry, TreeEntryKind};
+pub(super) use mounts::first_mount;
 
 /// Most bytes of a name that its temporary name repeats: a name has at most 255 bytes.
 const NAME: usize = 200;
@@ -61,13 +61,13 @@ impl Tree {
     /// When the path leads out of the tree, contains a link or file, or the system refuses.
     pub fn directory(&mut self, path: &Path) -> Result<(), FsError> {
         let shown = self.path.join(path);
-        let (above, name) = self.place(path)?;
+        let (above, name) = self.parent(path)?;
         if let Ok(there) = fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW)
             && SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT != SFlag::S_IFDIR
         {
             unlinkat(above, name, UnlinkatFlags::NoRemoveDir).map_err(|errno| io_error("remove", &shown, errno))?;
         }
-        enter(above, name, &shown).map(drop)
+        open_or_make_directory(above, name, &shown).map(drop)
     }
 
     /// Sets owner, mode and time of an existing directory.
@@ -76,7 +76,7 @@ impl Tree {
     /// When it is missing, or the system refuses.
     pub fn set_directory(&mut self, path: &Path, spec: WriteSpec, modified: Option<i64>) -> Result<(), FsError> {
         let shown = self.path.join(path);
-        let (above, name) = self.place(path)?;
+        let (above, name) = self.parent(path)?;
         let directory = File::from(open_directory(above, name).map_err(|errno| io_error("open the directory", &shown, errno))?);
         set_open(&directory, &shown, spec)?;
         set_modified(&directory, &shown, modified)
@@ -89,18 +89,18 @@ impl Tree {
     /// refuses.
     pub fn create(&mut self, path: &Path) -> Result<NewFile, FsError> {
         let shown = self.path.join(path);
-        let (above, name) = self.place(path)?;
+        let (above, name) = self.parent(path)?;
         let temporary = temporary(name);
-        let file = claimed(above, &temporary, &shown)?;
+        let file = create_locked(above, &temporary, &shown)?;
         let above = above.try_clone_to_owned().map_err(|error| FsError::io("create", &shown, error))?;
-        Ok(NewFile { file, pending: Pending { above, temporary, name: name.to_owned(), shown, placed: false } })
+        Ok(NewFile { file, pending: PendingEntry { above, temporary, name: name.to_owned(), shown, placed: false } })
     }
 
     /// Makes a directory and its missing parents, mode 0755. Never replaces another object.
     ///
     /// # Errors
     /// When the path leads out of the tree. When a link or file is at the path or a part of it. When the system refuses.
-    pub fn enter(&mut self, path: &Path) -> Result<(), FsError> {
+    pub fn ensure_directory(&mut self, path: &Path) -> Result<(), FsError> {
         self.split(path)?;
         self.descend(path).map(drop)
     }
@@ -112,12 +112,12 @@ impl Tree {
     pub fn symlink(&mut self, path: &Path, target: &OsStr, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
         let shown = self.path.join(path);
         let failed = |errno| io_error("create the link", &shown, errno);
-        let (above, name) = self.place(path)?;
+        let (above, name) = self.parent(path)?;
         let temporary = temporary(name);
-        clear(above, &temporary, &shown)?;
+        remove_temporary(above, &temporary, &shown)?;
         symlinkat(target, above, temporary.as_os_str()).map_err(failed)?;
         let above = above.try_clone_to_owned().map_err(|error| FsError::io("create the link", &shown, error))?;
-        let pending = Pending { above, temporary, name: name.to_owned(), shown: shown.clone(), placed: false };
+        let pending = PendingEntry { above, temporary, name: name.to_owned(), shown: shown.clone(), placed: false };
         if uid.is_some() || gid.is_some() {
             let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
             fchownat(pending.above.as_fd(), pending.temporary.as_os_str(), uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)
@@ -132,7 +132,7 @@ impl Tree {
     /// As for [`Self::create`], and when the other is no regular file.
     pub fn hard_link(&mut self, path: &Path, other: &Path) -> Result<(), FsError> {
         let (shown, shown_other) = (self.path.join(path), self.path.join(other));
-        let (from, base) = self.place(other)?;
+        let (from, base) = self.parent(other)?;
         let there =
             fstatat(from, base, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(|errno| io_error("link to", &shown_other, errno))?;
         if SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
@@ -140,17 +140,17 @@ impl Tree {
         }
         let (from, base) =
             (from.try_clone_to_owned().map_err(|error| FsError::io("link to", &shown_other, error))?, base.to_owned());
-        let (above, name) = self.place(path)?;
+        let (above, name) = self.parent(path)?;
         let temporary = temporary(name);
-        clear(above, &temporary, &shown)?;
+        remove_temporary(above, &temporary, &shown)?;
         linkat(from.as_fd(), base.as_os_str(), above, temporary.as_os_str(), AtFlags::empty())
             .map_err(|errno| io_error("create the link", &shown, errno))?;
         let above = above.try_clone_to_owned().map_err(|error| FsError::io("create the link", &shown, error))?;
-        Pending { above, temporary, name: name.to_owned(), shown, placed: false }.place()
+        PendingEntry { above, temporary, name: name.to_owned(), shown, placed: false }.place()
     }
 
     /// The open directory of an entry, made if missing, and the entry's name in it.
-    fn place<'a>(&'a mut self, path: &'a Path) -> Result<(BorrowedFd<'a>, &'a OsStr), FsError> {
+    fn parent<'a>(&'a mut self, path: &'a Path) -> Result<(BorrowedFd<'a>, &'a OsStr), FsError> {
         let (above, name) = self.split(path)?;
         Ok((self.descend(above)?, name))
     }
@@ -173,7 +173,7 @@ impl Tree {
             let mut at: Option<OwnedFd> = None;
             for part in above.components() {
                 shown.push(part);
-                at = Some(enter(at.as_ref().map_or(self.root.as_fd(), AsFd::as_fd), part.as_os_str(), &shown)?);
+                at = Some(open_or_make_directory(at.as_ref().map_or(self.root.as_fd(), AsFd::as_fd), part.as_os_str(), &shown)?);
             }
             self.near = at.map(|at| (above.to_owned(), at));
         }
@@ -185,7 +185,7 @@ impl Tree {
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
-    pending: Pending,
+    pending: PendingEntry,
 }
 
 impl NewFile {
@@ -213,7 +213,7 @@ impl Write for NewFile {
 
 /// An object under a temporary name.
 #[derive(Debug)]
-struct Pending {
+struct PendingEntry {
     above: OwnedFd,
     temporary: OsString,
     name: OsString,
@@ -221,17 +221,17 @@ struct Pending {
     placed: bool,
 }
 
-impl Pending {
+impl PendingEntry {
     fn place(mut self) -> Result<(), FsError> {
         renameat(self.above.as_fd(), self.temporary.as_os_str(), self.above.as_fd(), self.name.as_os_str())
             .map_err(|errno| io_error("put in place", &self.shown, errno))?;
         // Renaming does nothing where both are names of the same file: then the temporary name still exists.
         self.placed = true;
-        clear(self.above.as_fd(), &self.temporary, &self.shown)
+        remove_temporary(self.above.as_fd(), &self.temporary, &self.shown)
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingEntry {
     fn drop(&mut self) {
         if !self.placed {
             // The first error matters more.
@@ -248,7 +248,7 @@ fn temporary(name: &OsStr) -> OsString {
     OsString::from_vec(bytes)
 }
 
-fn clear(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<(), FsError> {
+fn remove_temporary(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<(), FsError> {
     match unlinkat(above, temporary, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(errno) => Err(io_error("prepare", shown, errno)),
@@ -257,7 +257,7 @@ fn clear(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<(), F
 
 /// Makes the temporary file of an entry, and locks it while it is open. A file of a killed process is replaced. A file of a
 /// living process is not replaced: one process could then put the half-written file of the other in place.
-fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<File, FsError> {
+fn create_locked(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<File, FsError> {
     let failed = |errno| io_error("create", shown, errno);
     let open = |flags: OFlag| {
         let flags = flags | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
@@ -273,7 +273,7 @@ fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<Fil
     match open(OFlag::empty()) {
         Ok(left) if !is_ours(&left) => return Err(FsError::Busy(shown.to_owned())),
         // A leftover file; or a link, pipe or socket, which has no lock.
-        Ok(_) | Err(Errno::ELOOP | Errno::ENXIO) => clear(above, temporary, shown)?,
+        Ok(_) | Err(Errno::ELOOP | Errno::ENXIO) => remove_temporary(above, temporary, shown)?,
         Err(Errno::ENOENT) => {}
         Err(errno) => return Err(failed(errno)),
     }
@@ -285,7 +285,7 @@ fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<Fil
 }
 
 /// Opens a directory within another; makes it when missing.
-fn enter(above: BorrowedFd<'_>, name: &OsStr, shown: &Path) -> Result<OwnedFd, FsError> {
+fn open_or_make_directory(above: BorrowedFd<'_>, name: &OsStr, shown: &Path) -> Result<OwnedFd, FsError> {
     match open_directory(above, name) {
         Err(Errno::ENOENT) => {}
         Err(Errno::ENOTDIR | Errno::ELOOP) => return Err(FsError::InTheWay(shown.to_owned())),
@@ -405,9 +405,9 @@ mod tests {
         assert!(matches!(tree.create(Path::new("whole")), Err(FsError::Busy(_))));
         theirs.finish(SPEC, None).unwrap();
         put(&mut tree, "whole", "z").unwrap();
-        tree.enter(Path::new("d/e")).unwrap();
+        tree.ensure_directory(Path::new("d/e")).unwrap();
         for path in ["whole", "whole/d", "l", "l/d", "../d", "/d", ""] {
-            assert!(tree.enter(Path::new(path)).is_err(), "{path}");
+            assert!(tree.ensure_directory(Path::new(path)).is_err(), "{path}");
         }
         assert_eq!(
             (names(&root), names(&outside)),

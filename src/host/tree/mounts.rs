@@ -10,11 +10,11 @@ use nix::sys::stat::{SFlag, fstatat};
 use rustix::fs::{AtFlags as StatxFlag, StatxAttributes, StatxFlags, statx};
 
 use super::super::fs::{FsError, names_in};
-use super::below::{DEPTH, kind};
+use super::dir_walk::{DEPTH, kind};
 use super::{io_error, open_directory};
 
 /// True where a file system is mounted on this entry itself. A kernel before 5.8 does not report bind mounts.
-pub(super) fn is_root(above: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
+pub(super) fn is_mount_point(above: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
     let flags = StatxFlag::SYMLINK_NOFOLLOW | StatxFlag::NO_AUTOMOUNT;
     match statx(above, name, flags, StatxFlags::empty()) {
         Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
@@ -28,11 +28,17 @@ pub(super) fn is_root(above: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno
 ///
 /// # Errors
 /// When an entry can't be examined.
-pub(in crate::host) fn mounted(above: &OwnedFd, name: &OsStr, shown: &Path) -> Result<Option<PathBuf>, FsError> {
-    below(above, name, shown, None, 0)
+pub(in crate::host) fn first_mount(above: &OwnedFd, name: &OsStr, shown: &Path) -> Result<Option<PathBuf>, FsError> {
+    find_mount(above, name, shown, None, 0)
 }
 
-fn below(above: &OwnedFd, name: &OsStr, shown: &Path, device: Option<u64>, depth: usize) -> Result<Option<PathBuf>, FsError> {
+fn find_mount(
+    above: &OwnedFd,
+    name: &OsStr,
+    shown: &Path,
+    device: Option<u64>,
+    depth: usize,
+) -> Result<Option<PathBuf>, FsError> {
     let failed = |errno| io_error("examine", shown, errno);
     let stat = match fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -40,7 +46,7 @@ fn below(above: &OwnedFd, name: &OsStr, shown: &Path, device: Option<u64>, depth
         Err(errno) => return Err(failed(errno)),
     };
     // Files can be mounted on files.
-    if device.is_some_and(|device| device != stat.st_dev) || is_root(above.as_fd(), name).map_err(failed)? {
+    if device.is_some_and(|device| device != stat.st_dev) || is_mount_point(above.as_fd(), name).map_err(failed)? {
         return Ok(Some(shown.to_owned()));
     }
     if kind(&stat) != SFlag::S_IFDIR {
@@ -52,7 +58,7 @@ fn below(above: &OwnedFd, name: &OsStr, shown: &Path, device: Option<u64>, depth
     let inner = open_directory(above.as_fd(), name).map_err(failed)?;
     let listed = inner.try_clone().map_err(|error| FsError::io("examine", shown, error))?;
     for entry in names_in(listed).map_err(failed)? {
-        if let Some(found) = below(&inner, &entry, &shown.join(&entry), Some(stat.st_dev), depth + 1)? {
+        if let Some(found) = find_mount(&inner, &entry, &shown.join(&entry), Some(stat.st_dev), depth + 1)? {
             return Ok(Some(found));
         }
     }

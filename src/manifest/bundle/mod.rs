@@ -22,7 +22,7 @@ pub const MANIFEST: &str = "manifest.yaml";
 
 /// Maximum sizes of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caps {
+pub struct BundleLimits {
     /// The unpacked size of the archive, in bytes.
     pub total: u64,
     /// The number of files and directories.
@@ -35,7 +35,7 @@ pub struct Caps {
     pub ratio: u64,
 }
 
-impl Default for Caps {
+impl Default for BundleLimits {
     fn default() -> Self {
         Self { total: 1 << 30, entries: 20_000, file: 512 << 20, path: 255, ratio: 200 }
     }
@@ -47,7 +47,7 @@ const RATIO_FLOOR: u64 = 1 << 20;
 
 /// The reason for which a bundle was not unpacked.
 #[derive(Debug, thiserror::Error)]
-pub enum BundleError {
+pub enum BundleArchiveError {
     /// The bytes are no gzipped tar archive, or a truncated one.
     #[error("the bundle is not a whole gzipped tar archive")]
     Archive(#[source] io::Error),
@@ -121,22 +121,22 @@ pub fn is_bundle(head: &[u8]) -> bool {
 ///
 /// # Errors
 /// See [`BundleError`]; the caller must remove the files written so far.
-pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &Caps) -> Result<PathBuf, BundleError> {
+pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &BundleLimits) -> Result<PathBuf, BundleArchiveError> {
     let limit = caps.total.min(size.saturating_mul(caps.ratio).max(RATIO_FLOOR));
     let mut archive = tar::Archive::new(Capped::new(GzDecoder::new(packed), limit));
     let too_large = |error: io::Error| {
         if error.kind() == ErrorKind::FileTooLarge {
-            BundleError::TooLarge { what: "its size unpacked", limit }
+            BundleArchiveError::TooLarge { what: "its size unpacked", limit }
         } else {
-            BundleError::Archive(error)
+            BundleArchiveError::Archive(error)
         }
     };
-    let mut tree = Tree::default();
+    let mut tree = BundleTree::default();
     let mut directory = Directory::open(into)?;
     // Raw entries: the extension headers that would rename or resize the next entry reach `Walk`, which refuses them.
     for entry in archive.entries().map_err(too_large)?.raw(true) {
         let mut entry = entry.map_err(too_large)?;
-        if let Some(found) = take(&mut entry, &mut tree, caps)? {
+        if let Some(found) = check_entry(&mut entry, &mut tree, caps)? {
             if found.directory {
                 directory.directory(&found.path)?;
                 continue;
@@ -145,44 +145,44 @@ pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &Caps) -> Resu
             let mut file = directory.create(&found.path)?;
             let written = io::copy(&mut entry, &mut file).map_err(|error| copy_error(error, &path, limit))?;
             if written != entry.size() {
-                return Err(BundleError::Archive(ErrorKind::UnexpectedEof.into()));
+                return Err(BundleArchiveError::Archive(ErrorKind::UnexpectedEof.into()));
             }
             file.finish(WriteSpec { uid: None, gid: None, mode: found.mode & 0o755 | 0o400 }, None)?;
         }
     }
-    end(archive.into_inner(), limit)?;
+    check_end(archive.into_inner(), limit)?;
     Ok(into.join(tree.manifest()?))
 }
 
 /// Converts a copy error: reading and writing fail through one call, and an error of the decoder is no error of the file.
-fn copy_error(error: io::Error, path: &Path, limit: u64) -> BundleError {
+fn copy_error(error: io::Error, path: &Path, limit: u64) -> BundleArchiveError {
     match error.kind() {
-        ErrorKind::FileTooLarge => BundleError::TooLarge { what: "its size unpacked", limit },
-        ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => BundleError::Archive(error),
-        _ => BundleError::File(FsError::io("write", path, error)),
+        ErrorKind::FileTooLarge => BundleArchiveError::TooLarge { what: "its size unpacked", limit },
+        ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => BundleArchiveError::Archive(error),
+        _ => BundleArchiveError::File(FsError::io("write", path, error)),
     }
 }
 
 /// Checks that only zeros follow up to the end of the archive, and nothing after the one gzip member.
-fn end(mut rest: Capped<GzDecoder<impl BufRead>>, limit: u64) -> Result<(), BundleError> {
+fn check_end(mut rest: Capped<GzDecoder<impl BufRead>>, limit: u64) -> Result<(), BundleArchiveError> {
     let mut buffer = [0; 8192];
     loop {
         match rest.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) if buffer.iter().take(count).all(|byte| *byte == 0) => {}
-            Ok(_) => return Err(BundleError::Trailing),
+            Ok(_) => return Err(BundleArchiveError::Trailing),
             Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-                return Err(BundleError::TooLarge { what: "its size unpacked", limit });
+                return Err(BundleArchiveError::TooLarge { what: "its size unpacked", limit });
             }
-            Err(error) => return Err(BundleError::Archive(error)),
+            Err(error) => return Err(BundleArchiveError::Archive(error)),
         }
     }
     let mut after = rest.into_inner().into_inner();
-    if after.fill_buf().map_err(BundleError::Archive)?.is_empty() { Ok(()) } else { Err(BundleError::Trailing) }
+    if after.fill_buf().map_err(BundleArchiveError::Archive)?.is_empty() { Ok(()) } else { Err(BundleArchiveError::Trailing) }
 }
 
 /// An entry that may be unpacked.
-struct Found {
+struct BundleEntry {
     path: PathBuf,
     directory: bool,
     mode: u32,
@@ -190,7 +190,7 @@ struct Found {
 
 /// The entries so far.
 #[derive(Default)]
-struct Tree {
+struct BundleTree {
     /// By lower-case name: the name as written, true for a directory, and true where an entry has the name.
     names: HashMap<String, (String, bool, bool)>,
     entries: usize,
@@ -199,10 +199,14 @@ struct Tree {
 }
 
 /// Checks one entry. `None` for entries without content: the root itself, and harmless remarks.
-fn take(entry: &mut tar::Entry<'_, impl Read>, tree: &mut Tree, caps: &Caps) -> Result<Option<Found>, BundleError> {
+fn check_entry(
+    entry: &mut tar::Entry<'_, impl Read>,
+    tree: &mut BundleTree,
+    caps: &BundleLimits,
+) -> Result<Option<BundleEntry>, BundleArchiveError> {
     tree.entries += 1;
     if tree.entries > caps.entries {
-        return Err(BundleError::TooLarge { what: "the number of its entries", limit: caps.entries as u64 });
+        return Err(BundleArchiveError::TooLarge { what: "the number of its entries", limit: caps.entries as u64 });
     }
     let kind = entry.header().entry_type();
     let shown = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
@@ -210,35 +214,35 @@ fn take(entry: &mut tar::Entry<'_, impl Read>, tree: &mut Tree, caps: &Caps) -> 
         EntryType::Regular => false,
         EntryType::Directory => true,
         EntryType::XHeader | EntryType::XGlobalHeader if is_harmless_remark(entry)? => return Ok(None),
-        _ => return Err(BundleError::Kind { name: shown, kind: char::from(kind.as_byte()) }),
+        _ => return Err(BundleArchiveError::Kind { name: shown, kind: char::from(kind.as_byte()) }),
     };
     let Some(path) = plain_name(&shown, &entry.path_bytes(), directory, caps)? else { return Ok(None) };
     if entry.size() > caps.file {
-        return Err(BundleError::TooLarge { what: "a file in it", limit: caps.file });
+        return Err(BundleArchiveError::TooLarge { what: "a file in it", limit: caps.file });
     }
     if directory && entry.size() != 0 {
-        return Err(BundleError::Name { name: shown, why: "a directory has no content" });
+        return Err(BundleArchiveError::Name { name: shown, why: "a directory has no content" });
     }
     tree.add(&path, directory)?;
-    let mode = entry.header().mode().map_err(BundleError::Archive)?;
-    Ok(Some(Found { path: path.into(), directory, mode }))
+    let mode = entry.header().mode().map_err(BundleArchiveError::Archive)?;
+    Ok(Some(BundleEntry { path: path.into(), directory, mode }))
 }
 
 /// True for a PAX header that does not affect names or content: times, owners, comments.
-fn is_harmless_remark(entry: &mut tar::Entry<'_, impl Read>) -> Result<bool, BundleError> {
+fn is_harmless_remark(entry: &mut tar::Entry<'_, impl Read>) -> Result<bool, BundleArchiveError> {
     const HARMLESS: [&[u8]; 8] = [b"mtime", b"atime", b"ctime", b"comment", b"uid", b"gid", b"uname", b"gname"];
     const LONGEST: u64 = 4096;
     if entry.size() > LONGEST {
         return Ok(false);
     }
     let mut text = Vec::new();
-    entry.read_to_end(&mut text).map_err(BundleError::Archive)?;
+    entry.read_to_end(&mut text).map_err(BundleArchiveError::Archive)?;
     Ok(tar::PaxExtensions::new(&text).all(|remark| remark.is_ok_and(|remark| HARMLESS.contains(&remark.key_bytes()))))
 }
 
 /// Returns the name without `./` before and `/` after; `None` for the root itself.
-fn plain_name(shown: &str, bytes: &[u8], directory: bool, caps: &Caps) -> Result<Option<String>, BundleError> {
-    let wrong = |why| Err(BundleError::Name { name: shown.to_owned(), why });
+fn plain_name(shown: &str, bytes: &[u8], directory: bool, caps: &BundleLimits) -> Result<Option<String>, BundleArchiveError> {
+    let wrong = |why| Err(BundleArchiveError::Name { name: shown.to_owned(), why });
     let Ok(text) = std::str::from_utf8(bytes) else { return wrong("it is not UTF-8") };
     if text.len() > caps.path {
         return wrong("it is too long");
@@ -261,13 +265,13 @@ fn plain_name(shown: &str, bytes: &[u8], directory: bool, caps: &Caps) -> Result
     Ok(Some(text.to_owned()))
 }
 
-impl Tree {
+impl BundleTree {
     /// Adds an entry and the directories above it.
-    fn add(&mut self, path: &str, directory: bool) -> Result<(), BundleError> {
+    fn add(&mut self, path: &str, directory: bool) -> Result<(), BundleArchiveError> {
         for (slash, _) in path.match_indices('/') {
-            self.note(path.get(..slash).unwrap_or_default(), true, false)?;
+            self.add_name(path.get(..slash).unwrap_or_default(), true, false)?;
         }
-        self.note(path, directory, true)?;
+        self.add_name(path, directory, true)?;
         let (above, base) = path.rsplit_once('/').unwrap_or(("", path));
         let depth = if above.is_empty() { 0 } else { above.split('/').count() };
         if base == MANIFEST && !directory {
@@ -282,19 +286,19 @@ impl Tree {
     }
 
     /// Returns the only manifest.
-    fn manifest(&self) -> Result<&str, BundleError> {
+    fn manifest(&self) -> Result<&str, BundleArchiveError> {
         match self.manifests.1.as_slice() {
-            [] => Err(BundleError::NoManifest),
+            [] => Err(BundleArchiveError::NoManifest),
             [one] => Ok(one),
-            [first, second, ..] => Err(BundleError::Ambiguous { first: first.clone(), second: second.clone() }),
+            [first, second, ..] => Err(BundleArchiveError::Ambiguous { first: first.clone(), second: second.clone() }),
         }
     }
 
-    fn note(&mut self, path: &str, directory: bool, entry: bool) -> Result<(), BundleError> {
+    fn add_name(&mut self, path: &str, directory: bool, entry: bool) -> Result<(), BundleArchiveError> {
         let known = self.names.entry(path.to_lowercase()).or_insert_with(|| (path.to_owned(), directory, false));
         let twice = entry && known.2;
         if twice || known.0 != path || known.1 != directory {
-            return Err(BundleError::Collision { first: known.0.clone(), second: path.to_owned() });
+            return Err(BundleArchiveError::Collision { first: known.0.clone(), second: path.to_owned() });
         }
         known.2 |= entry;
         Ok(())
@@ -305,20 +309,20 @@ impl Tree {
 ///
 /// # Errors
 /// When there is no manifest, an entry is neither file nor directory, or can't be read.
-pub fn pack(directory: &Path) -> Result<Vec<u8>, BundleError> {
+pub fn pack(directory: &Path) -> Result<Vec<u8>, BundleArchiveError> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), flate2::Compression::default()));
-    let mut tree = Tree::default();
+    let mut tree = BundleTree::default();
     pack_below(directory, "", &mut builder, &mut tree)?;
     tree.manifest()?;
-    let gzip = builder.into_inner().map_err(BundleError::Archive)?;
-    gzip.finish().map_err(BundleError::Archive)
+    let gzip = builder.into_inner().map_err(BundleArchiveError::Archive)?;
+    gzip.finish().map_err(BundleArchiveError::Archive)
 }
 
 type Packing = tar::Builder<GzEncoder<Vec<u8>>>;
 
-fn pack_below(directory: &Path, above: &str, builder: &mut Packing, tree: &mut Tree) -> Result<(), BundleError> {
+fn pack_below(directory: &Path, above: &str, builder: &mut Packing, tree: &mut BundleTree) -> Result<(), BundleArchiveError> {
     for path in fs::list(directory)? {
-        let unpackable = |why| BundleError::Unpackable { path: path.clone(), why };
+        let unpackable = |why| BundleArchiveError::Unpackable { path: path.clone(), why };
         let base = path.file_name().and_then(|base| base.to_str()).ok_or_else(|| unpackable("its name is not UTF-8"))?;
         let name = if above.is_empty() { base.to_owned() } else { format!("{above}/{base}") };
         if fs::is_symlink(&path) {
@@ -330,7 +334,7 @@ fn pack_below(directory: &Path, above: &str, builder: &mut Packing, tree: &mut T
             fs::FileKind::Directory => true,
             fs::FileKind::Other => return Err(unpackable("it is neither file nor directory")),
         };
-        plain_name(&name, name.as_bytes(), directory, &Caps::default())?;
+        plain_name(&name, name.as_bytes(), directory, &BundleLimits::default())?;
         tree.add(&name, directory)?;
         let mut header = tar::Header::new_ustar();
         header.set_path(&name).map_err(|_| unpackable("its name is too long"))?;
@@ -340,7 +344,7 @@ fn pack_below(directory: &Path, above: &str, builder: &mut Packing, tree: &mut T
             header.set_entry_type(EntryType::Directory);
             header.set_size(0);
             header.set_cksum();
-            builder.append(&header, io::empty()).map_err(BundleError::Archive)?;
+            builder.append(&header, io::empty()).map_err(BundleArchiveError::Archive)?;
             pack_below(&path, &name, builder, tree)?;
         } else {
             header.set_entry_type(EntryType::Regular);
@@ -348,7 +352,7 @@ fn pack_below(directory: &Path, above: &str, builder: &mut Packing, tree: &mut T
             header.set_cksum();
             // At most the size in the header, in case the file grows meanwhile.
             let content = fs::open(&path)?.take(look.size);
-            builder.append(&header, content).map_err(|error| BundleError::File(FsError::io("pack", &path, error)))?;
+            builder.append(&header, content).map_err(|error| BundleArchiveError::File(FsError::io("pack", &path, error)))?;
         }
     }
     Ok(())

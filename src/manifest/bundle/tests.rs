@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::unpack::testing::{Raw, file, gzip, other, tar_of};
 
-fn open(packed: &[u8], caps: &Caps) -> (tempfile::TempDir, Result<PathBuf, BundleError>) {
+fn open(packed: &[u8], caps: &BundleLimits) -> (tempfile::TempDir, Result<PathBuf, BundleArchiveError>) {
     let dir = tempfile::tempdir().unwrap();
     let into = dir.path().join("b");
     std::fs::create_dir(&into).unwrap();
@@ -13,7 +13,7 @@ fn open(packed: &[u8], caps: &Caps) -> (tempfile::TempDir, Result<PathBuf, Bundl
 }
 
 fn refused(entries: &[Raw<'_>]) -> String {
-    let (dir, result) = open(&gzip(&tar_of(entries)), &Caps::default());
+    let (dir, result) = open(&gzip(&tar_of(entries)), &BundleLimits::default());
     let outside: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(outside, ["b"], "something was written outside");
     result.unwrap_err().to_string()
@@ -28,7 +28,7 @@ fn an_honest_bundle_is_unpacked() {
     let mut run = file("./files/run.sh", "#!/bin/sh\n");
     run.mode = 0o6777;
     let entries = [other(b'5', "./", ""), file("./a/manifest.yaml", "deep"), run, file("./manifest.yaml", "top")];
-    let (dir, manifest) = open(&gzip(&tar_of(&entries)), &Caps::default());
+    let (dir, manifest) = open(&gzip(&tar_of(&entries)), &BundleLimits::default());
     assert_eq!(manifest.unwrap(), Path::new("manifest.yaml"));
     let mode = |path: &str| std::fs::metadata(dir.path().join("b").join(path)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("files/run.sh"), mode("manifest.yaml"), mode("files")), (0o755, 0o644, 0o755));
@@ -38,7 +38,7 @@ fn an_honest_bundle_is_unpacked() {
 #[test]
 fn the_shallowest_manifest_counts() {
     let entries = [file("a/b/manifest.yaml", ""), file("c/manifest.yaml", ""), file("d/e/manifest.yaml", "")];
-    let (_dir, manifest) = open(&gzip(&tar_of(&entries)), &Caps::default());
+    let (_dir, manifest) = open(&gzip(&tar_of(&entries)), &BundleLimits::default());
     assert_eq!(manifest.unwrap(), Path::new("c/manifest.yaml"));
     let two = [file("a/b/manifest.yaml", ""), file("d/manifest.yaml", ""), file("c/manifest.yaml", "")];
     assert_eq!(refused(&two), "the bundle has two manifests: \"d/manifest.yaml\" and \"c/manifest.yaml\"");
@@ -47,7 +47,7 @@ fn the_shallowest_manifest_counts() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused() {
+fn names_outside_of_the_bundle_are_refused() {
     for name in ["../x", "/x", "a/../../x", "a/../x", "./../x", "a//x", "a/./x", "..", "", "a/", "x\ny", "//x"] {
         let message = refused(&[manifest(), file(name, "evil")]);
         assert!(message.contains("has an entry with the name"), "{name:?}: {message}");
@@ -81,7 +81,7 @@ fn pax_headers_that_rename_or_resize_are_refused() {
     ] {
         let mut header = other(kind, "pax", "");
         header.content = remark.as_bytes();
-        let (_dir, result) = open(&gzip(&tar_of(&[header, manifest()])), &Caps::default());
+        let (_dir, result) = open(&gzip(&tar_of(&[header, manifest()])), &BundleLimits::default());
         assert_eq!(result.is_ok(), taken, "{remark}");
     }
 }
@@ -105,7 +105,7 @@ fn two_entries_for_one_place_are_refused() {
 
 #[test]
 fn caps_hold() {
-    let caps = Caps { total: 64 << 10, entries: 4, file: 1000, path: 20, ratio: 200 };
+    let caps = BundleLimits { total: 64 << 10, entries: 4, file: 1000, path: 20, ratio: 200 };
     let big = "x".repeat(1001);
     let many: Vec<String> = (0..5).map(|number| number.to_string()).collect();
     let long = "d/".repeat(10) + "x";
@@ -120,33 +120,33 @@ fn caps_hold() {
     let bomb = gzip(&vec![0; 8 << 20]);
     let (_dir, result) = open(&bomb, &caps);
     assert!(result.unwrap_err().to_string().contains("its size unpacked is more than 65536"));
-    let ratio = Caps { ratio: 2, ..Caps::default() };
+    let ratio = BundleLimits { ratio: 2, ..BundleLimits::default() };
     let zeros = "\0".repeat(4 << 20);
     let (_dir, result) = open(&gzip(&tar_of(&[manifest(), file("x", &zeros)])), &ratio);
     assert!(result.unwrap_err().to_string().contains("its size unpacked"));
 }
 
 #[test]
-fn the_end_is_the_end() {
+fn bytes_after_the_archive_are_refused() {
     let honest = gzip(&tar_of(&[manifest()]));
     let second_member = [honest.clone(), gzip(&tar_of(&[file("evil", "x")]))].concat();
     let trailing = [honest.clone(), b"x".to_vec()].concat();
     let mut after_end = tar_of(&[manifest()]);
     after_end.extend(tar_of(&[file("evil", "x")]));
     for packed in [second_member, trailing, gzip(&after_end)] {
-        let (dir, result) = open(&packed, &Caps::default());
+        let (dir, result) = open(&packed, &BundleLimits::default());
         assert_eq!(result.unwrap_err().to_string(), "the bundle has bytes after its end");
         assert!(!dir.path().join("b/evil").exists());
     }
     // A truncation at any byte is an error.
     for length in 0..honest.len() {
-        let (_dir, result) = open(&honest[..length], &Caps::default());
-        assert!(matches!(result, Err(BundleError::Archive(_))), "{length} of {}", honest.len());
+        let (_dir, result) = open(&honest[..length], &BundleLimits::default());
+        assert!(matches!(result, Err(BundleArchiveError::Archive(_))), "{length} of {}", honest.len());
     }
     let mut flipped = honest;
     let crc = flipped.len() - 6;
     flipped[crc] ^= 1;
-    assert!(matches!(open(&flipped, &Caps::default()).1, Err(BundleError::Archive(_))));
+    assert!(matches!(open(&flipped, &BundleLimits::default()).1, Err(BundleArchiveError::Archive(_))));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_packed_directory_is_always_the_same_bytes() {
     std::fs::write(dir.path().join("files/run"), "run").unwrap();
     assert_eq!(pack(dir.path()).unwrap(), packed);
     assert!(is_bundle(&packed));
-    let (unpacked, manifest) = open(&packed, &Caps::default());
+    let (unpacked, manifest) = open(&packed, &BundleLimits::default());
     assert_eq!(manifest.unwrap(), Path::new("manifest.yaml"));
     assert_eq!(std::fs::read_to_string(unpacked.path().join("b/files/run")).unwrap(), "run");
     std::os::unix::fs::symlink("/etc/passwd", dir.path().join("files/link")).unwrap();

@@ -13,30 +13,30 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use crate::host::fs::{self, FsError};
-use crate::http::{self, Ask, HttpError, Policy, shown};
+use crate::http::{self, HostPolicy, HttpError, HttpRequest, redact_url};
 
 /// Any error of an object store.
-pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+pub type FetchCause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Read access to the object store.
-pub trait ObjectGet: Sync {
+pub trait ObjectReader: Sync {
     /// Returns the object `key` of `bucket`, when it has at most `max` bytes.
-    fn object(&self, bucket: &str, key: &str, max: u64) -> impl Future<Output = Result<Vec<u8>, Cause>> + Send;
+    fn object(&self, bucket: &str, key: &str, max: u64) -> impl Future<Output = Result<Vec<u8>, FetchCause>> + Send;
 }
 
 /// No object store: `obj://` is refused.
 #[derive(Debug, Clone, Copy)]
-pub struct NoObjects;
+pub struct NoObjectReader;
 
-impl ObjectGet for NoObjects {
-    async fn object(&self, _: &str, _: &str, _: u64) -> Result<Vec<u8>, Cause> {
+impl ObjectReader for NoObjectReader {
+    async fn object(&self, _: &str, _: &str, _: u64) -> Result<Vec<u8>, FetchCause> {
         Err("there is no connection to a message bus".into())
     }
 }
 
 /// The required digest and size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pin {
+pub struct ContentPin {
     /// SHA-256, in lower-case hex.
     pub sha256: String,
     /// The size in bytes.
@@ -80,7 +80,7 @@ pub enum FetchError {
     },
     /// The content is larger than any host accepts; its size is unknown.
     #[error("{url} gives more than {max} bytes")]
-    TooMuch {
+    TooLargeStream {
         /// The URL.
         url: String,
         /// The limit.
@@ -96,7 +96,7 @@ pub enum FetchError {
         url: String,
         /// The cause.
         #[source]
-        cause: Cause,
+        cause: FetchCause,
     },
     /// The download took too long.
     #[error("could not fetch {url} within {after:?}")]
@@ -128,17 +128,17 @@ pub enum FetchError {
 /// See [`FetchError`].
 pub async fn fetch(
     url: &str,
-    pin: &Pin,
+    pin: &ContentPin,
     limits: &FetchLimits,
-    objects: &impl ObjectGet,
+    objects: &impl ObjectReader,
     sink: &mut (dyn Write + Send),
 ) -> Result<(), FetchError> {
     if pin.size > limits.max {
-        return Err(FetchError::TooLarge { url: shown(url), size: pin.size, max: limits.max });
+        return Err(FetchError::TooLarge { url: redact_url(url), size: pin.size, max: limits.max });
     }
-    let mut checked = Checked::new(url, Some(pin), pin.size, sink);
+    let mut checked = PinnedWriter::new(url, Some(pin), pin.size, sink);
     // Addresses of this machine itself must be listed.
-    let policy = Policy { hosts: limits.hosts.clone(), internal: false, loopback: false };
+    let policy = HostPolicy { hosts: limits.hosts.clone(), internal: false, loopback: false };
     read(url, &policy, limits.timeout, objects, &mut checked).await?;
     checked.finish().map(drop)
 }
@@ -152,11 +152,11 @@ pub async fn measure(
     url: &str,
     max: u64,
     timeout: Duration,
-    objects: &impl ObjectGet,
+    objects: &impl ObjectReader,
     sink: &mut (dyn Write + Send),
-) -> Result<Pin, FetchError> {
-    let mut checked = Checked::new(url, None, max, sink);
-    read(url, &Policy { hosts: None, internal: true, loopback: false }, timeout, objects, &mut checked).await?;
+) -> Result<ContentPin, FetchError> {
+    let mut checked = PinnedWriter::new(url, None, max, sink);
+    read(url, &HostPolicy { hosts: None, internal: true, loopback: false }, timeout, objects, &mut checked).await?;
     checked.finish()
 }
 
@@ -165,8 +165,8 @@ pub async fn measure(
 ///
 /// # Errors
 /// See [`FetchError`].
-pub fn copy(from: impl Read, path: &Path, max: u64, sink: &mut (dyn Write + Send)) -> Result<Pin, FetchError> {
-    let mut checked = Checked::new(&path.display().to_string(), None, max, sink);
+pub fn copy(from: impl Read, path: &Path, max: u64, sink: &mut (dyn Write + Send)) -> Result<ContentPin, FetchError> {
+    let mut checked = PinnedWriter::new(&path.display().to_string(), None, max, sink);
     read_into(from, path, &mut checked)?;
     checked.finish()
 }
@@ -174,32 +174,32 @@ pub fn copy(from: impl Read, path: &Path, max: u64, sink: &mut (dyn Write + Send
 /// Reads the content of `url` into `checked`.
 async fn read(
     url: &str,
-    policy: &Policy,
+    policy: &HostPolicy,
     timeout: Duration,
-    objects: &impl ObjectGet,
-    checked: &mut Checked<'_>,
+    objects: &impl ObjectReader,
+    checked: &mut PinnedWriter<'_>,
 ) -> Result<(), FetchError> {
-    let parsed = Url::parse(url).map_err(|_| FetchError::Url(shown(url)))?;
+    let parsed = Url::parse(url).map_err(|_| FetchError::Url(redact_url(url)))?;
     let work = async {
         match parsed.scheme() {
             "https" | "http" => get(parsed, policy, checked).await,
             "obj" => {
-                let (bucket, key) = bucket_and_key(&parsed).ok_or_else(|| FetchError::Url(shown(url)))?;
+                let (bucket, key) = bucket_and_key(&parsed).ok_or_else(|| FetchError::Url(redact_url(url)))?;
                 let got = objects.object(bucket, key, checked.max).await;
-                checked.add(&got.map_err(|cause| FetchError::Transport { url: shown(url), cause })?)
+                checked.add(&got.map_err(|cause| FetchError::Transport { url: redact_url(url), cause })?)
             }
             "file" => read_file(&parsed, checked),
-            _ => Err(FetchError::Url(shown(url))),
+            _ => Err(FetchError::Url(redact_url(url))),
         }
     };
-    let timed_out = |_| FetchError::TimedOut { url: shown(url), after: timeout };
+    let timed_out = |_| FetchError::TimedOut { url: redact_url(url), after: timeout };
     tokio::time::timeout(timeout, work).await.map_err(timed_out)?
 }
 
-async fn get(url: Url, policy: &Policy, checked: &mut Checked<'_>) -> Result<(), FetchError> {
-    let mut answer = http::get(&Ask::new(url), policy).await?;
+async fn get(url: Url, policy: &HostPolicy, checked: &mut PinnedWriter<'_>) -> Result<(), FetchError> {
+    let mut answer = http::get(&HttpRequest::new(url), policy).await?;
     if let Some(size) = answer.length() {
-        checked.announced(size)?;
+        checked.check_announced_size(size)?;
     }
     while let Some(chunk) = answer.chunk().await? {
         checked.add(chunk.as_ref())?;
@@ -213,7 +213,7 @@ fn bucket_and_key(url: &Url) -> Option<(&str, &str)> {
     Some((bucket, key))
 }
 
-fn read_file(url: &Url, checked: &mut Checked<'_>) -> Result<(), FetchError> {
+fn read_file(url: &Url, checked: &mut PinnedWriter<'_>) -> Result<(), FetchError> {
     let path = url.to_file_path().map_err(|()| FetchError::Url(checked.url.clone()))?;
     let is_file = fs::stat(&path, false)?.is_none_or(|look| look.kind == fs::FileKind::File);
     if !is_file {
@@ -222,7 +222,7 @@ fn read_file(url: &Url, checked: &mut Checked<'_>) -> Result<(), FetchError> {
     read_into(fs::open(&path)?, &path, checked)
 }
 
-fn read_into(mut file: impl Read, path: &Path, checked: &mut Checked<'_>) -> Result<(), FetchError> {
+fn read_into(mut file: impl Read, path: &Path, checked: &mut PinnedWriter<'_>) -> Result<(), FetchError> {
     let mut buffer = [0; 16 * 1024];
     loop {
         let count = file.read(&mut buffer).map_err(|error| FsError::io("read", path, error))?;
@@ -234,28 +234,28 @@ fn read_into(mut file: impl Read, path: &Path, checked: &mut Checked<'_>) -> Res
 }
 
 /// Receives bytes and compares them with the pin, if any.
-struct Checked<'a> {
+struct PinnedWriter<'a> {
     url: String,
-    pin: Option<&'a Pin>,
+    pin: Option<&'a ContentPin>,
     max: u64,
     sink: &'a mut (dyn Write + Send),
     hasher: Sha256,
     size: u64,
 }
 
-impl<'a> Checked<'a> {
-    fn new(url: &str, pin: Option<&'a Pin>, max: u64, sink: &'a mut (dyn Write + Send)) -> Self {
-        Self { url: shown(url), pin, max, sink, hasher: Sha256::new(), size: 0 }
+impl<'a> PinnedWriter<'a> {
+    fn new(url: &str, pin: Option<&'a ContentPin>, max: u64, sink: &'a mut (dyn Write + Send)) -> Self {
+        Self { url: redact_url(url), pin, max, sink, hasher: Sha256::new(), size: 0 }
     }
 
-    fn bad(&self, why: String) -> FetchError {
+    fn artifact_error(&self, why: String) -> FetchError {
         FetchError::BadArtifact { url: self.url.clone(), why }
     }
 
     /// Checks the announced size before any read.
-    fn announced(&self, size: u64) -> Result<(), FetchError> {
+    fn check_announced_size(&self, size: u64) -> Result<(), FetchError> {
         match self.pin {
-            Some(pin) if size != pin.size => Err(self.bad(format!("{size} bytes instead of {}", pin.size))),
+            Some(pin) if size != pin.size => Err(self.artifact_error(format!("{size} bytes instead of {}", pin.size))),
             None if size > self.max => Err(FetchError::TooLarge { url: self.url.clone(), size, max: self.max }),
             _ => Ok(()),
         }
@@ -265,21 +265,21 @@ impl<'a> Checked<'a> {
         self.size += chunk.len() as u64;
         if self.size > self.max {
             return Err(match self.pin {
-                Some(_) => self.bad(format!("more than {} bytes", self.max)),
-                None => FetchError::TooMuch { url: self.url.clone(), max: self.max },
+                Some(_) => self.artifact_error(format!("more than {} bytes", self.max)),
+                None => FetchError::TooLargeStream { url: self.url.clone(), max: self.max },
             });
         }
         self.hasher.update(chunk);
         self.sink.write_all(chunk).map_err(|source| FetchError::Sink { url: self.url.clone(), source })
     }
 
-    fn finish(self) -> Result<Pin, FetchError> {
-        self.announced(self.size)?;
+    fn finish(self) -> Result<ContentPin, FetchError> {
+        self.check_announced_size(self.size)?;
         self.sink.flush().map_err(|source| FetchError::Sink { url: self.url.clone(), source })?;
         let sha256 = fs::hex(&self.hasher.clone().finalize());
         match self.pin {
-            Some(pin) if sha256 != pin.sha256 => Err(self.bad(format!("SHA-256 {sha256} instead of {}", pin.sha256))),
-            _ => Ok(Pin { sha256, size: self.size }),
+            Some(pin) if sha256 != pin.sha256 => Err(self.artifact_error(format!("SHA-256 {sha256} instead of {}", pin.sha256))),
+            _ => Ok(ContentPin { sha256, size: self.size }),
         }
     }
 }

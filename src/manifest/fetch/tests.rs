@@ -32,8 +32,8 @@ fn redirect(to: &str) -> String {
     format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 
-fn pin(content: &str) -> Pin {
-    Pin { sha256: fs::sha256(content.as_bytes()), size: content.len() as u64 }
+fn pin(content: &str) -> ContentPin {
+    ContentPin { sha256: fs::sha256(content.as_bytes()), size: content.len() as u64 }
 }
 
 fn limits(hosts: &[&str]) -> FetchLimits {
@@ -42,11 +42,11 @@ fn limits(hosts: &[&str]) -> FetchLimits {
 }
 
 /// The content, or the error with its causes.
-fn get(url: &str, pin: &Pin, limits: &FetchLimits) -> Result<String, String> {
+fn get(url: &str, pin: &ContentPin, limits: &FetchLimits) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut content = Vec::new();
-    let result = runtime.block_on(fetch(url, pin, limits, &NoObjects, &mut content));
-    result.map(|()| String::from_utf8(content).unwrap()).map_err(|error| crate::diag::chain(&error))
+    let result = runtime.block_on(fetch(url, pin, limits, &NoObjectReader, &mut content));
+    result.map(|()| String::from_utf8(content).unwrap()).map_err(|error| crate::diag::error_chain(&error))
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_listed_host_gives_the_pinned_bytes() {
     assert_eq!(get(&format!("http://localhost:{port}/m"), &pin("hello"), &limits(&["LOCALHOST"])).unwrap(), "hello");
     let heads = server.join().unwrap();
     assert!(heads[0].to_lowercase().contains("authorization: basic dxnlcjpodw50zxiy"), "{}", heads[0]);
-    assert_eq!(shown(&url), format!("http://127.0.0.1:{port}/m"));
+    assert_eq!(redact_url(&url), format!("http://127.0.0.1:{port}/m"));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn redirects_are_few_and_checked_at_each_hop() {
 }
 
 #[test]
-fn answers_other_than_ok_are_said() {
+fn error_statuses_are_reported() {
     let (port, server) = serve(vec![("/a", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".into())]);
     let error = get(&format!("http://127.0.0.1:{port}/a"), &pin("x"), &limits(&["127.0.0.1"])).unwrap_err();
     assert!(error.ends_with("the server answered 404 Not Found"), "{error}");
@@ -131,7 +131,7 @@ fn answers_other_than_ok_are_said() {
 }
 
 #[test]
-fn a_silent_server_is_left_in_time() {
+fn a_silent_server_times_out() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let patient = FetchLimits { timeout: Duration::from_millis(100), ..limits(&["127.0.0.1"]) };
@@ -150,21 +150,21 @@ fn files_and_odd_urls() {
     for url in ["file://", "file:///dev/zero", "ftp://x/y", "manifest.yaml", "obj://bucket", "obj:///key", "data:x"] {
         assert!(get(url, &pin("x"), &limits(&[])).unwrap_err().contains("can be fetched"), "{url}");
     }
-    let large = Pin { size: 1001, ..pin("x") };
+    let large = ContentPin { size: 1001, ..pin("x") };
     assert!(get(&url, &large, &limits(&[])).unwrap_err().contains("more than the 1000"));
     assert!(get("obj://bucket/key", &pin("x"), &limits(&[])).unwrap_err().contains("no connection"));
 }
 
 /// What is behind a URL, or the error with its causes.
-fn seen(url: &str, max: u64) -> Result<Pin, String> {
+fn seen(url: &str, max: u64) -> Result<ContentPin, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut content = Vec::new();
-    let result = runtime.block_on(measure(url, max, Duration::from_secs(5), &NoObjects, &mut content));
-    result.map_err(|error| crate::diag::chain(&error))
+    let result = runtime.block_on(measure(url, max, Duration::from_secs(5), &NoObjectReader, &mut content));
+    result.map_err(|error| crate::diag::error_chain(&error))
 }
 
 #[test]
-fn what_is_signed_is_seen_first() {
+fn measure_returns_digest_and_size_within_the_limit() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n".to_owned();
     let (port, server) =
         serve(vec![("/r", redirect("/m")), ("/m", ok("hello")), ("/m", ok("hello")), ("/c", chunked.clone()), ("/c", chunked)]);

@@ -48,7 +48,7 @@ pub struct TemplateScope(Option<Scope>);
 
 impl TemplateScope {
     /// Creates a value with this scope.
-    pub fn of(scope: &Scope) -> Self {
+    pub fn new(scope: &Scope) -> Self {
         Self(Some(scope.clone()))
     }
 
@@ -185,7 +185,7 @@ impl Common {
     ///
     /// # Errors
     /// When a reference is not of the form `type#name`.
-    pub fn requires(&self) -> Result<Vec<ResourceRef>, Invalid> {
+    pub fn requirements(&self) -> Result<Vec<ResourceRef>, Invalid> {
         references("require", &self.require, |text| {
             format!("invalid require properties: \"{text}\" is not of the form type#name")
         })
@@ -195,7 +195,7 @@ impl Common {
     ///
     /// # Errors
     /// When a reference is not of the form `type#name`.
-    pub fn subscribes(&self, plain: bool) -> Result<Vec<ResourceRef>, Invalid> {
+    pub fn subscriptions(&self, plain: bool) -> Result<Vec<ResourceRef>, Invalid> {
         let message = |text: &str| format!("invalid subscribe format \"{text}\": expected type#name");
         if plain && let Some(text) = self.subscribe.iter().find(|text| text.matches('#').count() > 1) {
             let why = format!("{}, with one # (a resource whose name has another is subscribed to by its alias)", message(text));

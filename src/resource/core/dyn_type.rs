@@ -10,9 +10,9 @@ use schemars::{Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::diag::{chain, did_you_mean};
+use crate::diag::{did_you_mean, error_chain};
 use crate::host::Host;
-use crate::model::{Effect, Effects, Hidden};
+use crate::model::{Effect, Effects, RedactedProperty};
 use crate::template::Scope;
 use crate::wire::value_decode;
 
@@ -113,8 +113,8 @@ pub trait ResourceType: Sync {
     fn claimed_paths(&self) -> &'static [&'static str];
     /// See [`Resource::NESTS`].
     fn nests(&self) -> bool;
-    /// See [`Resource::REACHES_SYSTEM`].
-    fn reaches_system(&self) -> bool;
+    /// See [`Resource::CHANGES_SYSTEM`].
+    fn changes_system(&self) -> bool;
     /// See [`Resource::shell_defaults`].
     fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults;
     /// See [`Resource::BATCHES`].
@@ -122,7 +122,7 @@ pub trait ResourceType: Sync {
     /// See [`Resource::prefetch`]. Skips resources without a provider; their runs fail later.
     fn prefetch(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host);
     /// Observes several resources of this type and applies their steps together. Returns the steps or the error of each.
-    fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done>;
+    fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<BatchResult>;
     /// The names of the providers, best first.
     fn providers(&self) -> Vec<&'static str>;
     /// Returns a resource that shows the state of this name, if the type supports this.
@@ -147,10 +147,10 @@ pub trait ParsedResource: Send + Sync {
     fn ensure(&self) -> &str;
     /// The properties as in events.
     fn redacted(&self) -> Value;
-    /// See [`Resource::hidden`].
-    fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>));
+    /// See [`Resource::report_secrets`].
+    fn report_secrets(&self, note: &mut dyn FnMut(RedactedProperty<'_>));
     /// Applies a predicate to the parsed properties.
-    fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool;
+    fn matches(&self, so: &dyn Fn(&Value) -> bool) -> bool;
     /// See [`Resource::command_lines`].
     fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)>;
     /// See [`Resource::effects`].
@@ -181,7 +181,7 @@ pub trait BoundResource: Send + Sync {
     ///
     /// # Errors
     /// When the host can't be observed.
-    fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError>;
+    fn observe(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError>;
     /// Observes and compares. With `refresh`, the steps are those of a refresh, if the type has any.
     ///
     /// # Errors
@@ -190,17 +190,17 @@ pub trait BoundResource: Send + Sync {
 }
 
 /// The applied steps of a resource in a batch, or the error.
-pub type Done = Result<Vec<ChangeStep>, String>;
+pub type BatchResult = Result<Vec<ChangeStep>, String>;
 
 fn steps(changes: &[impl Change]) -> Vec<ChangeStep> {
-    changes.iter().map(|change| ChangeStep { done: change.to_string(), details: change.details() }).collect()
+    changes.iter().map(|change| ChangeStep { description: change.to_string(), details: change.details() }).collect()
 }
 
 /// A description of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeStep {
     /// The step, as a past participle.
-    pub done: String,
+    pub description: String,
     /// The differences.
     pub details: Vec<String>,
 }
@@ -213,8 +213,8 @@ pub trait ObservedResource {
     fn status(&self) -> Map<String, Value>;
     /// The pending steps; none for a converged resource.
     fn steps(&self) -> Vec<ChangeStep>;
-    /// True when the status contains program output. See [`State::said`].
-    fn speaks(&self) -> bool;
+    /// True when the status contains program output. See [`State::output`].
+    fn has_output(&self) -> bool;
     /// True for the steps of a refresh.
     fn is_refresh(&self) -> bool;
     /// The text before and after the steps.
@@ -296,8 +296,8 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         R::NESTS
     }
 
-    fn reaches_system(&self) -> bool {
-        R::REACHES_SYSTEM
+    fn changes_system(&self) -> bool {
+        R::CHANGES_SYSTEM
     }
 
     fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults {
@@ -313,34 +313,35 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         wanted.sort_unstable();
         wanted.dedup();
         for wanted in wanted {
-            let Ok((_, provider)) = choose::<R>(wanted, providers, host) else { continue };
+            let Ok((_, provider)) = choose_provider::<R>(wanted, providers, host) else { continue };
             let of = all.iter().filter(|(_, other)| *other == wanted);
-            let typed: Vec<_> = of.filter_map(|(one, _)| one.as_any().downcast_ref::<Typed<R>>()).map(|typed| &typed.0).collect();
+            let typed: Vec<_> =
+                of.filter_map(|(one, _)| one.as_any().downcast_ref::<TypedProperties<R>>()).map(|typed| &typed.0).collect();
             R::prefetch(&typed, &provider);
         }
     }
 
-    fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done> {
-        let provider = match choose::<R>(wanted, providers, host) {
+    fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<BatchResult> {
+        let provider = match choose_provider::<R>(wanted, providers, host) {
             Ok((_, provider)) => provider,
-            Err(error) => return batch.iter().map(|_| Err(chain(&error))).collect(),
+            Err(error) => return batch.iter().map(|_| Err(error_chain(&error))).collect(),
         };
-        let mut results: Vec<Done> = Vec::with_capacity(batch.len());
+        let mut results: Vec<BatchResult> = Vec::with_capacity(batch.len());
         let mut together = Vec::new();
         for decoded in batch {
-            results.push(match pending::<R>(decoded.as_ref(), &provider, host) {
+            results.push(match observe_pending::<R>(decoded.as_ref(), &provider, host) {
                 Ok(one) => {
                     together.push((results.len(), one));
                     Ok(Vec::new())
                 }
-                Err(error) => Err(chain(&error)),
+                Err(error) => Err(error_chain(&error)),
             });
         }
         let (places, mut waiting): (Vec<usize>, Vec<Pending<'_, R>>) = together.into_iter().unzip();
         let ended = R::apply_all(&mut waiting, &provider, host);
         for (place, (result, one)) in places.into_iter().zip(ended.into_iter().zip(waiting)) {
             if let Some(slot) = results.get_mut(place) {
-                *slot = result.map(|()| steps(&one.changes)).map_err(|error| chain(&error));
+                *slot = result.map(|()| steps(&one.changes)).map_err(|error| error_chain(&error));
             }
         }
         results
@@ -353,7 +354,7 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
     fn query(&self, name: &str) -> Option<Result<Arc<dyn ParsedResource>, DecodeError>> {
         let properties = R::query(name)?;
         Some(match R::validate(&properties) {
-            Ok(()) => Ok(Arc::new(Typed::<R>(properties))),
+            Ok(()) => Ok(Arc::new(TypedProperties::<R>(properties))),
             Err(invalid) => Err(invalid.into()),
         })
     }
@@ -363,9 +364,9 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         let mut unknown = Effects::default();
         // Each iteration removes or adds one property.
         for _ in 0..=given.len() + PLACEHOLDERS.len() {
-            let wrong = match decode_again::<R::Properties>(&given) {
+            let wrong = match decode_after_error::<R::Properties>(&given) {
                 Ok(properties) => return R::effects(&properties).into_iter().chain(unknown).collect(),
-                Err(wrong) => explain(&wrong),
+                Err(wrong) => explain_mismatch(&wrong),
             };
             match wrong.property.filter(|key| given.shift_remove(key).is_some()) {
                 Some(key) if R::NO_EFFECTS.iter().any(|(harmless, _)| *harmless == key) => {}
@@ -375,7 +376,8 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
                     let Some(key) = missing.map(str::to_owned) else { break };
                     let value = PLACEHOLDERS.iter().find(|value| {
                         let with = given.clone().into_iter().chain([(key.clone(), Value::from(**value))]).collect();
-                        let wrong = decode_again::<R::Properties>(&with).err().map(|wrong| explain(&wrong).property);
+                        let wrong =
+                            decode_after_error::<R::Properties>(&with).err().map(|wrong| explain_mismatch(&wrong).property);
                         wrong.flatten().as_deref() != Some(&key)
                     });
                     given.insert(key, Value::from(value.copied().unwrap_or_default()));
@@ -391,11 +393,11 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         }
         let mut properties: R::Properties = match value_decode::read_map(properties) {
             Ok(properties) => properties,
-            Err(_) => decode_again(properties).map_err(|wrong| explain(&wrong))?,
+            Err(_) => decode_after_error(properties).map_err(|wrong| explain_mismatch(&wrong))?,
         };
         R::validate(&properties)?;
         R::attach_scope(&mut properties, scope);
-        Ok(Arc::new(Typed::<R>(properties)))
+        Ok(Arc::new(TypedProperties::<R>(properties)))
     }
 }
 
@@ -403,14 +405,14 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
 const PLACEHOLDERS: &[&str] = &["present", "mounted", "running"];
 
 /// Parses properties after an error. A `null` counts as left out.
-fn decode_again<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, value_decode::Mismatch> {
+fn decode_after_error<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, value_decode::Mismatch> {
     let given = properties.iter().filter(|(_, value)| !value.is_null());
     let given: Map<String, Value> = given.map(|(key, value)| (key.clone(), value.clone())).collect();
     value_decode::read_map(&given)
 }
 
 /// Converts a serde error: adds the property at fault and a suggestion.
-fn explain(error: &value_decode::Mismatch) -> DecodeError {
+fn explain_mismatch(error: &value_decode::Mismatch) -> DecodeError {
     let path = error.path().to_string();
     let message = error.inner().to_string();
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
@@ -445,9 +447,9 @@ fn whole_number(message: &str) -> String {
     found.map_or_else(|| message.to_owned(), |head| format!("{head}expected a whole number"))
 }
 
-struct Typed<R: Resource>(R::Properties);
+struct TypedProperties<R: Resource>(R::Properties);
 
-impl<R: Resource> ParsedResource for Typed<R> {
+impl<R: Resource> ParsedResource for TypedProperties<R> {
     fn name(&self) -> &str {
         R::name(&self.0)
     }
@@ -460,11 +462,11 @@ impl<R: Resource> ParsedResource for Typed<R> {
         R::redacted(&self.0)
     }
 
-    fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>)) {
-        R::hidden(&self.0, note);
+    fn report_secrets(&self, note: &mut dyn FnMut(RedactedProperty<'_>)) {
+        R::report_secrets(&self.0, note);
     }
 
-    fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool {
+    fn matches(&self, so: &dyn Fn(&Value) -> bool) -> bool {
         serde_json::to_value(&self.0).is_ok_and(|properties| so(&properties))
     }
 
@@ -485,18 +487,18 @@ impl<R: Resource> ParsedResource for Typed<R> {
     }
 
     fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn BoundResource>, BindError> {
-        let (name, provider) = choose::<R>(wanted, providers, host)?;
+        let (name, provider) = choose_provider::<R>(wanted, providers, host)?;
         Ok(Box::new(BoundTo::<R> { decoded: self, name, provider }))
     }
 }
 
 /// Observes a resource of this type, and finds its pending steps.
-fn pending<'a, R: Resource>(
+fn observe_pending<'a, R: Resource>(
     decoded: &'a dyn ParsedResource,
     provider: &R::Provider,
     host: &Host,
 ) -> Result<Pending<'a, R>, ResourceError> {
-    let typed = decoded.as_any().downcast_ref::<Typed<R>>();
+    let typed = decoded.as_any().downcast_ref::<TypedProperties<R>>();
     let properties = &typed.ok_or_else(|| ResourceError::State("the resource has another type".to_owned()))?.0;
     let state = R::observe(properties, provider, host)?;
     let changes = R::diff(properties, &state)?;
@@ -504,15 +506,19 @@ fn pending<'a, R: Resource>(
 }
 
 /// Returns the requested provider, or the best one for this host.
-fn choose<R: Resource>(wanted: &str, providers: &Providers, host: &Host) -> Result<(&'static str, Arc<R::Provider>), BindError> {
+fn choose_provider<R: Resource>(
+    wanted: &str,
+    providers: &Providers,
+    host: &Host,
+) -> Result<(&'static str, Arc<R::Provider>), BindError> {
     let kind = R::TYPE;
     let entry = if wanted.is_empty() {
-        R::PROVIDERS.iter().find(|entry| !entry.explicit && (entry.suits)(host)).ok_or(BindError::None { kind })?
+        R::PROVIDERS.iter().find(|entry| !entry.only_on_request && (entry.works_on)(host)).ok_or(BindError::None { kind })?
     } else {
         let known = || R::PROVIDERS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
         let entry = R::PROVIDERS.iter().find(|entry| entry.name == wanted);
         let entry = entry.ok_or_else(|| BindError::Unknown { kind, wanted: wanted.to_owned(), known: known() })?;
-        if !(entry.suits)(host) {
+        if !(entry.works_on)(host) {
             return Err(BindError::Unsuitable { kind, wanted: wanted.to_owned() });
         }
         entry
@@ -521,7 +527,7 @@ fn choose<R: Resource>(wanted: &str, providers: &Providers, host: &Host) -> Resu
 }
 
 struct BoundTo<R: Resource> {
-    decoded: Arc<Typed<R>>,
+    decoded: Arc<TypedProperties<R>>,
     name: &'static str,
     provider: Arc<R::Provider>,
 }
@@ -539,7 +545,7 @@ impl<R: Resource> BoundResource for BoundTo<R> {
         R::refresh_cache(&self.decoded.0, &self.provider, host)
     }
 
-    fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {
+    fn observe(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {
         let state = R::observe(&self.decoded.0, &self.provider, host)?;
         Ok((state.ensure().to_owned(), fields(&state)))
     }
@@ -549,7 +555,7 @@ impl<R: Resource> BoundResource for BoundTo<R> {
         let refresh = if refresh { R::on_refresh(&self.decoded.0, &state) } else { Vec::new() };
         let is_refresh = !refresh.is_empty();
         let changes = if is_refresh { refresh } else { R::diff(&self.decoded.0, &state)? };
-        Ok(Box::new(CheckedNow::<R> { bound: self, state, changes, is_refresh }))
+        Ok(Box::new(ObservedState::<R> { bound: self, state, changes, is_refresh }))
     }
 }
 
@@ -560,14 +566,14 @@ fn fields(state: &impl State) -> Map<String, Value> {
     }
 }
 
-struct CheckedNow<'a, R: Resource> {
+struct ObservedState<'a, R: Resource> {
     bound: &'a BoundTo<R>,
     state: R::State,
     changes: Vec<R::Change>,
     is_refresh: bool,
 }
 
-impl<R: Resource> ObservedResource for CheckedNow<'_, R> {
+impl<R: Resource> ObservedResource for ObservedState<'_, R> {
     fn ensure(&self) -> String {
         self.state.ensure().to_owned()
     }
@@ -580,8 +586,8 @@ impl<R: Resource> ObservedResource for CheckedNow<'_, R> {
         steps(&self.changes)
     }
 
-    fn speaks(&self) -> bool {
-        !self.state.said().is_empty()
+    fn has_output(&self) -> bool {
+        !self.state.output().is_empty()
     }
 
     fn is_refresh(&self) -> bool {
@@ -608,7 +614,7 @@ mod tests {
     use crate::resource::find;
 
     #[test]
-    fn what_is_nothing_counts_as_left_out() {
+    fn null_counts_as_left_out() {
         let scope = TemplateScope::default().scope();
         let decode = |kind: &str, properties: serde_json::Value| {
             let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &scope);

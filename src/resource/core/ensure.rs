@@ -24,7 +24,7 @@ impl Presence {
     }
 
     /// Returns the value for an object that exists or not.
-    pub fn of(there: bool) -> Self {
+    pub fn from_exists(there: bool) -> Self {
         if there { Self::Present } else { Self::Absent }
     }
 }

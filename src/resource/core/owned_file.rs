@@ -18,19 +18,19 @@ pub(in crate::resource) struct OwnedFile {
     /// The text; empty for a link, a device, or a file that is no text.
     pub(in crate::resource) text: String,
     /// True for a regular file of root with the right mode.
-    pub(in crate::resource) sound: bool,
+    pub(in crate::resource) has_right_attributes: bool,
 }
 
 /// Observes an owned file; none where no file exists.
 ///
 /// # Errors
 /// When it can't be read, or is a directory.
-pub(in crate::resource) fn look(path: &Path) -> Result<Option<OwnedFile>, ResourceError> {
-    let unsound = || Ok(Some(OwnedFile { text: String::new(), sound: false }));
+pub(in crate::resource) fn observe(path: &Path) -> Result<Option<OwnedFile>, ResourceError> {
+    let unsound = || Ok(Some(OwnedFile { text: String::new(), has_right_attributes: false }));
     let Some(place) = PathResolver::system().place(path)? else { return Ok(None) };
-    match place.look(false)? {
+    match place.inspect(false)? {
         PathInfo::Nothing => return Ok(None),
-        PathInfo::Something { look, .. } if look.kind == FileKind::Directory => {
+        PathInfo::Object { info: look, .. } if look.kind == FileKind::Directory => {
             return Err(ResourceError::State(format!("{} is a directory; remove it first", path.display())));
         }
         _ => {}
@@ -38,7 +38,7 @@ pub(in crate::resource) fn look(path: &Path) -> Result<Option<OwnedFile>, Resour
     let read = place.open_regular().and_then(|(file, look)| Ok((fs::read_open(file, path, LIMIT)?, look)));
     match read {
         Ok((bytes, look)) => match String::from_utf8(bytes) {
-            Ok(text) => Ok(Some(OwnedFile { text, sound: (look.uid, look.gid, look.mode) == (0, 0, MODE) })),
+            Ok(text) => Ok(Some(OwnedFile { text, has_right_attributes: (look.uid, look.gid, look.mode) == (0, 0, MODE) })),
             Err(_) => unsound(),
         },
         Err(FsError::NotAFile(_) | FsError::Shared { .. } | FsError::TooLarge { .. }) => unsound(),
@@ -60,8 +60,8 @@ pub(in crate::resource) fn remove(path: &Path) -> Result<(), ResourceError> {
 /// # Errors
 /// When the system refuses.
 pub(in crate::resource) fn write(path: &Path, text: &str) -> Result<(), ResourceError> {
-    let place = PathResolver::system().known_place(path)?;
-    Ok(place.stage(&mut text.as_bytes(), WriteSpec { uid: Some(0), gid: Some(0), mode: MODE })?.put()?)
+    let place = PathResolver::system().existing_place(path)?;
+    Ok(place.temp_file(&mut text.as_bytes(), WriteSpec { uid: Some(0), gid: Some(0), mode: MODE })?.persist()?)
 }
 
 #[cfg(test)]
@@ -69,16 +69,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_plain_file_is_never_sound() {
+    fn a_special_file_never_has_the_right_attributes() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        assert_eq!(look(&at("none")).unwrap(), None);
+        assert_eq!(observe(&at("none")).unwrap(), None);
         std::os::unix::fs::symlink("/nowhere", at("link")).unwrap();
         nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
         std::fs::write(at("binary"), b"\xff").unwrap();
         for name in ["link", "pipe", "binary"] {
-            assert_eq!(look(&at(name)).unwrap(), Some(OwnedFile { text: String::new(), sound: false }), "{name}");
+            assert_eq!(
+                observe(&at(name)).unwrap(),
+                Some(OwnedFile { text: String::new(), has_right_attributes: false }),
+                "{name}"
+            );
         }
-        assert!(look(directory.path()).is_err());
+        assert!(observe(directory.path()).is_err());
     }
 }

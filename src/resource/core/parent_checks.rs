@@ -4,25 +4,25 @@
 
 use std::path::Path;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::fs::FsError;
 use crate::host::{Host, PathResolver};
 use crate::model::effects::AccountKind;
 
 /// Returns the error of an unknown owner or group. Empty names are not checked.
-pub(in crate::resource) fn unowned(owner: &str, group: &str, host: &Host) -> Option<String> {
+pub(in crate::resource) fn account_error(owner: &str, group: &str, host: &Host) -> Option<String> {
     let accounts = host.accounts();
     let user = (!owner.is_empty() && !host.expects_account(AccountKind::User, owner)).then(|| accounts.uid(owner).err());
     let group = (!group.is_empty() && !host.expects_account(AccountKind::Group, group)).then(|| accounts.gid(group).err());
-    user.flatten().or(group.flatten()).map(|error| chain(&error))
+    user.flatten().or(group.flatten()).map(|error| error_chain(&error))
 }
 
 /// Returns the error of a path whose directory is missing.
 ///
 /// # Errors
 /// When the path leads through a link that is not followed, or can't be examined.
-pub(in crate::resource) fn missing(path: &Path, rules: &PathResolver<'_>, host: &Host) -> Result<Option<String>, FsError> {
+pub(in crate::resource) fn parent_error(path: &Path, rules: &PathResolver<'_>, host: &Host) -> Result<Option<String>, FsError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let gone = rules.place(path)?.is_none() && !host.expects_path(parent);
-    Ok(gone.then(|| chain(&FsError::NoParent(parent.to_owned()))))
+    Ok(gone.then(|| error_chain(&FsError::NoParent(parent.to_owned()))))
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
-use crate::model::{Effects, Hidden};
+use crate::model::{Effects, RedactedProperty};
 use crate::template::Scope;
 
 /// Properties that are wrong on every host.
@@ -54,7 +54,7 @@ pub trait State: Serialize + Clone + Send + Sync {
     fn ensure(&self) -> &str;
 
     /// Returns the output of a program, for the user.
-    fn said(&self) -> &str {
+    fn output(&self) -> &str {
         ""
     }
 }
@@ -86,9 +86,9 @@ pub struct ProviderEntry<P: ?Sized> {
     /// The name, as in the `provider` property.
     pub name: &'static str,
     /// True for a provider that is used only on request.
-    pub explicit: bool,
+    pub only_on_request: bool,
     /// Returns true where the provider works on this host.
-    pub suits: fn(&Host) -> bool,
+    pub works_on: fn(&Host) -> bool,
     /// Opens the provider; once a run, for all resources of the run.
     pub open: fn(&Host) -> Box<P>,
 }
@@ -169,7 +169,7 @@ pub trait Resource: Send + Sync + 'static {
     /// True when the type changes the system itself: accounts, packages, units, mounts, kernel settings.
     ///
     /// The directories of `paths` can't limit such a type. False when the type only changes files at paths from the author.
-    const REACHES_SYSTEM: bool;
+    const CHANGES_SYSTEM: bool;
     /// True when resources of the type are manifests. See [`Resource::nested`].
     const NESTS: bool = false;
     /// Properties that [`Resource::effects`] does not depend on, each with the reason. All others influence the effects.
@@ -286,5 +286,5 @@ pub trait Resource: Send + Sync + 'static {
     }
 
     /// Reports every value that [`Resource::redacted`] replaces by `***`, so that outputs of programs are redacted too.
-    fn hidden(_: &Self::Properties, _: &mut dyn FnMut(Hidden<'_>)) {}
+    fn report_secrets(_: &Self::Properties, _: &mut dyn FnMut(RedactedProperty<'_>)) {}
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::host::fs::{self, TempFile};
-use crate::host::{Command, DirEntryHandle, Host, WriteSpec};
+use crate::host::{DirEntryHandle, Host, ProcessCommand, WriteSpec};
 use crate::model::{Effect, Effects};
 
 use super::text;
@@ -19,9 +19,9 @@ const SUFFIX: &str = ".bak";
 /// Placeholder for the path of the new file in a validating command.
 const PLACEHOLDER: &str = "%s";
 /// Maximum duration of a validating command.
-const PATIENCE: Duration = Duration::from_secs(60);
+const VALIDATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum length of the command's output in an error, in characters.
-const SAID: usize = 2000;
+const OUTPUT_EXCERPT: usize = 2000;
 /// The permission bits of directories that are made for backups.
 const PRIVATE: u32 = 0o700;
 /// The time in the name of a backup, in UTC.
@@ -54,7 +54,7 @@ pub(in crate::resource) struct ReplaceOptions<'a> {
 }
 
 /// The directory of a file's backups, and the parts of their names: `stem`, a time, `suffix`.
-struct Kept {
+struct BackupLocation {
     /// The directory; the directory of the file when none.
     directory: Option<PathBuf>,
     stem: OsString,
@@ -104,13 +104,13 @@ impl ReplaceOptions<'_> {
     /// # Errors
     /// When the command rejects the new content, or the system refuses; then the old file is unchanged.
     pub(in crate::resource) fn replace(&self, at: &DirEntryHandle, new: TempFile, host: &Host) -> Result<(), ResourceError> {
-        self.accept(at.path(), &new.path(), host)?;
-        self.keep_old(at, host)?;
-        Ok(new.put()?)
+        self.run_validation(at.path(), &new.path(), host)?;
+        self.make_backup(at, host)?;
+        Ok(new.persist()?)
     }
 
     /// Runs the command that must accept the new content.
-    fn accept(&self, path: &Path, new: &Path, host: &Host) -> Result<(), ResourceError> {
+    fn run_validation(&self, path: &Path, new: &Path, host: &Host) -> Result<(), ResourceError> {
         if self.validate.is_empty() {
             return Ok(());
         }
@@ -118,13 +118,13 @@ impl ReplaceOptions<'_> {
         let new = new.to_str().ok_or_else(|| wrong("its path is not text, and can't be given to a command".to_owned()))?;
         let words = text::words(self.validate).map_err(|error| wrong(error.to_string()))?;
         let mut words = words.into_iter().map(|word| word.replace(PLACEHOLDER, new));
-        let mut command = Command::new(words.next().unwrap_or_default(), words);
-        command.timeout = Some(PATIENCE);
-        let output = host.run(&command).map_err(|error| wrong(format!("validate: {}", crate::diag::chain(&error))))?;
+        let mut command = ProcessCommand::new(words.next().unwrap_or_default(), words);
+        command.timeout = Some(VALIDATION_TIMEOUT);
+        let output = host.run(&command).map_err(|error| wrong(format!("validate: {}", crate::diag::error_chain(&error))))?;
         if output.code == 0 {
             return Ok(());
         }
-        let said = host.said(&output, SAID);
+        let said = host.output_excerpt(&output, OUTPUT_EXCERPT);
         let said = if said.is_empty() { String::new() } else { format!(": {said}") };
         Err(wrong(format!("its new content was refused by \"{}\", which exited with {}{said}", self.validate, output.code)))
     }
@@ -134,8 +134,8 @@ impl ReplaceOptions<'_> {
     ///
     /// # Errors
     /// When the file can't be copied.
-    pub(in crate::resource) fn keep_old(&self, at: &DirEntryHandle, host: &Host) -> Result<(), ResourceError> {
-        let Some(kept) = self.kept(at.path()) else { return Ok(()) };
+    pub(in crate::resource) fn make_backup(&self, at: &DirEntryHandle, host: &Host) -> Result<(), ResourceError> {
+        let Some(kept) = self.backup_location(at.path()) else { return Ok(()) };
         if !at.is_file()? {
             return Ok(());
         }
@@ -144,35 +144,35 @@ impl ReplaceOptions<'_> {
         name.push(host.now().strftime(STAMP).to_string());
         name.push(&kept.suffix);
         let place = match &kept.directory {
-            Some(directory) => host.managed(self.follow).directory_made(directory, PRIVATE)?.child(name)?,
+            Some(directory) => host.managed_paths(self.follow).create_directory(directory, PRIVATE)?.child(name)?,
             None => at.sibling(name)?,
         };
         // Without setuid and setgid: an old program must not run with other rights.
         let spec = WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode & 0o777 };
-        place.stage(&mut old, spec)?.put_new()?;
-        Ok(self.forget(&kept, &place)?)
+        place.temp_file(&mut old, spec)?.persist_new()?;
+        Ok(self.remove_old_backups(&kept, &place)?)
     }
 
-    fn kept(&self, path: &Path) -> Option<Kept> {
+    fn backup_location(&self, path: &Path) -> Option<BackupLocation> {
         let mut stem = path.file_name()?.to_owned();
         stem.push(".");
         let parent = path.parent()?;
-        let beside = |suffix: &str| Kept { directory: None, stem: stem.clone(), suffix: suffix.to_owned() };
+        let beside = |suffix: &str| BackupLocation { directory: None, stem: stem.clone(), suffix: suffix.to_owned() };
         match self.backup {
             "" | "false" => None,
             "true" => Some(beside(SUFFIX)),
             directory if directory.starts_with('/') => {
                 let below = parent.strip_prefix("/").unwrap_or(parent);
-                Some(Kept { directory: Some(Path::new(directory).join(below)), ..beside(SUFFIX) })
+                Some(BackupLocation { directory: Some(Path::new(directory).join(below)), ..beside(SUFFIX) })
             }
             suffix => Some(beside(suffix)),
         }
     }
 
     /// Removes the oldest backups beyond the number to keep.
-    fn forget(&self, kept: &Kept, place: &DirEntryHandle) -> Result<(), fs::FsError> {
+    fn remove_old_backups(&self, kept: &BackupLocation, place: &DirEntryHandle) -> Result<(), fs::FsError> {
         let mut old = Vec::new();
-        for name in place.names()?.into_iter().filter(|name| kept.has(name)) {
+        for name in place.names()?.into_iter().filter(|name| kept.is_backup_name(name)) {
             let place = place.sibling(&name)?;
             if place.is_file()? {
                 old.push((name, place));
@@ -185,9 +185,9 @@ impl ReplaceOptions<'_> {
     }
 }
 
-impl Kept {
-    /// True for the name of a backup that [`ReplaceOptions::keep_old`] made of the same file.
-    fn has(&self, name: &OsStr) -> bool {
+impl BackupLocation {
+    /// True for the name of a backup that [`ReplaceOptions::make_backup`] made of the same file.
+    fn is_backup_name(&self, name: &OsStr) -> bool {
         let (Some(name), Some(stem)) = (name.to_str(), self.stem.to_str()) else { return false };
         let stamp = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(&self.suffix));
         let fits = |(is, shape): (char, char)| if shape == '0' { is.is_ascii_digit() } else { is == shape };
@@ -218,7 +218,7 @@ mod tests {
     use crate::host::{Runner, SystemRunner};
 
     fn at(path: &Path) -> DirEntryHandle {
-        crate::host::PathResolver::new(false).known_place(path).unwrap()
+        crate::host::PathResolver::new(false).existing_place(path).unwrap()
     }
 
     fn host(runner: Arc<dyn Runner>, time: &str) -> Host {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_options_are_refused() {
         for (validate, backup, keep, wrong) in [
             ("", "", 10, None),
             ("visudo -cf %s", "true", 1, None),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_does_not_accept_is_not_put_in_place() {
+    fn content_that_fails_validation_is_not_put_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("conf");
         std::fs::write(&path, "old").unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn old_content_is_kept_as_often_as_asked() {
+    fn the_requested_number_of_backups_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let (path, kept) = (dir.path().join("conf"), dir.path().join("kept"));
         let care = ReplaceOptions { validate: "", backup: kept.to_str().unwrap(), keep: 2, follow: false };

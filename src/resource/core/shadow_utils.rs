@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::host::command::is_executable;
-use crate::host::{Command, Host};
+use crate::host::{Host, ProcessCommand};
 
 use crate::resource::{Invalid, ResourceError};
 
@@ -22,11 +22,11 @@ const NAME_MAX: usize = 32;
 pub(in crate::resource) const ID_MAX: u32 = u32::MAX - 1;
 
 /// The tools of the shadow suite, as a provider.
-pub struct Tools(());
+pub struct ShadowTools(());
 
-impl Tools {
+impl ShadowTools {
     /// Returns true where the tools are installed.
-    pub(in crate::resource) fn suit(_: &Host) -> bool {
+    pub(in crate::resource) fn are_installed(_: &Host) -> bool {
         DIRECTORIES.iter().any(|directory| is_executable(&Path::new(directory).join("useradd")))
     }
 
@@ -39,10 +39,10 @@ impl Tools {
     ///
     /// # Errors
     /// When it can't be run or does not exit with 0.
-    pub(in crate::resource) fn run(&self, mut command: Command, host: &Host) -> Result<(), ResourceError> {
+    pub(in crate::resource) fn run(&self, mut command: ProcessCommand, host: &Host) -> Result<(), ResourceError> {
         command.search = DIRECTORIES.iter().map(Into::into).collect();
         let result = host.run(&command);
-        host.accounts().forget();
+        host.accounts().clear_cache();
         let output = result?;
         if output.code == 0 {
             return Ok(());

@@ -134,7 +134,7 @@ pub fn quote(word: &str) -> String {
 }
 
 /// The path to which a link at `link` with this target leads. A relative target begins in the directory of the link.
-pub fn beside(link: &str, target: &str) -> String {
+pub fn link_target_path(link: &str, target: &str) -> String {
     match link.rsplit_once('/') {
         Some((directory, _)) if !target.starts_with('/') => format!("{directory}/{target}"),
         _ => target.to_owned(),

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::host::{Cancel, Command, CommandError, Host, Output, Runner, SystemClock, SystemRunner};
+use crate::host::{Cancel, CommandError, Host, Output, ProcessCommand, Runner, SystemClock, SystemRunner};
 
 use super::Preexisting;
 
 /// A runner that mounts `/etc` and other directories of a test over those of the machine, in a mount namespace.
-struct InPlace(PathBuf);
+struct NamespaceRunner(PathBuf);
 
-impl Runner for InPlace {
-    fn run(&self, command: &Command, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError> {
+impl Runner for NamespaceRunner {
+    fn run(&self, command: &ProcessCommand, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError> {
         let script = r#"for at in etc home var/log var/mail; do mount --bind "$0/$at" "/$at" || exit 99; done; exec "$@""#;
         let first = ["--mount", "--propagation", "private", "/bin/sh", "-c", script, self.0.to_str().unwrap(), &command.program];
         let mut outer = command.clone();
@@ -26,7 +26,7 @@ impl Runner for InPlace {
 
 /// Returns a host whose commands see the accounts below `root`.
 pub(in crate::resource) fn with_accounts(root: &Path) -> Host {
-    Host::new(Arc::new(InPlace(root.to_owned())), Arc::new(SystemClock)).rooted(root)
+    Host::new(Arc::new(NamespaceRunner(root.to_owned())), Arc::new(SystemClock)).with_root(root)
 }
 
 /// Returns the files of a host with few accounts.

@@ -65,7 +65,7 @@ fn every_property_decides_about_effects_or_is_harmless() {
 }
 
 #[test]
-fn what_can_not_be_read_is_unknown_and_the_rest_is_told() {
+fn unreadable_properties_have_unknown_effects_and_others_are_listed() {
     let of =
         |kind: &str, properties: Value| effects(kind, &properties).iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     assert_eq!(of("file", json!({"name": "/a"})), "writes \"/a\"");
@@ -89,7 +89,7 @@ fn variants(resource: &dyn ResourceType) -> Vec<Effects> {
 fn types_of_the_system_reach_the_system() {
     for resource in TYPES {
         for effects in variants(*resource) {
-            assert_eq!(effects.reach_system(), resource.reaches_system(), "{}: {effects:?}", resource.name());
+            assert_eq!(effects.affect_system(), resource.changes_system(), "{}: {effects:?}", resource.name());
         }
     }
 }

@@ -33,7 +33,7 @@ pub(in crate::resource) mod prelude {
     pub(in crate::resource) use proptest::prelude::*;
     pub(in crate::resource) use serde_json::{Value, json};
 
-    pub(in crate::resource) use super::{Preexisting, TypeFixture, hold};
+    pub(in crate::resource) use super::{Preexisting, TypeFixture, check_type};
     pub(in crate::resource) use crate::host::Host;
 }
 
@@ -142,7 +142,7 @@ type Step<R> = fn(
 
 /// Number of cases in which a type changed the host, and number of those in which all steps succeeded.
 #[derive(Default)]
-struct Tried {
+struct CaseCounts {
     changes: Cell<u32>,
     successes: Cell<u32>,
 }
@@ -153,7 +153,7 @@ fn check<R: TypeFixture>(apply: Step<R>, config: ProptestConfig) -> Result<(), S
     // The root is needed to generate the properties: all cases share it, emptied between them.
     let root = tempfile::tempdir().unwrap();
     let root = root.path().join("root");
-    let (strategy, tried) = ((R::before(&root), R::wanted(&root)), Tried::default());
+    let (strategy, tried) = ((R::before(&root), R::wanted(&root)), CaseCounts::default());
     let result = runner.run(&strategy, |(before, properties)| {
         let _cleared = std::fs::remove_dir_all(&root);
         std::fs::create_dir(&root).unwrap();
@@ -171,7 +171,7 @@ fn check_case<R: TypeFixture>(
     root: &Path,
     properties: &R::Properties,
     apply: Step<R>,
-    tried: &Tried,
+    tried: &CaseCounts,
 ) -> Result<(), TestCaseError> {
     let written = serde_json::to_value(properties).unwrap();
     prop_assert!(serde_json::from_value::<R::Properties>(written.clone()).unwrap() == *properties, "survives writing: {written}");
@@ -206,7 +206,7 @@ fn check_case<R: TypeFixture>(
 }
 
 /// Tests the properties of a type, and checks that they fail for steps that always fail or do nothing.
-pub(in crate::resource) fn hold<R: TypeFixture>() {
+pub(in crate::resource) fn check_type<R: TypeFixture>() {
     if R::ROOT && !is_root(&format!("the laws of {} need root", R::TYPE)) {
         return;
     }

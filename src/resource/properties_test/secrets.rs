@@ -33,7 +33,7 @@ fn every_secret_that_a_program_could_print_is_named() {
     for (kind, properties) in hidden() {
         let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &TemplateScope::default().scope()).unwrap();
         let secrets = Secrets::default();
-        decoded.hidden(&mut |hidden| secrets.add_hidden(hidden));
+        decoded.report_secrets(&mut |hidden| secrets.add_hidden(hidden));
         // Content is replaced by its digest. It is part of the desired state, and no credential.
         let stars = decoded.redacted().to_string().matches(REDACTED).count();
         assert_eq!(secrets.redacts_nothing(), stars == 0, "{kind}");
@@ -44,7 +44,7 @@ fn every_secret_that_a_program_could_print_is_named() {
 }
 
 #[test]
-fn what_is_no_secret_by_its_kind_is_shown_as_it_is() {
+fn properties_without_secrets_are_not_redacted() {
     for (kind, key, properties) in [
         ("exec", "command", json!({"name": "x", "command": "echo CANARY"})),
         (

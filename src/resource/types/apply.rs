@@ -17,7 +17,7 @@ use crate::resource::core::text;
 use crate::resource::{Change, Invalid, Nested, ProviderEntry, Resource, ResourceError, State};
 
 /// Manifests within manifests.
-pub struct Apply;
+pub struct ApplyType;
 
 /// Properties of an apply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +28,7 @@ pub struct Properties {
     pub name: String,
     /// Always `present`, for uniformity with other types.
     #[serde(default)]
-    pub ensure: Ensure,
+    pub ensure: ApplyEnsure,
     /// Dry-run the other manifest. A dry run of this manifest always includes the other one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noop: bool,
@@ -36,7 +36,7 @@ pub struct Properties {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub health_check_only: bool,
     /// Allow `apply` resources in the other manifest.
-    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "default_true", skip_serializing_if = "Clone::clone")]
     pub allow_apply: bool,
     /// Data merged over that of the other manifest. When left out, all data of this manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,21 +46,21 @@ pub struct Properties {
 /// The only state of an apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum ApplyEnsure {
     /// Applied.
     #[default]
     Present,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
 /// The state of the other manifest; the engine counts its resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ApplyState {}
+pub struct NestedManifestState {}
 
-impl State for ApplyState {
+impl State for NestedManifestState {
     fn ensure(&self) -> &str {
         "present"
     }
@@ -78,9 +78,9 @@ impl fmt::Display for ApplyChange {
 
 impl Change for ApplyChange {}
 
-impl Resource for Apply {
+impl Resource for ApplyType {
     const TYPE: &'static str = NESTED_GRANT;
-    const REACHES_SYSTEM: bool = false;
+    const CHANGES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Manifests within manifests.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "always present"),
@@ -92,10 +92,10 @@ impl Resource for Apply {
     const CONTENT: &'static [&'static str] = &["data"];
     const NESTS: bool = true;
     const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "ccmmanifest", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+        &[ProviderEntry { name: "ccmmanifest", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
 
     type Properties = Properties;
-    type State = ApplyState;
+    type State = NestedManifestState;
     type Change = ApplyChange;
     type Provider = ();
 
@@ -122,15 +122,15 @@ impl Resource for Apply {
         files.into_iter().collect()
     }
 
-    fn observe(_: &Properties, (): &(), _: &Host) -> Result<ApplyState, ResourceError> {
-        Ok(ApplyState {})
+    fn observe(_: &Properties, (): &(), _: &Host) -> Result<NestedManifestState, ResourceError> {
+        Ok(NestedManifestState {})
     }
 
-    fn diff(_: &Properties, _: &ApplyState) -> Result<Vec<ApplyChange>, ResourceError> {
+    fn diff(_: &Properties, _: &NestedManifestState) -> Result<Vec<ApplyChange>, ResourceError> {
         Ok(Vec::new())
     }
 
-    fn apply(change: &ApplyChange, _: &Properties, _: &mut ApplyState, (): &(), _: &Host) -> Result<(), ResourceError> {
+    fn apply(change: &ApplyChange, _: &Properties, _: &mut NestedManifestState, (): &(), _: &Host) -> Result<(), ResourceError> {
         match *change {}
     }
 
@@ -153,7 +153,7 @@ mod tests {
     fn names_are_files() {
         let named = |name: &str| serde_json::from_value::<Properties>(serde_json::json!({ "name": name })).unwrap();
         for (name, wrong) in [("sub/m.yaml", None), ("", Some("name is required")), ("https://x/m.yaml", Some("not a URL"))] {
-            let result = Apply::validate(&named(name)).map_err(|invalid| invalid.message);
+            let result = ApplyType::validate(&named(name)).map_err(|invalid| invalid.message);
             assert_eq!(
                 result.as_ref().err().map(|text| wrong.is_some_and(|wrong| text.contains(wrong))),
                 wrong.map(|_| true),
@@ -169,10 +169,10 @@ mod tests {
 mod fixture {
     use crate::resource::properties_test::prelude::*;
 
-    use super::Apply;
+    use super::ApplyType;
 
     /// The engine runs the manifest of an `apply`; the type itself takes no step.
-    impl TypeFixture for Apply {
+    impl TypeFixture for ApplyType {
         const CHANGES: bool = false;
 
         fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
@@ -198,6 +198,6 @@ mod fixture {
 
     #[test]
     fn keeps_the_laws() {
-        hold::<Apply>();
+        check_type::<ApplyType>();
     }
 }

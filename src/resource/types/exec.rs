@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::host::command::is_executable;
-use crate::host::{Command, Host, fs};
+use crate::host::{Host, ProcessCommand, fs};
 use crate::model::effects::{PathScope, RUN_GRANT};
 use crate::model::secret::REDACTED;
-use crate::model::{Effect, Effects, Hidden, HumanDuration};
+use crate::model::{Effect, Effects, HumanDuration, RedactedProperty};
 
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
@@ -23,7 +23,7 @@ const TAIL: usize = 400;
 const LOGGED: usize = 8192;
 
 /// Commands.
-pub struct Exec;
+pub struct ExecType;
 
 /// Properties of an exec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,7 +34,7 @@ pub struct Properties {
     pub name: String,
     /// Always `present`, for uniformity with other types.
     #[serde(default)]
-    pub ensure: Ensure,
+    pub ensure: ExecEnsure,
     /// The command. `posix` splits it into words as a shell would and runs no shell; `shell` gives it to `/bin/sh -c`.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub command: String,
@@ -73,7 +73,7 @@ pub struct Properties {
 /// The only state of an exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum ExecEnsure {
     /// Run, if the guards require a run.
     #[default]
     Present,
@@ -95,7 +95,7 @@ impl Properties {
     }
 
     /// Creates the command of a line, with the working directory, variables and search path of this resource.
-    fn prepare(&self, line: &str, provider: &dyn Interpreter) -> Result<Command, ResourceError> {
+    fn prepare(&self, line: &str, provider: &dyn Interpreter) -> Result<ProcessCommand, ResourceError> {
         let mut command = provider.command(line)?;
         command.cwd = (!self.cwd.is_empty()).then(|| PathBuf::from(&self.cwd));
         command.env =
@@ -126,7 +126,7 @@ impl State for ExecState {
         "present"
     }
 
-    fn said(&self) -> &str {
+    fn output(&self) -> &str {
         &self.output
     }
 }
@@ -157,18 +157,18 @@ pub trait Interpreter: Send + Sync {
     ///
     /// # Errors
     /// When the line can't be parsed.
-    fn command(&self, line: &str) -> Result<Command, ResourceError>;
+    fn command(&self, line: &str) -> Result<ProcessCommand, ResourceError>;
 }
 
 /// Splits words, without a shell.
 struct Posix;
 
 impl Interpreter for Posix {
-    fn command(&self, line: &str) -> Result<Command, ResourceError> {
+    fn command(&self, line: &str) -> Result<ProcessCommand, ResourceError> {
         let words = text::words(line).map_err(|error| ResourceError::State(format!("invalid command \"{line}\": {error}")))?;
         let mut words = words.into_iter();
         let program = words.next().ok_or_else(|| ResourceError::State("no command specified".to_owned()))?;
-        Ok(Command::new(program, words))
+        Ok(ProcessCommand::new(program, words))
     }
 }
 
@@ -178,17 +178,17 @@ struct Shell;
 const SHELL: &str = "/bin/sh";
 
 impl Interpreter for Shell {
-    fn command(&self, line: &str) -> Result<Command, ResourceError> {
+    fn command(&self, line: &str) -> Result<ProcessCommand, ResourceError> {
         if line.trim().is_empty() {
             return Err(ResourceError::State("no command to execute".to_owned()));
         }
-        Ok(Command::new(SHELL, ["-c", line]))
+        Ok(ProcessCommand::new(SHELL, ["-c", line]))
     }
 }
 
-impl Resource for Exec {
+impl Resource for ExecType {
     const TYPE: &'static str = RUN_GRANT;
-    const REACHES_SYSTEM: bool = false;
+    const CHANGES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Commands, run when their guards or a subscription say so.";
     const RUNTIME_TEMPLATES: &'static [&'static str] = &["command", "cwd", "environment", "creates", "onlyif", "unless"];
     const CONVERGES: bool = false;
@@ -202,8 +202,13 @@ impl Resource for Exec {
         ("logoutput", "what the event shows"),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn Interpreter>] = &[
-        ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) },
-        ProviderEntry { name: "shell", explicit: true, suits: |_| is_executable(Path::new(SHELL)), open: |_| Box::new(Shell) },
+        ProviderEntry { name: "posix", only_on_request: false, works_on: |_| true, open: |_| Box::new(Posix) },
+        ProviderEntry {
+            name: "shell",
+            only_on_request: true,
+            works_on: |_| is_executable(Path::new(SHELL)),
+            open: |_| Box::new(Shell),
+        },
     ];
 
     type Properties = Properties;
@@ -248,7 +253,7 @@ impl Resource for Exec {
         effects.extend(p.environment.iter().map(|pair| Effect::variable_pair(pair)));
         let named = [("PATH", &p.path), ("PWD", &p.cwd)];
         effects.extend(named.into_iter().filter(|(_, value)| given(value)).map(|(name, value)| Effect::variable(name, value)));
-        effects.extend([&p.creates].into_iter().filter(given).map(|path| Effect::Look(PathScope::at(path))));
+        effects.extend([&p.creates].into_iter().filter(given).map(|path| Effect::Look(PathScope::single(path))));
         effects
     }
 
@@ -282,14 +287,14 @@ impl Resource for Exec {
         state.exitcode = Some(output.code);
         state.creates_satisfied = exists(&p.creates)?;
         if p.logoutput {
-            state.output = host.said(&output, LOGGED);
+            state.output = host.output_excerpt(&output, LOGGED);
         }
         if state.creates_satisfied || p.returns.contains(&output.code) {
             return Ok(());
         }
         let code = output.code;
         let mut message = format!("failed to reach desired state: exit code {code} not in allowed returns {:?}", p.returns);
-        let said = host.said(&output, TAIL);
+        let said = host.output_excerpt(&output, TAIL);
         if !said.is_empty() {
             message = format!("{message}: {said:?}");
         }
@@ -312,8 +317,8 @@ impl Resource for Exec {
         shown
     }
 
-    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
-        p.environment.iter().for_each(|pair| note(Hidden::Variable(pair)));
+    fn report_secrets(p: &Properties, note: &mut dyn FnMut(RedactedProperty<'_>)) {
+        p.environment.iter().for_each(|pair| note(RedactedProperty::Variable(pair)));
     }
 }
 
@@ -391,8 +396,8 @@ mod tests {
             (r#"{"refresh_only":true}"#, state(false, false, false), false),
         ] {
             let p = properties(extra);
-            assert_eq!(!Exec::diff(&p, &state).unwrap().is_empty(), runs, "{extra}");
-            assert_eq!(Exec::on_refresh(&p, &state), [ExecChange::Refresh], "{extra}");
+            assert_eq!(!ExecType::diff(&p, &state).unwrap().is_empty(), runs, "{extra}");
+            assert_eq!(ExecType::on_refresh(&p, &state), [ExecChange::Refresh], "{extra}");
         }
     }
 
@@ -409,7 +414,7 @@ mod tests {
         ] {
             let runner = FakeRunner::exiting(&[code]);
             let mut state = ExecState::default();
-            let result = Exec::apply(&ExecChange::Run, &properties(extra), &mut state, &Posix, &host(runner.clone()));
+            let result = ExecType::apply(&ExecChange::Run, &properties(extra), &mut state, &Posix, &host(runner.clone()));
             match expected {
                 None => assert!(result.is_ok(), "{extra} {code}"),
                 Some(text) => assert!(result.unwrap_err().to_string().contains(text), "{extra} {code}"),
@@ -423,13 +428,13 @@ mod tests {
     fn guards_run_only_when_they_can_matter() {
         let runner = FakeRunner::exiting(&[0, 1]);
         let p = properties(r#"{"onlyif":"guard one","unless":"guard two"}"#);
-        let state = Exec::observe(&p, &Posix, &host(runner.clone())).unwrap();
+        let state = ExecType::observe(&p, &Posix, &host(runner.clone())).unwrap();
         assert_eq!((state.onlyif_satisfied, state.unless_satisfied), (true, false));
         assert_eq!(runner.ran(), [["guard", "one"], ["guard", "two"]]);
 
         let runner = FakeRunner::exiting(&[]);
         let p = properties(r#"{"onlyif":"guard","creates":"/"}"#);
-        assert!(Exec::observe(&p, &Posix, &host(runner.clone())).unwrap().creates_satisfied);
+        assert!(ExecType::observe(&p, &Posix, &host(runner.clone())).unwrap().creates_satisfied);
         assert!(runner.ran().is_empty());
     }
 
@@ -450,10 +455,12 @@ mod tests {
             (r#"{"name":"echo 'open"}"#, "invalid command"),
             (r#"{"name":" "}"#, "name is required"),
         ] {
-            assert!(Exec::validate(&properties(extra)).unwrap_err().message.contains(message), "{extra}");
+            assert!(ExecType::validate(&properties(extra)).unwrap_err().message.contains(message), "{extra}");
         }
-        assert!(Exec::validate(&properties(r#"{"environment":["_=1","a_1=x","{{ Data.name }}=x","A_${ Data.x }=y"]}"#)).is_ok());
-        assert!(Exec::validate(&properties(r#"{"environment":["A=b=c","B=x y"],"path":"/usr/my bin:/bin"}"#)).is_ok());
+        assert!(
+            ExecType::validate(&properties(r#"{"environment":["_=1","a_1=x","{{ Data.name }}=x","A_${ Data.x }=y"]}"#)).is_ok()
+        );
+        assert!(ExecType::validate(&properties(r#"{"environment":["A=b=c","B=x y"],"path":"/usr/my bin:/bin"}"#)).is_ok());
         assert!(
             serde_json::from_str::<Properties>(r#"{"name":"x","timeout":"soon"}"#)
                 .unwrap_err()
@@ -464,7 +471,7 @@ mod tests {
 
     #[test]
     fn values_of_variables_are_not_shown() {
-        let shown = Exec::redacted(&properties(r#"{"environment":["TOKEN=hunter2"]}"#));
+        let shown = ExecType::redacted(&properties(r#"{"environment":["TOKEN=hunter2"]}"#));
         assert_eq!(shown["environment"], serde_json::json!(["TOKEN=***"]));
     }
 }
@@ -473,9 +480,9 @@ mod tests {
 mod fixture {
     use crate::resource::properties_test::prelude::*;
 
-    use super::Exec;
+    use super::ExecType;
 
-    impl TypeFixture for Exec {
+    impl TypeFixture for ExecType {
         fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
             let root = root.to_owned();
             let commands = prop::sample::select(vec!["/bin/true", "/bin/false", "/usr/bin/touch made"]);
@@ -514,6 +521,6 @@ mod fixture {
 
     #[test]
     fn keeps_the_laws() {
-        hold::<Exec>();
+        check_type::<ExecType>();
     }
 }

@@ -8,17 +8,17 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host::{Command, Host};
+use crate::host::{Host, ProcessCommand};
 use crate::model::{Effect, Effects};
 
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
-use crate::resource::core::shadow_utils::Tools;
+use crate::resource::core::shadow_utils::ShadowTools;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
 /// Groups.
-pub struct Group;
+pub struct GroupType;
 
 /// Properties of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -111,9 +111,9 @@ impl Change for GroupChange {
     }
 }
 
-impl Resource for Group {
+impl Resource for GroupType {
     const TYPE: &'static str = "group";
-    const REACHES_SYSTEM: bool = true;
+    const CHANGES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Groups of this host: number and members.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same group"),
@@ -121,13 +121,17 @@ impl Resource for Group {
         ("system", "which number a new group gets"),
         ("append", "adds the members that are named anyway"),
     ];
-    const PROVIDERS: &'static [ProviderEntry<Tools>] =
-        &[ProviderEntry { name: "shadow", explicit: false, suits: Tools::suit, open: Tools::open }];
+    const PROVIDERS: &'static [ProviderEntry<ShadowTools>] = &[ProviderEntry {
+        name: "shadow",
+        only_on_request: false,
+        works_on: ShadowTools::are_installed,
+        open: ShadowTools::open,
+    }];
 
     type Properties = Properties;
     type State = GroupState;
     type Change = GroupChange;
-    type Provider = Tools;
+    type Provider = ShadowTools;
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
         shadow_utils::check_new_name(&p.name)?;
@@ -160,11 +164,11 @@ impl Resource for Group {
         Some(Properties { name, ensure, gid: None, system: false, members: None, append: false })
     }
 
-    fn observe(p: &Properties, _: &Tools, host: &Host) -> Result<GroupState, ResourceError> {
+    fn observe(p: &Properties, _: &ShadowTools, host: &Host) -> Result<GroupState, ResourceError> {
         let groups = host.accounts().files().groups()?;
         let found = groups.iter().find(|group| group.name == p.name);
         Ok(GroupState {
-            ensure: Presence::of(found.is_some()),
+            ensure: Presence::from_exists(found.is_some()),
             gid: found.map(|group| group.gid),
             members: found.map(|group| group.members.clone()).unwrap_or_default(),
         })
@@ -180,21 +184,29 @@ impl Resource for Group {
         Ok(gid.into_iter().chain(members(p, state)).collect())
     }
 
-    fn apply(change: &GroupChange, p: &Properties, _: &mut GroupState, tools: &Tools, host: &Host) -> Result<(), ResourceError> {
+    fn apply(
+        change: &GroupChange,
+        p: &Properties,
+        _: &mut GroupState,
+        tools: &ShadowTools,
+        host: &Host,
+    ) -> Result<(), ResourceError> {
         let name = p.name.as_str();
         match change {
             GroupChange::Create => {
                 let number = p.gid.map(|gid| ["--gid".to_owned(), gid.to_string()]);
                 let system = p.system.then(|| "--system".to_owned());
                 let args = number.into_iter().flatten().chain(system).chain([name.to_owned()]);
-                tools.run(Command::new("groupadd", args), host)
+                tools.run(ProcessCommand::new("groupadd", args), host)
             }
-            GroupChange::Number { to, .. } => tools.run(Command::new("groupmod", ["--gid", &to.to_string(), name]), host),
-            GroupChange::Members { to, .. } => tools.run(Command::new("gpasswd", ["--members", &to.join(","), name]), host),
+            GroupChange::Number { to, .. } => tools.run(ProcessCommand::new("groupmod", ["--gid", &to.to_string(), name]), host),
+            GroupChange::Members { to, .. } => {
+                tools.run(ProcessCommand::new("gpasswd", ["--members", &to.join(","), name]), host)
+            }
             GroupChange::Add(users) => {
-                users.iter().try_for_each(|user| tools.run(Command::new("gpasswd", ["--add", user, name]), host))
+                users.iter().try_for_each(|user| tools.run(ProcessCommand::new("gpasswd", ["--add", user, name]), host))
             }
-            GroupChange::Remove => tools.run(Command::new("groupdel", [name]), host),
+            GroupChange::Remove => tools.run(ProcessCommand::new("groupdel", [name]), host),
         }
     }
 }
@@ -225,7 +237,7 @@ mod tests {
 
     fn state(gid: Option<u32>, members: &[&str]) -> GroupState {
         let members = members.iter().map(|&member| member.to_owned()).collect();
-        GroupState { ensure: Presence::of(gid.is_some()), gid, members }
+        GroupState { ensure: Presence::from_exists(gid.is_some()), gid, members }
     }
 
     /// The decision table: properties, host, steps, commands.
@@ -262,33 +274,33 @@ mod tests {
             (serde_json::json!({"ensure": "absent"}), state(None, &[]), vec![], vec![]),
         ] {
             let p = properties(&extra);
-            Group::validate(&p).unwrap();
-            let changes = Group::diff(&p, &state).unwrap();
+            GroupType::validate(&p).unwrap();
+            let changes = GroupType::diff(&p, &state).unwrap();
             assert_eq!(changes.iter().flat_map(Change::details).collect::<Vec<_>>(), details, "{p:?}");
             let runner = FakeRunner::exiting(&[0; 4]);
             let host = host(runner.clone());
             for change in &changes {
-                Group::apply(change, &p, &mut state.clone(), &Tools::open(&host), &host).unwrap();
+                GroupType::apply(change, &p, &mut state.clone(), &ShadowTools::open(&host), &host).unwrap();
             }
             assert_eq!(runner.ran().iter().map(|words| words.join(" ")).collect::<Vec<_>>(), commands, "{p:?}");
         }
     }
 
     #[test]
-    fn what_the_tool_says_is_the_error() {
+    fn the_error_has_the_output_of_the_tool() {
         let host = host(FakeRunner::exiting(&[9]));
-        let error = Group::apply(
+        let error = GroupType::apply(
             &GroupChange::Create,
             &properties(&serde_json::json!({})),
             &mut state(None, &[]),
-            &Tools::open(&host),
+            &ShadowTools::open(&host),
             &host,
         );
         assert!(error.unwrap_err().to_string().starts_with("groupadd failed with exit code 9"));
     }
 
     #[test]
-    fn what_can_not_be_meant_is_refused() {
+    fn invalid_properties_are_refused() {
         for extra in [
             serde_json::json!({"name": "--root=/x"}),
             serde_json::json!({"gid": u32::MAX}),
@@ -296,7 +308,7 @@ mod tests {
             serde_json::json!({"members": ["-x"]}),
             serde_json::json!({"append": true}),
         ] {
-            assert!(Group::validate(&properties(&extra)).is_err(), "{extra}");
+            assert!(GroupType::validate(&properties(&extra)).is_err(), "{extra}");
         }
         assert!(serde_json::from_str::<Properties>(r#"{"name":"x","gid":-1}"#).is_err());
         assert!(serde_json::from_str::<Properties>(r#"{"name":"x","gid":"many"}"#).is_err());
@@ -308,9 +320,9 @@ mod fixture {
     use crate::resource::properties_test::accounts::{accounts, with_accounts};
     use crate::resource::properties_test::prelude::*;
 
-    use super::Group;
+    use super::GroupType;
 
-    impl TypeFixture for Group {
+    impl TypeFixture for GroupType {
         const CASES: u32 = 60;
         const ROOT: bool = true;
 
@@ -348,6 +360,6 @@ mod fixture {
 
     #[test]
     fn keeps_the_laws() {
-        hold::<Group>();
+        check_type::<GroupType>();
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host::fs::{self, Link};
+use crate::host::fs::{self, LinkInfo};
 use crate::host::{Host, PathInfo};
 use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
@@ -18,7 +18,7 @@ use crate::resource::core::{parent_checks, text};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
 /// Symbolic links.
-pub struct Symlink;
+pub struct SymlinkType;
 
 /// Properties of a symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,7 +29,7 @@ pub struct Properties {
     pub name: String,
     /// Desired state of the link.
     #[serde(default)]
-    pub ensure: Ensure,
+    pub ensure: SymlinkEnsure,
     /// Target of the link, kept as written: a relative target starts at the directory of the link. The target need not exist.
     /// Needed unless absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
@@ -51,7 +51,7 @@ pub struct Properties {
 /// The desired state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum SymlinkEnsure {
     /// A link to the target.
     #[default]
     Present,
@@ -67,9 +67,9 @@ impl Properties {
 
 /// The object at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
+enum FoundLink {
     Nothing,
-    Link(Link),
+    Link(LinkInfo),
     /// A regular file, device, socket or pipe.
     File,
     Directory {
@@ -81,7 +81,7 @@ enum Found {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SymlinkState {
     #[serde(skip)]
-    found: Found,
+    found: FoundLink,
     /// The reason why a link can't be made, or given to the owner.
     #[serde(skip)]
     obstacle: Option<String>,
@@ -99,10 +99,10 @@ pub struct SymlinkState {
 impl State for SymlinkState {
     fn ensure(&self) -> &str {
         match self.found {
-            Found::Nothing => "absent",
-            Found::Link(_) => "present",
-            Found::File => "file",
-            Found::Directory { .. } => "directory",
+            FoundLink::Nothing => "absent",
+            FoundLink::Link(_) => "present",
+            FoundLink::File => "file",
+            FoundLink::Directory { .. } => "directory",
         }
     }
 }
@@ -113,7 +113,7 @@ pub enum SymlinkChange {
     /// Make the missing link.
     Create,
     /// Change the target.
-    Lead(Vec<String>),
+    ChangeTarget(Vec<String>),
     /// Replace a file by the link.
     ReplaceFile,
     /// Replace an empty directory by the link.
@@ -132,7 +132,7 @@ impl fmt::Display for SymlinkChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Create => "created the link",
-            Self::Lead(_) => "changed the target of the link",
+            Self::ChangeTarget(_) => "changed the target of the link",
             Self::ReplaceFile => "replaced the file with a link",
             Self::ReplaceDirectory => "replaced the empty directory with a link",
             Self::SetOwner(_) => "set the owner of the link",
@@ -146,15 +146,15 @@ impl fmt::Display for SymlinkChange {
 impl Change for SymlinkChange {
     fn details(&self) -> Vec<String> {
         match self {
-            Self::Lead(details) | Self::SetOwner(details) => details.clone(),
+            Self::ChangeTarget(details) | Self::SetOwner(details) => details.clone(),
             _ => vec![self.to_string()],
         }
     }
 }
 
-impl Resource for Symlink {
+impl Resource for SymlinkType {
     const TYPE: &'static str = "symlink";
-    const REACHES_SYSTEM: bool = false;
+    const CHANGES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Symbolic links: target and owner.";
     const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "target", "owner", "group"];
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -165,7 +165,7 @@ impl Resource for Symlink {
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
     const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+        &[ProviderEntry { name: "posix", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
 
     type Properties = Properties;
     type State = SymlinkState;
@@ -177,7 +177,7 @@ impl Resource for Symlink {
         if p.name == "/" {
             return Err(Invalid::new("name", "the root can't be a link"));
         }
-        if p.ensure == Ensure::Present && p.target.is_empty() {
+        if p.ensure == SymlinkEnsure::Present && p.target.is_empty() {
             return Err(Invalid::new("target", "target is required"));
         }
         if p.target == p.name {
@@ -195,8 +195,8 @@ impl Resource for Symlink {
 
     fn ensure(p: &Properties) -> &str {
         match p.ensure {
-            Ensure::Present => "present",
-            Ensure::Absent => "absent",
+            SymlinkEnsure::Present => "present",
+            SymlinkEnsure::Absent => "absent",
         }
     }
 
@@ -204,49 +204,62 @@ impl Resource for Symlink {
         let mut effects = Effects::default();
         effects.push(Effect::write(&p.name));
         if !p.target.is_empty() {
-            effects.push(Effect::Expose(PathScope::at(text::beside(&p.name, &p.target))));
+            effects.push(Effect::Expose(PathScope::single(text::link_target_path(&p.name, &p.target))));
         }
         effects
     }
 
     fn query(name: &str) -> Option<Properties> {
         let (target, owner, group) = ("/".to_owned(), String::new(), String::new());
-        Some(Properties { name: name.to_owned(), ensure: Ensure::Present, target, owner, group, force: false, follow: false })
+        Some(Properties {
+            name: name.to_owned(),
+            ensure: SymlinkEnsure::Present,
+            target,
+            owner,
+            group,
+            force: false,
+            follow: false,
+        })
     }
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<SymlinkState, ResourceError> {
         let accounts = host.accounts();
         let found = find(p, host)?;
         let wanted = (accounts.uid(&p.owner).ok(), accounts.gid(&p.group).ok());
-        let link = if let Found::Link(link) = &found { Some(link) } else { None };
+        let link = if let FoundLink::Link(link) = &found { Some(link) } else { None };
         let (target, owner, group) = link.map_or_else(Default::default, |link| {
             (link.target.display().to_string(), accounts.user_name(link.uid), accounts.group_name(link.gid))
         });
         let missing = match (&found, p.ensure) {
-            (Found::Nothing, Ensure::Present) => parent_checks::missing(p.path(), &host.managed(p.follow), host)?,
+            (FoundLink::Nothing, SymlinkEnsure::Present) => {
+                parent_checks::parent_error(p.path(), &host.managed_paths(p.follow), host)?
+            }
             _ => None,
         };
-        let obstacle = missing.or_else(|| parent_checks::unowned(&p.owner, &p.group, host));
+        let obstacle = missing.or_else(|| parent_checks::account_error(&p.owner, &p.group, host));
         Ok(SymlinkState { found, obstacle, wanted, target, owner, group })
     }
 
     fn diff(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {
         let changes = steps(p, state)?;
         match &state.obstacle {
-            Some(why) if !changes.is_empty() && p.ensure == Ensure::Present => Err(ResourceError::State(why.clone())),
+            Some(why) if !changes.is_empty() && p.ensure == SymlinkEnsure::Present => Err(ResourceError::State(why.clone())),
             _ => Ok(changes),
         }
     }
 
     fn apply(change: &SymlinkChange, p: &Properties, _: &mut SymlinkState, (): &(), host: &Host) -> Result<(), ResourceError> {
-        let place = host.managed(p.follow).known_place(p.path())?;
+        let place = host.managed_paths(p.follow).existing_place(p.path())?;
         match change {
             SymlinkChange::Remove | SymlinkChange::RemoveFile | SymlinkChange::RemoveDirectory => place.remove()?,
             SymlinkChange::SetOwner(_) => {
                 let (uid, gid) = owner(p, host)?;
                 place.set_link_owner(uid, gid)?;
             }
-            SymlinkChange::Create | SymlinkChange::Lead(_) | SymlinkChange::ReplaceFile | SymlinkChange::ReplaceDirectory => {
+            SymlinkChange::Create
+            | SymlinkChange::ChangeTarget(_)
+            | SymlinkChange::ReplaceFile
+            | SymlinkChange::ReplaceDirectory => {
                 let (uid, gid) = owner(p, host)?;
                 if *change == SymlinkChange::ReplaceDirectory {
                     // Only a directory can be renamed over a directory.
@@ -263,32 +276,34 @@ impl Resource for Symlink {
 fn steps(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {
     let in_the_way = |what: &str, way_out: &str| Err(ResourceError::State(format!("{} is {what}, not a link{way_out}", p.name)));
     let force = "; set force: true to replace or remove it";
-    let present = p.ensure == Ensure::Present;
+    let present = p.ensure == SymlinkEnsure::Present;
     match &state.found {
-        Found::Nothing => Ok(if present { vec![SymlinkChange::Create] } else { vec![] }),
-        Found::Link(_) if !present => Ok(vec![SymlinkChange::Remove]),
-        Found::Link(link) => Ok(lead(p, state, link)),
-        Found::File if !p.force => in_the_way("a file", force),
-        Found::File => Ok(vec![if present { SymlinkChange::ReplaceFile } else { SymlinkChange::RemoveFile }]),
-        Found::Directory { .. } if !p.force => in_the_way("a directory", force),
-        Found::Directory { empty: false } => in_the_way("a directory", ", which is not empty: remove it with a file resource"),
-        Found::Directory { empty: true } => {
+        FoundLink::Nothing => Ok(if present { vec![SymlinkChange::Create] } else { vec![] }),
+        FoundLink::Link(_) if !present => Ok(vec![SymlinkChange::Remove]),
+        FoundLink::Link(link) => Ok(link_changes(p, state, link)),
+        FoundLink::File if !p.force => in_the_way("a file", force),
+        FoundLink::File => Ok(vec![if present { SymlinkChange::ReplaceFile } else { SymlinkChange::RemoveFile }]),
+        FoundLink::Directory { .. } if !p.force => in_the_way("a directory", force),
+        FoundLink::Directory { empty: false } => {
+            in_the_way("a directory", ", which is not empty: remove it with a file resource")
+        }
+        FoundLink::Directory { empty: true } => {
             Ok(vec![if present { SymlinkChange::ReplaceDirectory } else { SymlinkChange::RemoveDirectory }])
         }
     }
 }
 
-fn find(p: &Properties, host: &Host) -> Result<Found, ResourceError> {
-    let Some(place) = host.managed(p.follow).place(p.path())? else { return Ok(Found::Nothing) };
+fn find(p: &Properties, host: &Host) -> Result<FoundLink, ResourceError> {
+    let Some(place) = host.managed_paths(p.follow).place(p.path())? else { return Ok(FoundLink::Nothing) };
     if let Some(link) = place.read_link()? {
-        return Ok(Found::Link(link));
+        return Ok(FoundLink::Link(link));
     }
-    Ok(match place.look(false)? {
-        PathInfo::Nothing => Found::Nothing,
-        PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => {
-            Found::Directory { empty: p.force && place.is_empty()? }
+    Ok(match place.inspect(false)? {
+        PathInfo::Nothing => FoundLink::Nothing,
+        PathInfo::Object { info: look, .. } if look.kind == fs::FileKind::Directory => {
+            FoundLink::Directory { empty: p.force && place.is_empty()? }
         }
-        _ => Found::File,
+        _ => FoundLink::File,
     })
 }
 
@@ -299,7 +314,7 @@ fn owner(p: &Properties, host: &Host) -> Result<(Option<u32>, Option<u32>), Reso
     Ok((uid, gid))
 }
 
-fn lead(p: &Properties, state: &SymlinkState, link: &Link) -> Vec<SymlinkChange> {
+fn link_changes(p: &Properties, state: &SymlinkState, link: &LinkInfo) -> Vec<SymlinkChange> {
     let mut details = Vec::new();
     if !p.owner.is_empty() && state.wanted.0 != Some(link.uid) {
         details.push(format!("owner {} → {}", state.owner, p.owner));
@@ -310,7 +325,7 @@ fn lead(p: &Properties, state: &SymlinkState, link: &Link) -> Vec<SymlinkChange>
     // Compared as text, which is managed: `a/` and `a` differ.
     if link.target.as_os_str() != p.target.as_str() {
         details.insert(0, format!("target {} → {}", link.target.display(), p.target));
-        return vec![SymlinkChange::Lead(details)];
+        return vec![SymlinkChange::ChangeTarget(details)];
     }
     if details.is_empty() { vec![] } else { vec![SymlinkChange::SetOwner(details)] }
 }
@@ -325,31 +340,31 @@ mod tests {
         let mut all = json!({"name": "/t/l", "target": "to"});
         all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let p: Properties = serde_json::from_value(all).map_err(|error| error.to_string())?;
-        Symlink::validate(&p).map(|()| p).map_err(|invalid| invalid.message)
+        SymlinkType::validate(&p).map(|()| p).map_err(|invalid| invalid.message)
     }
 
     /// The decision table: properties, host, description of the dry run.
     #[test]
     fn decisions() {
-        let link = |target: &str| Found::Link(Link { target: target.into(), uid: 0, gid: 7 });
-        let (full, empty) = (Found::Directory { empty: false }, Found::Directory { empty: true });
+        let link = |target: &str| FoundLink::Link(LinkInfo { target: target.into(), uid: 0, gid: 7 });
+        let (full, empty) = (FoundLink::Directory { empty: false }, FoundLink::Directory { empty: true });
         for (extra, found, expected) in [
-            (json!({}), Found::Nothing, Ok("created the link")),
+            (json!({}), FoundLink::Nothing, Ok("created the link")),
             (json!({}), link("to"), Ok("")),
             (json!({}), link("elsewhere"), Ok("target elsewhere → to")),
             (json!({}), link("to/"), Ok("target to/ → to")),
             (json!({"owner": 0, "group": 7}), link("to"), Ok("")),
             (json!({"owner": 5, "group": 7}), link("to"), Ok("owner root → 5")),
             (json!({"owner": 5, "group": 6}), link("x"), Ok("target x → to, owner root → 5, group seven → 6")),
-            (json!({}), Found::File, Err("/t/l is a file, not a link; set force: true")),
-            (json!({"force": true}), Found::File, Ok("replaced the file with a link")),
+            (json!({}), FoundLink::File, Err("/t/l is a file, not a link; set force: true")),
+            (json!({"force": true}), FoundLink::File, Ok("replaced the file with a link")),
             (json!({}), full.clone(), Err("/t/l is a directory, not a link; set force: true")),
             (json!({"force": true}), empty.clone(), Ok("replaced the empty directory with a link")),
             (json!({"force": true}), full.clone(), Err("which is not empty")),
-            (json!({"ensure": "absent"}), Found::Nothing, Ok("")),
+            (json!({"ensure": "absent"}), FoundLink::Nothing, Ok("")),
             (json!({"ensure": "absent"}), link("any"), Ok("removed the link")),
-            (json!({"ensure": "absent"}), Found::File, Err("set force: true")),
-            (json!({"ensure": "absent", "force": true}), Found::File, Ok("removed the file")),
+            (json!({"ensure": "absent"}), FoundLink::File, Err("set force: true")),
+            (json!({"ensure": "absent", "force": true}), FoundLink::File, Ok("removed the file")),
             (json!({"ensure": "absent", "force": true}), empty, Ok("removed the directory")),
             (json!({"ensure": "absent", "force": true}), full, Err("which is not empty")),
         ] {
@@ -363,7 +378,7 @@ mod tests {
                 owner: "root".into(),
                 group: "seven".into(),
             };
-            match (Symlink::diff(&p, &state), expected) {
+            match (SymlinkType::diff(&p, &state), expected) {
                 (Ok(changes), Ok(expected)) => {
                     let details: Vec<String> = changes.iter().flat_map(Change::details).collect();
                     assert_eq!(details.join(", "), expected, "{extra} {found:?}");
@@ -397,9 +412,9 @@ mod fixture {
     use crate::host::account::effective_uid;
     use crate::resource::properties_test::prelude::*;
 
-    use super::Symlink;
+    use super::SymlinkType;
 
-    impl TypeFixture for Symlink {
+    impl TypeFixture for SymlinkType {
         fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
             let root = root.to_owned();
             let owners = prop::sample::select(vec![String::new(), effective_uid().to_string()]);
@@ -438,6 +453,6 @@ mod fixture {
 
     #[test]
     fn keeps_the_laws() {
-        hold::<Symlink>();
+        check_type::<SymlinkType>();
     }
 }

@@ -32,7 +32,7 @@ const PROGRAM_KEYS: &[&str] =
     &["kernel/core_pattern", "kernel/modprobe", "kernel/hotplug", "kernel/poweroff_cmd", "fs/binfmt_misc/"];
 
 /// Settings of the kernel.
-pub struct Sysctl;
+pub struct SysctlType;
 
 /// Properties of a sysctl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -49,14 +49,14 @@ pub struct Properties {
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// Keep the setting after the next boot, in a file in `/etc/sysctl.d`; `false` removes that file.
-    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "default_true", skip_serializing_if = "Clone::clone")]
     pub persist: bool,
     /// Set the value in the running kernel; `false` leaves the kernel unchanged.
-    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "default_true", skip_serializing_if = "Clone::clone")]
     pub runtime: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -71,12 +71,12 @@ impl Properties {
     }
 
     fn file_text(&self) -> Result<String, ResourceError> {
-        Ok(format!("# Managed by Ensign: changes are lost.\n{} = {}\n", self.known_key()?, normal(&self.value)))
+        Ok(format!("# Managed by Ensign: changes are lost.\n{} = {}\n", self.known_key()?, normalize_whitespace(&self.value)))
     }
 }
 
 /// Normalises whitespace in a value to one space: the kernel writes tabs where people write spaces.
-fn normal(value: &str) -> String {
+fn normalize_whitespace(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -95,7 +95,7 @@ pub struct SysctlState {
 
 impl State for SysctlState {
     fn ensure(&self) -> &str {
-        Presence::of(self.value.is_some() || self.file.is_some()).as_str()
+        Presence::from_exists(self.value.is_some() || self.file.is_some()).as_str()
     }
 }
 
@@ -139,9 +139,9 @@ impl Change for SysctlChange {
     }
 }
 
-impl Resource for Sysctl {
+impl Resource for SysctlType {
     const TYPE: &'static str = "sysctl";
-    const REACHES_SYSTEM: bool = true;
+    const CHANGES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Settings of the kernel, in the running one and after the next boot.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same file"),
@@ -149,7 +149,7 @@ impl Resource for Sysctl {
         ("runtime", "whether the same key is set"),
     ];
     const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "linux", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+        &[ProviderEntry { name: "linux", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
 
     type Properties = Properties;
     type State = SysctlState;
@@ -162,7 +162,7 @@ impl Resource for Sysctl {
             return Err(Invalid::new("value", "value must be one line"));
         }
         if p.ensure == Presence::Present {
-            if normal(&p.value).is_empty() {
+            if normalize_whitespace(&p.value).is_empty() {
                 return Err(Invalid::new("value", "value is required"));
             }
             if !p.persist && !p.runtime {
@@ -205,7 +205,7 @@ impl Resource for Sysctl {
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<SysctlState, ResourceError> {
         let key = p.known_key()?;
-        let file = owned_file::look(&file(&key, host))?;
+        let file = owned_file::observe(&file(&key, host))?;
         let needed = p.ensure == Presence::Present && p.runtime;
         let value = match read(&kernel_path(&key, host)) {
             Err(error) if needed => return Err(error),
@@ -214,14 +214,14 @@ impl Resource for Sysctl {
         Ok(SysctlState {
             // For absent, the value of the running kernel does not matter.
             value: value.filter(|_| p.ensure == Presence::Present),
-            persisted: file.as_ref().and_then(|file| persisted(&file.text)),
+            persisted: file.as_ref().and_then(|file| parse_persisted(&file.text)),
             file,
         })
     }
 
     fn diff(p: &Properties, state: &SysctlState) -> Result<Vec<SysctlChange>, ResourceError> {
         let present = p.ensure == Presence::Present;
-        let to = normal(&p.value);
+        let to = normalize_whitespace(&p.value);
         let mut changes = Vec::new();
         // The kernel first: a value that it refuses must not be persisted.
         if present && p.runtime && state.value.as_ref() != Some(&to) {
@@ -232,9 +232,11 @@ impl Resource for Sysctl {
             None if present && p.persist => changes.push(SysctlChange::Persist { details: "persisted the value".to_owned() }),
             Some(file) if present => {
                 let details = match &state.persisted {
-                    Some(from) if *from != normal(&p.value) => format!("persisted value {from} → {}", normal(&p.value)),
+                    Some(from) if *from != normalize_whitespace(&p.value) => {
+                        format!("persisted value {from} → {}", normalize_whitespace(&p.value))
+                    }
                     _ if file.text != p.file_text()? => "the form of the file".to_owned(),
-                    _ if !file.sound => "owner or mode of the file".to_owned(),
+                    _ if !file.has_right_attributes => "owner or mode of the file".to_owned(),
                     _ => return Ok(changes),
                 };
                 changes.push(SysctlChange::Persist { details });
@@ -249,7 +251,7 @@ impl Resource for Sysctl {
         match change {
             SysctlChange::Set { to, .. } => set(&kernel_path(&key, host), to),
             SysctlChange::Persist { .. } => {
-                PathResolver::system().directory_made(&host.system_path(DIRECTORY), 0o755)?;
+                PathResolver::system().create_directory(&host.system_path(DIRECTORY), 0o755)?;
                 owned_file::write(&file(&key, host), &p.file_text()?)
             }
             SysctlChange::Remove => owned_file::remove(&file(&key, host)),
@@ -271,22 +273,22 @@ fn persisted_path(key: &SysctlKey) -> String {
 }
 
 /// Returns the value in the file of a setting.
-fn persisted(text: &str) -> Option<String> {
+fn parse_persisted(text: &str) -> Option<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
-    lines.filter_map(|line| line.split_once('=')).next_back().map(|(_, value)| normal(value))
+    lines.filter_map(|line| line.split_once('=')).next_back().map(|(_, value)| normalize_whitespace(value))
 }
 
 /// Returns the value in the running kernel; none for a missing key.
 fn read(path: &Path) -> Result<Option<String>, ResourceError> {
     match PathResolver::system().read_text(path, LIMIT) {
-        Ok(value) => Ok(Some(normal(&value))),
+        Ok(value) => Ok(Some(normalize_whitespace(&value))),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(explain(error)),
     }
 }
 
 fn set(path: &Path, value: &str) -> Result<(), ResourceError> {
-    let place = PathResolver::system().known_place(path).map_err(explain)?;
+    let place = PathResolver::system().existing_place(path).map_err(explain)?;
     place.write_into(&format!("{value}\n")).map_err(explain)
 }
 
@@ -332,8 +334,8 @@ mod tests {
     fn state(value: Option<&str>, text: Option<&str>, sound: bool) -> SysctlState {
         SysctlState {
             value: value.map(str::to_owned),
-            persisted: text.and_then(persisted),
-            file: text.map(|text| OwnedFile { text: text.to_owned(), sound }),
+            persisted: text.and_then(parse_persisted),
+            file: text.map(|text| OwnedFile { text: text.to_owned(), has_right_attributes: sound }),
         }
     }
 
@@ -360,14 +362,14 @@ mod tests {
             (json!({"ensure": "absent", "value": ""}), state(None, None, true), vec![]),
         ] {
             let p = properties(&extra);
-            Sysctl::validate(&p).unwrap();
-            let changes = Sysctl::diff(&p, &state).unwrap();
+            SysctlType::validate(&p).unwrap();
+            let changes = SysctlType::diff(&p, &state).unwrap();
             assert_eq!(changes.iter().flat_map(Change::details).collect::<Vec<_>>(), wanted, "{extra} {state:?}");
         }
     }
 
     #[test]
-    fn what_can_not_be_meant_is_refused() {
+    fn invalid_properties_are_refused() {
         for extra in [
             json!({"name": "net/../../etc/passwd"}),
             json!({"value": ""}),
@@ -375,13 +377,13 @@ mod tests {
             json!({"value": "1\nkernel.x = 2"}),
             json!({"persist": false, "runtime": false}),
         ] {
-            assert!(Sysctl::validate(&properties(&extra)).is_err(), "{extra}");
+            assert!(SysctlType::validate(&properties(&extra)).is_err(), "{extra}");
         }
         assert_eq!(properties(&json!({"value": 1})).value, "1");
     }
 
     #[test]
-    fn the_kernel_s_answers_say_what_to_do() {
+    fn kernel_errors_have_a_remedy() {
         let error = |kind: ErrorKind| explain(FsError::io("write", Path::new("/proc/sys/a/b"), kind.into())).to_string();
         assert!(error(ErrorKind::ReadOnlyFilesystem).contains("'runtime: false'"));
         assert!(error(ErrorKind::NotFound).contains("load the module"));
@@ -397,13 +399,13 @@ mod tests {
 mod fixture {
     use crate::resource::properties_test::prelude::*;
 
-    use super::Sysctl;
+    use super::SysctlType;
 
-    impl TypeFixture for Sysctl {
+    impl TypeFixture for SysctlType {
         const ROOT: bool = true;
 
         fn host(root: &Path) -> Host {
-            Host::system(None).rooted(root)
+            Host::system(None).with_root(root)
         }
 
         fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
@@ -451,6 +453,6 @@ mod fixture {
 
     #[test]
     fn keeps_the_laws() {
-        hold::<Sysctl>();
+        check_type::<SysctlType>();
     }
 }

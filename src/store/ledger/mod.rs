@@ -139,32 +139,32 @@ fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D:
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LedgerEntry {
     /// Its position in the order of acceptance.
     order: u64,
     accepted: Accepted,
     started: bool,
-    done: Option<CommandResult>,
+    result: Option<CommandResult>,
 }
 
 /// The ledger, open for this process alone.
 #[derive(Debug)]
 pub struct Ledger {
     log: AppendLog,
-    entries: HashMap<Uuid, Entry>,
+    entries: HashMap<Uuid, LedgerEntry>,
     channels: BTreeMap<String, ChannelPosition>,
     /// The signers of the last step of each channel.
-    movers: BTreeMap<String, Vec<String>>,
+    channel_signers: BTreeMap<String, Vec<String>>,
     floor: Option<Timestamp>,
     /// The latest time to which the floor may rise; any time when none.
-    believed: Option<Timestamp>,
-    born: Option<LedgerOrigin>,
+    clock_limit: Option<Timestamp>,
+    origin: Option<LedgerOrigin>,
     trust: Option<u64>,
-    next: u64,
+    next_order: u64,
     records: usize,
     compact_at: usize,
-    torn: bool,
-    _lock: state_dir::Lock,
+    was_truncated: bool,
+    _lock: state_dir::DirectoryLock,
 }
 
 impl Ledger {
@@ -175,22 +175,22 @@ impl Ledger {
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         state_dir::create(dir)?;
         let lock = state_dir::lock(dir)?;
-        state_dir::sweep(dir)?;
+        state_dir::remove_temporary_files(dir)?;
         // A rewritten ledger that did not replace the old one.
         fs::remove(&dir.join(FILE).with_extension("new"))?;
         let mut ledger = Self {
             log: AppendLog::open(&dir.join(FILE))?,
             entries: HashMap::new(),
             channels: BTreeMap::new(),
-            movers: BTreeMap::new(),
+            channel_signers: BTreeMap::new(),
             floor: None,
-            believed: None,
-            born: None,
+            clock_limit: None,
+            origin: None,
             trust: None,
-            next: 0,
+            next_order: 0,
             records: 0,
             compact_at: COMPACT_AT,
-            torn: false,
+            was_truncated: false,
             _lock: lock,
         };
         ledger.replay()?;
@@ -211,7 +211,7 @@ impl Ledger {
                 }
                 // A partial record; or, after a power cut, a record whose middle has zeros.
                 _ => {
-                    self.torn = true;
+                    self.was_truncated = true;
                     return self.log.truncate(read);
                 }
             }
@@ -225,14 +225,14 @@ impl Ledger {
         match record {
             Record::Accepted(accepted) => {
                 if let Some((name, state)) = accepted.channel.clone() {
-                    self.movers.insert(name.clone(), accepted.signers.clone());
+                    self.channel_signers.insert(name.clone(), accepted.signers.clone());
                     self.channels.insert(name, state);
                 }
                 if !accepted.ahead {
                     self.raise_floor(accepted.issued);
                 }
-                let entry = Entry { order: self.next, started: false, done: None, accepted };
-                self.next += 1;
+                let entry = LedgerEntry { order: self.next_order, started: false, result: None, accepted };
+                self.next_order += 1;
                 self.entries.insert(entry.accepted.id, entry);
             }
             Record::Started { id } => {
@@ -242,17 +242,17 @@ impl Ledger {
             }
             Record::Done { id, done } => {
                 if let Some(entry) = self.entries.get_mut(&id) {
-                    entry.done = Some(*done);
+                    entry.result = Some(*done);
                     // The command will not run again: from here on its digest is enough.
                     entry.accepted.envelope = Vec::new();
                 }
             }
             Record::Channel { name, state, signers } => {
-                self.movers.insert(name.clone(), signers);
+                self.channel_signers.insert(name.clone(), signers);
                 self.channels.insert(name, state);
             }
             Record::Floor { at } => self.raise_floor(at),
-            Record::Born(birth) => self.born = Some(birth),
+            Record::Born(birth) => self.origin = Some(birth),
             Record::Trust { version } => self.trust = self.trust.max(Some(version)),
         }
     }
@@ -272,26 +272,26 @@ impl Ledger {
 
     /// Returns the origin of the ledger; none when unknown.
     pub fn origin(&self) -> Option<LedgerOrigin> {
-        self.born
+        self.origin
     }
 
     /// Records the version of a newly active trust bundle.
     ///
     /// # Errors
     /// When the record could not be written.
-    pub fn note_trust(&mut self, version: u64) -> Result<(), StoreError> {
+    pub fn record_trust_version(&mut self, version: u64) -> Result<(), StoreError> {
         if self.trust >= Some(version) { Ok(()) } else { self.write(Record::Trust { version }) }
     }
 
     /// Returns the latest version of the trust bundle that was ever active.
-    pub fn trust(&self) -> Option<u64> {
+    pub fn trust_version(&self) -> Option<u64> {
         self.trust
     }
 
     /// Sets the latest time that is believed to have passed. A clock that jumped further ahead raises no floor and expires no
     /// record.
     pub fn advance_clock_floor(&mut self, until: Timestamp) {
-        self.believed = Some(until);
+        self.clock_limit = Some(until);
     }
 
     fn raise_floor(&mut self, at: Timestamp) {
@@ -318,9 +318,9 @@ impl Ledger {
     /// # Errors
     /// When the command was accepted before, or could not be written. The caller must then neither acknowledge nor run the
     /// command.
-    pub fn accept(&mut self, command: &Acceptance<'_>) -> Result<(), StoreError> {
+    pub fn record_acceptance(&mut self, command: &Acceptance<'_>) -> Result<(), StoreError> {
         if self.entries.contains_key(&command.id) {
-            return Err(StoreError::Known(command.id));
+            return Err(StoreError::AlreadyAccepted(command.id));
         }
         self.write(Record::Accepted(Accepted {
             id: command.id,
@@ -331,7 +331,7 @@ impl Ledger {
             envelope: command.envelope.to_vec(),
             channel: command.channel.clone().map(|(name, state)| (name.to_owned(), state)),
             signers: command.signers.to_vec(),
-            ahead: self.believed.is_some_and(|until| command.issued > until),
+            ahead: self.clock_limit.is_some_and(|until| command.issued > until),
         }))
     }
 
@@ -339,8 +339,8 @@ impl Ledger {
     ///
     /// # Errors
     /// When the command was never accepted, or could not be written. The caller must then not run the command.
-    pub fn start(&mut self, id: Uuid) -> Result<(), StoreError> {
-        self.known(id)?;
+    pub fn record_start(&mut self, id: Uuid) -> Result<(), StoreError> {
+        self.require_accepted(id)?;
         self.write(Record::Started { id })
     }
 
@@ -348,8 +348,8 @@ impl Ledger {
     ///
     /// # Errors
     /// When the command was never accepted, or could not be written.
-    pub fn done(&mut self, id: Uuid, done: &CommandResult) -> Result<(), StoreError> {
-        self.known(id)?;
+    pub fn record_result(&mut self, id: Uuid, done: &CommandResult) -> Result<(), StoreError> {
+        self.require_accepted(id)?;
         self.write(Record::Done { id, done: Box::new(done.clone()) })?;
         if self.records > self.compact_at && self.compact(done.at).is_err() {
             // The end is recorded and only the rewrite failed, perhaps on a full disk. The next end tries again.
@@ -358,8 +358,8 @@ impl Ledger {
         Ok(())
     }
 
-    fn known(&self, id: Uuid) -> Result<(), StoreError> {
-        if self.entries.contains_key(&id) { Ok(()) } else { Err(StoreError::Unknown(id)) }
+    fn require_accepted(&self, id: Uuid) -> Result<(), StoreError> {
+        if self.entries.contains_key(&id) { Ok(()) } else { Err(StoreError::NeverAccepted(id)) }
     }
 
     /// Rewrites the ledger without commands that have ended and expired long ago.
@@ -367,25 +367,25 @@ impl Ledger {
     /// # Errors
     /// When the ledger can't be written; then the old file stays.
     pub fn compact(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let now = self.believed.map_or(now, |until| until.min(now));
-        let over = |entry: &Entry| entry.done.is_some() && now.duration_since(entry.accepted.expires) > REPLAY_MEMORY;
+        let now = self.clock_limit.map_or(now, |until| until.min(now));
+        let over = |entry: &LedgerEntry| entry.result.is_some() && now.duration_since(entry.accepted.expires) > REPLAY_MEMORY;
         // A forgotten command could come again under a clock that was set back; the floor rejects it.
-        let short = |entry: &&Entry| entry.accepted.expires.duration_since(entry.accepted.issued) <= MAX_COMMAND_LIFETIME;
+        let short = |entry: &&LedgerEntry| entry.accepted.expires.duration_since(entry.accepted.issued) <= MAX_COMMAND_LIFETIME;
         let forgotten = self.entries.values().filter(|entry| over(entry)).filter(short);
         if let Some(latest) = forgotten.map(|entry| entry.accepted.expires).max() {
             self.raise_floor(latest.saturating_add(FLOOR_MARGIN).unwrap_or(latest));
         }
-        let mut kept: Vec<&Entry> = self.entries.values().filter(|entry| !over(entry)).collect();
+        let mut kept: Vec<&LedgerEntry> = self.entries.values().filter(|entry| !over(entry)).collect();
         kept.sort_by_key(|entry| entry.order);
-        let mut records: Vec<Record> = self.born.map(Record::Born).into_iter().collect();
+        let mut records: Vec<Record> = self.origin.map(Record::Born).into_iter().collect();
         records.extend(self.trust.map(|version| Record::Trust { version }));
         records.extend(self.floor.map(|at| Record::Floor { at }));
-        records.extend(kept.into_iter().flat_map(Entry::records));
+        records.extend(kept.into_iter().flat_map(LedgerEntry::records));
         // After the commands, whose own channel positions are older or the same.
         records.extend(self.channels.iter().map(|(name, state)| Record::Channel {
             name: name.clone(),
             state: state.clone(),
-            signers: self.movers.get(name).cloned().unwrap_or_default(),
+            signers: self.channel_signers.get(name).cloned().unwrap_or_default(),
         }));
         let mut bytes = Vec::new();
         for record in &records {
@@ -415,7 +415,7 @@ impl Ledger {
 
     /// Returns the signers of the last step of each channel.
     pub fn channel_signers(&self) -> impl Iterator<Item = &[String]> {
-        self.movers.values().map(Vec::as_slice)
+        self.channel_signers.values().map(Vec::as_slice)
     }
 
     /// Returns a time that has passed for certain, independent of the clock. No command is verified with an earlier time.
@@ -430,17 +430,17 @@ impl Ledger {
 
     /// Returns the result of a command.
     pub fn result(&self, id: Uuid) -> Option<&CommandResult> {
-        self.entries.get(&id)?.done.as_ref()
+        self.entries.get(&id)?.result.as_ref()
     }
 
     /// Returns the number of remembered commands that were accepted, and of those that have ended.
     pub fn counts(&self) -> (usize, usize) {
-        (self.entries.len(), self.entries.values().filter(|entry| entry.done.is_some()).count())
+        (self.entries.len(), self.entries.values().filter(|entry| entry.result.is_some()).count())
     }
 
     /// Returns the commands without a recorded end, in the order of acceptance.
     pub fn unfinished(&self) -> Vec<UnfinishedCommand> {
-        let mut open: Vec<&Entry> = self.entries.values().filter(|entry| entry.done.is_none()).collect();
+        let mut open: Vec<&LedgerEntry> = self.entries.values().filter(|entry| entry.result.is_none()).collect();
         open.sort_by_key(|entry| entry.order);
         open.into_iter()
             .map(|entry| UnfinishedCommand {
@@ -455,16 +455,16 @@ impl Ledger {
 
     /// True when opening truncated an incomplete last record, which was never acknowledged.
     pub fn was_truncated(&self) -> bool {
-        self.torn
+        self.was_truncated
     }
 }
 
-impl Entry {
+impl LedgerEntry {
     fn records(&self) -> Vec<Record> {
         let id = self.accepted.id;
         let mut records = vec![Record::Accepted(self.accepted.clone())];
         records.extend(self.started.then_some(Record::Started { id }));
-        records.extend(self.done.clone().map(|done| Record::Done { id, done: Box::new(done) }));
+        records.extend(self.result.clone().map(|done| Record::Done { id, done: Box::new(done) }));
         records
     }
 }

@@ -26,7 +26,7 @@ fn accept(ledger: &mut Ledger, n: u8, channel: Option<(&str, ChannelPosition)>) 
         channel,
         signers: &[],
     };
-    ledger.accept(&command).unwrap();
+    ledger.record_acceptance(&command).unwrap();
 }
 
 fn done(n: u8, when: i64) -> CommandResult {
@@ -54,16 +54,16 @@ fn state(serial: u64) -> ChannelPosition {
 }
 
 #[test]
-fn everything_is_there_after_a_restart() {
+fn accepted_commands_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let mut ledger = Ledger::open(dir.path()).unwrap();
     accept(&mut ledger, 1, Some(("base", state(1))));
     accept(&mut ledger, 2, Some(("base", state(2))));
     accept(&mut ledger, 3, None);
-    ledger.start(id(1)).unwrap();
-    ledger.done(id(1), &done(1, 10)).unwrap();
-    ledger.start(id(2)).unwrap();
-    assert!(matches!(ledger.done(id(9), &done(9, 10)), Err(StoreError::Unknown(_))));
+    ledger.record_start(id(1)).unwrap();
+    ledger.record_result(id(1), &done(1, 10)).unwrap();
+    ledger.record_start(id(2)).unwrap();
+    assert!(matches!(ledger.record_result(id(9), &done(9, 10)), Err(StoreError::NeverAccepted(_))));
     drop(ledger);
     let ledger = Ledger::open(dir.path()).unwrap();
     assert_eq!((ledger.accepted_digest(id(1)), ledger.accepted_digest(id(9))), (Some("d1"), None));
@@ -75,7 +75,7 @@ fn everything_is_there_after_a_restart() {
 }
 
 #[test]
-fn the_directory_is_one_agents() {
+fn the_ledger_has_one_owner() {
     let dir = tempfile::tempdir().unwrap();
     let _held = Ledger::open(dir.path()).unwrap();
     assert!(matches!(Ledger::open(dir.path()), Err(StoreError::InUse { .. })));
@@ -96,7 +96,7 @@ fn an_id_is_accepted_once() {
         channel: Some(("base", state(9))),
         signers: &[],
     };
-    assert!(matches!(ledger.accept(&again), Err(StoreError::Known(_))));
+    assert!(matches!(ledger.record_acceptance(&again), Err(StoreError::AlreadyAccepted(_))));
     assert_eq!((ledger.accepted_digest(id(1)), ledger.channel("base")), (Some("d1"), None));
 }
 
@@ -126,15 +126,15 @@ fn a_torn_end_is_cut_off_and_a_damaged_middle_is_not() {
 }
 
 #[test]
-fn what_is_long_over_is_forgotten_and_still_kept_out() {
+fn expired_commands_are_forgotten_and_still_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let mut ledger = Ledger::open(dir.path()).unwrap();
     for n in 1..=3 {
         accept(&mut ledger, n, Some(("base", state(u64::from(n)))));
     }
-    ledger.done(id(1), &done(1, 10)).unwrap();
-    ledger.done(id(2), &done(2, 10)).unwrap();
-    ledger.start(id(3)).unwrap();
+    ledger.record_result(id(1), &done(1, 10)).unwrap();
+    ledger.record_result(id(2), &done(2, 10)).unwrap();
+    ledger.record_start(id(3)).unwrap();
     // Just before the hour, the ledger forgets no command.
     ledger.compact(at(301 + 3600)).unwrap();
     assert!(ledger.accepted_digest(id(1)).is_some());
@@ -156,7 +156,7 @@ fn the_file_does_not_grow_for_ever() {
     ledger.compact_at = 20;
     for n in 0..30 {
         accept(&mut ledger, n, None);
-        ledger.done(id(n), &done(n, i64::from(n) * 1000)).unwrap();
+        ledger.record_result(id(n), &done(n, i64::from(n) * 1000)).unwrap();
         ledger.compact_at = ledger.compact_at.min(20);
     }
     drop(ledger);
@@ -166,21 +166,21 @@ fn the_file_does_not_grow_for_ever() {
 }
 
 #[test]
-fn birth_and_trust_survive_and_a_lost_ledger_is_known_by_them() {
+fn origin_and_trust_version_survive() {
     let dir = tempfile::tempdir().unwrap();
     let mut ledger = Ledger::open(dir.path()).unwrap();
     assert!(ledger.is_new() && ledger.origin().is_none());
     let birth = LedgerOrigin { at: at(1), lost: LostState { ledger: true, trust: false } };
     ledger.record_origin(birth).unwrap();
     for version in [2, 3, 1] {
-        ledger.note_trust(version).unwrap();
+        ledger.record_trust_version(version).unwrap();
     }
     accept(&mut ledger, 1, None);
     ledger.compact(at(10)).unwrap();
     drop(ledger);
     let mut ledger = Ledger::open(dir.path()).unwrap();
     assert!(!ledger.is_new());
-    assert_eq!((ledger.origin(), ledger.trust()), (Some(birth), Some(3)));
+    assert_eq!((ledger.origin(), ledger.trust_version()), (Some(birth), Some(3)));
     ledger.record_origin(LedgerOrigin { at: at(0), ..birth }).unwrap();
     assert_eq!(ledger.origin().unwrap().at, at(0), "the clock was set right");
 }
@@ -192,7 +192,7 @@ fn a_clock_that_jumps_ahead_lifts_no_floor_and_forgets_nothing() {
     let month = 30 * 86_400;
     ledger.advance_clock_floor(at(200));
     accept(&mut ledger, 1, None);
-    ledger.done(id(1), &done(1, 10)).unwrap();
+    ledger.record_result(id(1), &done(1, 10)).unwrap();
     // Signed and accepted while the clocks of operator and node were a month ahead.
     let ahead = Acceptance {
         id: id(2),
@@ -204,7 +204,7 @@ fn a_clock_that_jumps_ahead_lifts_no_floor_and_forgets_nothing() {
         channel: None,
         signers: &[],
     };
-    ledger.accept(&ahead).unwrap();
+    ledger.record_acceptance(&ahead).unwrap();
     ledger.compact(at(2 * month)).unwrap();
     assert_eq!(ledger.floor(), Some(at(1)));
     drop(ledger);
@@ -213,8 +213,8 @@ fn a_clock_that_jumps_ahead_lifts_no_floor_and_forgets_nothing() {
     assert!(ledger.accepted_digest(id(1)).is_some() && ledger.accepted_digest(id(2)).is_some());
     // An assignment that expires by such a clock is rejected by its channel, not by the floor.
     let standing = Acceptance { id: id(3), expires: at(3 * month), issued: at(2), channel: Some(("base", state(1))), ..ahead };
-    ledger.accept(&standing).unwrap();
-    ledger.done(id(3), &done(3, 10)).unwrap();
+    ledger.record_acceptance(&standing).unwrap();
+    ledger.record_result(id(3), &done(3, 10)).unwrap();
     ledger.compact(at(4 * month)).unwrap();
     assert_eq!((ledger.accepted_digest(id(3)), ledger.floor()), (None, Some(at(301 + 60))));
     assert_eq!(ledger.channel("base"), Some(&state(1)));

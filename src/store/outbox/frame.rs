@@ -9,7 +9,7 @@ use crate::wire::digest;
 use crate::wire::receipt::{MAX_RECEIPT, Receipt};
 
 use super::super::StoreError;
-use super::{ChainHead, Message, Priority};
+use super::{ChainHead, OutboxMessage, Priority};
 
 /// The longest first line of a message: subject, id, receipt and numbers.
 pub(super) const MAX_HEADER: u64 = 4096 + MAX_RECEIPT as u64;
@@ -31,7 +31,7 @@ struct Header {
 /// A message in the log.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
-    pub(super) message: Message,
+    pub(super) message: OutboxMessage,
     /// The time of the push.
     pub(super) at: Option<Timestamp>,
     /// The text of the receipt.
@@ -39,18 +39,18 @@ pub(super) struct Frame {
 }
 
 /// Returns the position of a receipt in the chain.
-pub(super) fn link(receipt: &str) -> Option<ChainHead> {
+pub(super) fn chain_position(receipt: &str) -> Option<ChainHead> {
     let receipt = Receipt::parse(receipt).ok()?;
     Some(ChainHead { seq: receipt.read().ok()?.seq?, digest: Some(receipt.digest()) })
 }
 
-pub(super) fn encode(message: &Message, at: Timestamp, receipt: Option<String>) -> Result<Vec<u8>, StoreError> {
+pub(super) fn encode(message: &OutboxMessage, at: Timestamp, receipt: Option<String>) -> Result<Vec<u8>, StoreError> {
     let header = Header {
         subject: message.subject.clone(),
         msg_id: message.msg_id.clone(),
-        class: message.class,
+        class: message.priority,
         size: message.payload.len(),
-        sum: sum(&message.payload),
+        sum: checksum(&message.payload),
         at: Some(at),
         receipt,
     };
@@ -65,7 +65,7 @@ pub(super) fn encode(message: &Message, at: Timestamp, receipt: Option<String>) 
 }
 
 /// Returns a checksum against torn writes, not against attackers.
-fn sum(payload: &[u8]) -> String {
+fn checksum(payload: &[u8]) -> String {
     digest(payload).chars().take(16).collect()
 }
 
@@ -80,10 +80,11 @@ pub(super) fn read(reader: &mut impl BufRead) -> std::io::Result<Option<(Frame, 
     let mut payload = Vec::new();
     reader.by_ref().take((header.size as u64).saturating_add(1)).read_to_end(&mut payload)?;
     let ended = payload.pop() == Some(b'\n');
-    if !ended || payload.len() != header.size || sum(&payload) != header.sum {
+    if !ended || payload.len() != header.size || checksum(&payload) != header.sum {
         return Ok(None);
     }
     let len = line.len() + payload.len() + 1;
-    let message = Message { subject: header.subject, msg_id: header.msg_id, payload, class: header.class, command: None };
+    let message =
+        OutboxMessage { subject: header.subject, msg_id: header.msg_id, payload, priority: header.class, command: None };
     Ok(Some((Frame { message, at: header.at, receipt: header.receipt }, len)))
 }

@@ -33,12 +33,12 @@ pub use queue::StreamQueue;
 
 const POSITION: &str = "outbox.json";
 /// A delivered log of this size, in bytes, is replaced by a new one. For a shorter log, the fsync costs more than the space.
-const RENEW_AT: u64 = 1 << 20;
+const REWRITE_BYTES: u64 = 1 << 20;
 /// The longest position file, in bytes.
 const MAX_POSITION: u64 = 4096;
 /// The earliest believable time of a push (2026-01-01), before the first release. Messages with earlier times come from a
 /// wrong clock, and have no age.
-const NO_EARLIER: i64 = 1_767_225_600;
+const EARLIEST_TIME: i64 = 1_767_225_600;
 
 /// The order in which messages are dropped for lack of room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub enum Priority {
 
 /// A message to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct OutboxMessage {
     /// The subject.
     pub subject: String,
     /// The id by which the server drops a duplicate.
@@ -60,18 +60,18 @@ pub struct Message {
     /// Its bytes.
     pub payload: Vec<u8>,
     /// The class of the message.
-    pub class: Priority,
+    pub priority: Priority,
     /// SHA-256 of the command that the message answers: part of the receipt, and not stored beside it.
     pub command: Option<String>,
 }
 
 /// A message in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueuedMessage {
     /// The number for [`Outbox::ack`].
     pub seq: u64,
     /// The message.
-    pub message: Message,
+    pub message: OutboxMessage,
     /// The text of the receipt, made on push.
     pub receipt: Option<String>,
 }
@@ -86,7 +86,7 @@ pub struct ChainHead {
 }
 
 /// Makes the receipt of a message as the next link after this end of the chain.
-pub type MakeReceipt<'a> = &'a dyn Fn(&Message, &ChainHead) -> Receipt;
+pub type MakeReceipt<'a> = &'a dyn Fn(&OutboxMessage, &ChainHead) -> Receipt;
 
 /// The delivered or dropped position in the log. Each queue is delivered in order, so one number each is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ struct Slot {
     /// The time of the push, in seconds; before [`NO_EARLIER`] when unknown.
     at: i64,
     /// The position in the chain; 0 when there is none.
-    link: u64,
+    chain_seq: u64,
 }
 
 /// The outbox of one directory. The caller holds the lock of the directory, as of the ledger.
@@ -139,7 +139,7 @@ pub struct Outbox {
 
 impl Position {
     /// Returns the byte before which a queue is delivered or dropped.
-    fn gone(&self, queue: DeliveryQueue) -> u64 {
+    fn delivered_before(&self, queue: DeliveryQueue) -> u64 {
         let older = if queue == DeliveryQueue::Events { self.events } else { self.results };
         self.gone.get(&queue).copied().unwrap_or(older)
     }
@@ -152,7 +152,7 @@ impl Outbox {
     /// When the system refuses. A torn end is cut off: its writer never got a confirmation.
     pub fn open(dir: &Path, max_bytes: u64) -> Result<Self, StoreError> {
         state_dir::create(dir)?;
-        state_dir::sweep(dir)?;
+        state_dir::remove_temporary_files(dir)?;
         let logs = logs(dir)?;
         let position = position(dir).unwrap_or_else(|| {
             // Of two logs the older one holds everything that the newer one holds.
@@ -178,23 +178,24 @@ impl Outbox {
 
     fn load(&mut self) -> Result<(), StoreError> {
         let path = self.log.path().to_owned();
-        let gone = DeliveryQueue::ALL.map(|queue| self.position.gone(queue));
+        let gone = DeliveryQueue::ALL.map(|queue| self.position.delivered_before(queue));
         let (first, last) = (gone.iter().min().copied().unwrap_or_default(), gone.iter().max().copied().unwrap_or_default());
         let mut end = first.min(self.log.len());
         let file = self.log.file().try_clone().map_err(|error| FsError::io("read", &path, error))?;
         let mut reader = BufReader::new(file);
         std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(end)).map_err(|error| FsError::io("read", &path, error))?;
         while let Some((frame, len)) = frame::read(&mut reader).map_err(|error| FsError::io("read", &path, error))? {
-            let queue = DeliveryQueue::of(&frame.message.subject, frame.message.class);
-            let gone = self.position.gone(queue);
+            let queue = DeliveryQueue::for_message(&frame.message.subject, frame.message.priority);
+            let gone = self.position.delivered_before(queue);
             // After a power cut the position file may be ahead of the log: the later end of the chain counts.
-            let link = frame.receipt.as_deref().and_then(frame::link);
+            let link = frame.receipt.as_deref().and_then(frame::chain_position);
             let place = link.as_ref().map_or(0, |link| link.seq);
             if let Some(link) = link.filter(|link| link.seq > self.position.head.seq) {
                 self.position.head = link;
             }
             if end >= gone {
-                let slot = Slot { seq: self.next, offset: end, len, at: frame.at.map_or(0, Timestamp::as_second), link: place };
+                let slot =
+                    Slot { seq: self.next, offset: end, len, at: frame.at.map_or(0, Timestamp::as_second), chain_seq: place };
                 self.add(queue, slot);
             }
             end += len as u64;
@@ -220,7 +221,7 @@ impl Outbox {
     ///
     /// # Errors
     /// When the message can't be written, or is larger than the outbox.
-    pub fn push(&mut self, message: &Message, now: Timestamp, seal: MakeReceipt<'_>) -> Result<(), StoreError> {
+    pub fn push(&mut self, message: &OutboxMessage, now: Timestamp, seal: MakeReceipt<'_>) -> Result<(), StoreError> {
         let receipt = seal(message, &self.position.head);
         let bytes = frame::encode(message, now, Some(receipt.encode()))?;
         if bytes.len() as u64 > self.max_bytes {
@@ -230,8 +231,8 @@ impl Outbox {
         let offset = self.log.append(&bytes)?;
         checkpoint(Checkpoint::OutboxWritten);
         let link = self.position.head.seq + 1;
-        let slot = Slot { seq: self.next, offset, len: bytes.len(), at: now.as_second(), link };
-        self.add(DeliveryQueue::of(&message.subject, message.class), slot);
+        let slot = Slot { seq: self.next, offset, len: bytes.len(), at: now.as_second(), chain_seq: link };
+        self.add(DeliveryQueue::for_message(&message.subject, message.priority), slot);
         self.position.head = ChainHead { seq: link, digest: Some(receipt.digest()) };
         Ok(())
     }
@@ -258,8 +259,8 @@ impl Outbox {
     ///
     /// # Errors
     /// When the messages can't be read.
-    pub fn peek(&self, lane: StreamQueue, count: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
-        let of_lane = self.queues.iter().filter(|(queue, _)| queue.lane() == lane);
+    pub fn peek(&self, lane: StreamQueue, count: usize, bytes: u64) -> Result<Vec<QueuedMessage>, StoreError> {
+        let of_lane = self.queues.iter().filter(|(queue, _)| queue.stream_queue() == lane);
         let mut slots: Vec<Slot> = of_lane.flat_map(|(_, slots)| slots.iter().take(count)).copied().collect();
         slots.sort_by_key(|slot| slot.seq);
         let mut before = 0;
@@ -271,11 +272,11 @@ impl Outbox {
         slots.into_iter().take(count).take_while(fits).map(|slot| self.read(slot)).collect()
     }
 
-    fn read(&self, slot: Slot) -> Result<Queued, StoreError> {
+    fn read(&self, slot: Slot) -> Result<QueuedMessage, StoreError> {
         let bytes = self.log.read_at(slot.offset, slot.len)?;
         let damaged = || FsError::io("read", self.log.path(), std::io::Error::other("a message was changed on disk"));
         let (frame, _) = frame::read(&mut bytes.as_slice()).ok().flatten().ok_or_else(damaged)?;
-        Ok(Queued { seq: slot.seq, message: frame.message, receipt: frame.receipt })
+        Ok(QueuedMessage { seq: slot.seq, message: frame.message, receipt: frame.receipt })
     }
 
     /// Records that the server has every message of a queue up to this number.
@@ -283,11 +284,11 @@ impl Outbox {
     /// # Errors
     /// When the record can't be written; then the messages are delivered again after a restart.
     pub fn ack(&mut self, lane: StreamQueue, through: u64) -> Result<(), StoreError> {
-        for (_, slots) in self.queues.iter_mut().filter(|(queue, _)| queue.lane() == lane) {
+        for (_, slots) in self.queues.iter_mut().filter(|(queue, _)| queue.stream_queue() == lane) {
             let count = slots.iter().take_while(|slot| slot.seq <= through).count();
             self.live -= slots.drain(..count).map(|slot| slot.len as u64).sum::<u64>();
         }
-        if self.is_empty() && self.log.len() >= RENEW_AT { self.renew() } else { self.write_position(false) }
+        if self.is_empty() && self.log.len() >= REWRITE_BYTES { self.rewrite_log() } else { self.write_position(false) }
     }
 
     /// Drops events older than `age`. Results have no age: a client may still wait for them.
@@ -297,18 +298,18 @@ impl Outbox {
     pub fn expire(&mut self, now: Timestamp, age: SignedDuration) -> Result<(), StoreError> {
         let limit = now.as_second().saturating_sub(age.as_secs());
         let events = self.queues.entry(DeliveryQueue::Events).or_default();
-        let count = events.iter().take_while(|slot| (NO_EARLIER..limit).contains(&slot.at)).count();
+        let count = events.iter().take_while(|slot| (EARLIEST_TIME..limit).contains(&slot.at)).count();
         let old: Vec<Slot> = events.drain(..count).collect();
-        old.iter().for_each(|slot| self.lose(slot, Priority::Event));
+        old.iter().for_each(|slot| self.drop_slot(slot, Priority::Event));
         if old.is_empty() { Ok(()) } else { self.write_position(false) }
     }
 
     /// Counts a message that the server never accepts as dropped. The caller acknowledges it as sent.
-    pub fn refused(&mut self, seq: u64) {
+    pub fn record_rejected(&mut self, seq: u64) {
         let find = |slots: &VecDeque<Slot>| slots.iter().find(|slot| slot.seq == seq).copied();
-        let found = self.queues.iter().find_map(|(queue, slots)| Some((queue.class(), find(slots)?)));
+        let found = self.queues.iter().find_map(|(queue, slots)| Some((queue.priority(), find(slots)?)));
         if let Some((class, slot)) = found {
-            self.count(&slot, class);
+            self.count_drop(&slot, class);
         }
     }
 
@@ -328,42 +329,47 @@ impl Outbox {
     }
 
     /// Returns the end of the chain of receipts.
-    pub fn head(&self) -> &ChainHead {
+    pub fn chain_head(&self) -> &ChainHead {
         &self.position.head
     }
 
     /// Returns the open part of the chain: waiting messages, and drops without a report. None when the chain has no open
     /// part.
     pub fn open_links(&self) -> Option<OpenLinks> {
-        let waiting = self.queues.values().flatten().map(|slot| slot.link).filter(|link| *link > 0);
+        let waiting = self.queues.values().flatten().map(|slot| slot.chain_seq).filter(|link| *link > 0);
         let untold = self.position.unsaid.as_ref();
         let first = waiting.chain(untold.map(|dropped| dropped.first)).min()?;
         Some(OpenLinks { first, count: self.len() as u64 + untold.map_or(0, |dropped| dropped.events + dropped.results) })
     }
 
     /// Takes the drops since the last call.
-    pub fn take_unsaid(&mut self) -> Option<DroppedMessages> {
+    pub fn take_unreported_drops(&mut self) -> Option<DroppedMessages> {
         self.position.unsaid.take()
     }
 
     /// Puts drops back whose report failed.
-    pub fn put_back(&mut self, dropped: &DroppedMessages) {
+    pub fn restore_unreported_drops(&mut self, dropped: &DroppedMessages) {
         self.position.unsaid = Some(match &self.position.unsaid {
             Some(more) => more.with(dropped),
             None => dropped.clone(),
         });
     }
 
-    fn count(&mut self, slot: &Slot, class: Priority) {
+    fn count_drop(&mut self, slot: &Slot, class: Priority) {
         let results = u64::from(class == Priority::Result);
         self.position.dropped += 1;
         self.position.dropped_results += results;
-        self.put_back(&DroppedMessages { events: 1 - results, results, first: slot.link, last: slot.link });
+        self.restore_unreported_drops(&DroppedMessages {
+            events: 1 - results,
+            results,
+            first: slot.chain_seq,
+            last: slot.chain_seq,
+        });
     }
 
-    fn lose(&mut self, slot: &Slot, class: Priority) {
+    fn drop_slot(&mut self, slot: &Slot, class: Priority) {
         self.live -= slot.len as u64;
-        self.count(slot, class);
+        self.count_drop(slot, class);
     }
 
     /// Makes room for `wanted` bytes. When there is none, drops a tenth of the outbox more, so that the next pushes find
@@ -373,12 +379,12 @@ impl Outbox {
             let keep = (self.max_bytes - self.max_bytes / 10).saturating_sub(wanted);
             while self.live > keep {
                 let Some((slot, class)) = self.pop() else { break };
-                self.lose(&slot, class);
+                self.drop_slot(&slot, class);
             }
             self.write_position(false)?;
         }
         // Delivered and dropped messages still take up space in the file.
-        if self.log.len() + wanted > 2 * self.max_bytes.max(RENEW_AT) { self.renew() } else { Ok(()) }
+        if self.log.len() + wanted > 2 * self.max_bytes.max(REWRITE_BYTES) { self.rewrite_log() } else { Ok(()) }
     }
 
     /// Takes the message to drop next: the oldest event, else the oldest message.
@@ -394,9 +400,9 @@ impl Outbox {
     fn write_position(&mut self, durable: bool) -> Result<(), StoreError> {
         let first = |slots: &VecDeque<Slot>| slots.front().map_or(self.log.len(), |slot| slot.offset);
         self.position.gone = self.queues.iter().map(|(queue, slots)| (*queue, first(slots))).collect();
-        self.position.events = self.position.gone(DeliveryQueue::Events);
+        self.position.events = self.position.delivered_before(DeliveryQueue::Events);
         self.position.results =
-            DeliveryQueue::RESULTS.into_iter().map(|queue| self.position.gone(queue)).min().unwrap_or_default();
+            DeliveryQueue::RESULTS.into_iter().map(|queue| self.position.delivered_before(queue)).min().unwrap_or_default();
         let bytes = serde_json::to_vec(&self.position)?;
         let path = self.dir.join(POSITION);
         if durable { state_dir::write_atomic(&path, &bytes) } else { state_dir::replace_unsynced(&path, &bytes) }?;
@@ -405,7 +411,7 @@ impl Outbox {
     }
 
     /// Begins a new log with the waiting messages. Until the position names the new log, the old one counts.
-    fn renew(&mut self) -> Result<(), StoreError> {
+    fn rewrite_log(&mut self) -> Result<(), StoreError> {
         let generation = self.position.generation + 1;
         let path = log_path(&self.dir, generation);
         fs::remove(&path)?;

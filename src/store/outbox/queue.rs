@@ -23,7 +23,7 @@ impl StreamQueue {
 
     /// Returns the queue of a subject.
     pub fn for_subject(subject: &str) -> Self {
-        let found = Self::ALL.into_iter().find(|lane| lane.stream() == Subjects::stream_of(subject));
+        let found = Self::ALL.into_iter().find(|lane| lane.stream() == Subjects::stream_for(subject));
         found.unwrap_or(Self::Events)
     }
 
@@ -57,7 +57,7 @@ impl DeliveryQueue {
     /// The queues whose messages are dropped last.
     pub(super) const RESULTS: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Summaries];
 
-    pub(super) fn of(subject: &str, class: Priority) -> Self {
+    pub(super) fn for_message(subject: &str, class: Priority) -> Self {
         match (StreamQueue::for_subject(subject), class) {
             (StreamQueue::Rollouts, _) => Self::Rollouts,
             (StreamQueue::Jobs, _) => Self::Jobs,
@@ -66,7 +66,7 @@ impl DeliveryQueue {
         }
     }
 
-    pub(super) fn lane(self) -> StreamQueue {
+    pub(super) fn stream_queue(self) -> StreamQueue {
         match self {
             Self::Rollouts => StreamQueue::Rollouts,
             Self::Jobs => StreamQueue::Jobs,
@@ -74,7 +74,7 @@ impl DeliveryQueue {
         }
     }
 
-    pub(super) fn class(self) -> Priority {
+    pub(super) fn priority(self) -> Priority {
         if self == Self::Events { Priority::Event } else { Priority::Result }
     }
 }

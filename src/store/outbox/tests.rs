@@ -9,7 +9,7 @@ use crate::wire::receipt::{RECEIPT_TYPE, Receipt, ReceiptBody};
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// A receipt without a signature: who signs is none of the outbox's business.
-fn seal(message: &Message, head: &ChainHead) -> Receipt {
+fn seal(message: &OutboxMessage, head: &ChainHead) -> Receipt {
     let statement = ReceiptBody {
         node: "web1".parse().unwrap(),
         boot: Uuid::nil(),
@@ -23,16 +23,16 @@ fn seal(message: &Message, head: &ChainHead) -> Receipt {
     Receipt { statement: serde_json::to_vec(&statement).unwrap(), signature: RECEIPT_TYPE.into() }
 }
 
-fn push(outbox: &mut Outbox, message: &Message) -> Result<(), StoreError> {
+fn push(outbox: &mut Outbox, message: &OutboxMessage) -> Result<(), StoreError> {
     outbox.push(message, NOW, &seal)
 }
 
-fn message(id: &str, class: Priority, size: usize) -> Message {
-    Message { subject: "s".into(), msg_id: id.into(), payload: vec![b'x'; size], class, command: None }
+fn message(id: &str, class: Priority, size: usize) -> OutboxMessage {
+    OutboxMessage { subject: "s".into(), msg_id: id.into(), payload: vec![b'x'; size], priority: class, command: None }
 }
 
 /// The oldest messages to the one stream that they all go to, where a test does not say otherwise.
-fn peek(outbox: &Outbox, count: usize) -> Vec<Queued> {
+fn peek(outbox: &Outbox, count: usize) -> Vec<QueuedMessage> {
     outbox.peek(StreamQueue::Events, count, u64::MAX).unwrap()
 }
 
@@ -51,17 +51,17 @@ fn ack(outbox: &mut Outbox, count: usize) {
 }
 
 /// A message to the stream of a lane.
-fn to(lane: StreamQueue, id: &str, class: Priority) -> Message {
+fn to(lane: StreamQueue, id: &str, class: Priority) -> OutboxMessage {
     let kind = match lane {
         StreamQueue::Rollouts => "rollout",
         StreamQueue::Jobs => "job",
         StreamQueue::Events => "event",
     };
-    Message { subject: format!("ensign.v1.test.{kind}.x"), ..message(id, class, 100) }
+    OutboxMessage { subject: format!("ensign.v1.test.{kind}.x"), ..message(id, class, 100) }
 }
 
 #[test]
-fn a_stream_that_takes_nothing_holds_up_only_what_is_for_it() {
+fn a_blocked_stream_blocks_only_its_own_queue() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     for n in 0..4 {
@@ -89,15 +89,15 @@ fn a_stream_that_takes_nothing_holds_up_only_what_is_for_it() {
     assert_eq!(outbox.open_links(), Some(OpenLinks { first: 4, count: 7 }));
     // Drops without a report are open too.
     let first = peek(&outbox, 1).remove(0);
-    outbox.refused(first.seq);
+    outbox.record_rejected(first.seq);
     ack(&mut outbox, usize::MAX);
     outbox.ack(StreamQueue::Jobs, u64::MAX).unwrap();
     assert_eq!(outbox.open_links(), Some(OpenLinks { first: 4, count: 1 }));
-    assert!(outbox.take_unsaid().is_some() && outbox.open_links().is_none());
+    assert!(outbox.take_unreported_drops().is_some() && outbox.open_links().is_none());
 }
 
 #[test]
-fn no_more_is_read_at_once_than_there_is_room_for() {
+fn a_peek_respects_its_limits() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     for size in [5000, 10, 10, 5000, 10] {
@@ -142,8 +142,13 @@ fn an_older_position_counts_for_every_queue() {
 fn messages_wait_in_order_until_they_are_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
-    let binary =
-        Message { subject: "s".into(), msg_id: "b".into(), payload: (0..=255).collect(), class: Priority::Result, command: None };
+    let binary = OutboxMessage {
+        subject: "s".into(),
+        msg_id: "b".into(),
+        payload: (0..=255).collect(),
+        priority: Priority::Result,
+        command: None,
+    };
     push(&mut outbox, &message("a", Priority::Event, 0)).unwrap();
     push(&mut outbox, &binary).unwrap();
     push(&mut outbox, &message("c", Priority::Event, 10)).unwrap();
@@ -187,7 +192,7 @@ fn results_outlive_events_and_drops_are_counted() {
 }
 
 #[test]
-fn an_ack_takes_what_was_sent_even_when_others_were_dropped_meanwhile() {
+fn an_ack_removes_sent_messages_after_drops() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 4000).unwrap();
     for n in 0..5 {
@@ -236,7 +241,7 @@ fn a_lost_position_only_delivers_again() {
 }
 
 #[test]
-fn a_log_behind_its_position_does_not_swallow_what_comes_next() {
+fn a_log_behind_its_position_keeps_new_messages() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     push(&mut outbox, &message("a", Priority::Event, 500)).unwrap();
@@ -270,25 +275,25 @@ fn events_grow_old_and_results_do_not() {
     drop(outbox);
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     assert_eq!(ids(&outbox), ["result", "young"]);
-    assert_eq!(outbox.take_unsaid(), Some(DroppedMessages { events: 1, results: 0, first: 2, last: 2 }));
-    assert_eq!(outbox.take_unsaid(), None);
+    assert_eq!(outbox.take_unreported_drops(), Some(DroppedMessages { events: 1, results: 0, first: 2, last: 2 }));
+    assert_eq!(outbox.take_unreported_drops(), None);
 }
 
 #[test]
-fn what_was_dropped_is_told_with_its_place_in_the_chain() {
+fn drops_are_reported_with_their_chain_position() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 8000).unwrap();
     for n in 0..30 {
         push(&mut outbox, &message(&n.to_string(), Priority::Event, 100)).unwrap();
     }
     let first = peek(&outbox, 1).remove(0);
-    let left = frame::link(&first.receipt.unwrap()).unwrap().seq;
-    let told = outbox.take_unsaid().unwrap();
+    let left = frame::chain_position(&first.receipt.unwrap()).unwrap().seq;
+    let told = outbox.take_unreported_drops().unwrap();
     assert_eq!((told.events, told.results, told.first, told.last), (left - 1, 0, 1, left - 1));
     // A drop whose report failed is reported with the later drops.
-    outbox.refused(first.seq);
-    outbox.put_back(&told);
-    assert_eq!(outbox.take_unsaid().map(|told| (told.events, told.last)), Some((left, left)));
+    outbox.record_rejected(first.seq);
+    outbox.restore_unreported_drops(&told);
+    assert_eq!(outbox.take_unreported_drops().map(|told| (told.events, told.last)), Some((left, left)));
     assert_eq!(outbox.dropped(), (left, 0));
 }
 
@@ -373,7 +378,7 @@ proptest! {
                     bytes.extend_from_slice(&torn[..size % torn.len()]);
                     std::fs::write(&path, bytes).unwrap();
                     outbox = Outbox::open(dir.path(), 4000).unwrap();
-                    let receipts = |all: Vec<Queued>| all.into_iter().map(|one| (one.message, one.receipt)).collect::<Vec<_>>();
+                    let receipts = |all: Vec<QueuedMessage>| all.into_iter().map(|one| (one.message, one.receipt)).collect::<Vec<_>>();
                     prop_assert_eq!(receipts(peek(&outbox, usize::MAX)), receipts(before));
                 }
                 _ => {
@@ -391,7 +396,7 @@ proptest! {
         }
         // Without a cut the chain has exactly one link a message.
         if cuts == 0 {
-            prop_assert_eq!(outbox.head().seq, pushed);
+            prop_assert_eq!(outbox.chain_head().seq, pushed);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::names::{Path, Root};
+use super::names::{Root, ValuePath};
 
 /// The environment of an expression: roots and functions.
 pub(in crate::template) trait Env {
@@ -10,13 +10,13 @@ pub(in crate::template) trait Env {
     fn root(&self, root: Root) -> &Json;
 
     /// Records the lookup of a path. An error forbids the lookup.
-    fn looks_up(&self, _: &Path) -> Result<(), String> {
+    fn record_lookup(&self, _: &ValuePath) -> Result<(), String> {
         Ok(())
     }
 
     /// Records that an expression reads all roots (`$env`).
-    fn looks_at_all(&self) {}
+    fn record_all_roots(&self) {}
 
-    /// Calls a function of [`super::names::Names::functions`]. `depth` is the number of enclosing templates.
+    /// Calls a function of [`super::names::NameScope::functions`]. `depth` is the number of enclosing templates.
     fn call(&self, name: &str, args: &[Json], depth: usize) -> Result<Json, String>;
 }

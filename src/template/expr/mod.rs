@@ -1,13 +1,13 @@
 //! Expressions in the Expr language: compiled once, evaluated over facts, data and environment.
 //!
 //! `parse` reads an expression into the tree of `node`. `eval` evaluates the tree, and `resolve` walks paths. `operators`,
-//! `predicates` and `functions` compute. `value` has the one type of values, and `weigh` estimates their memory. `names` has
-//! the names in scope, and `missing` finds keys that the data lacks.
+//! `predicates` and `functions` compute. `value` has the one type of values, and `value_weight` estimates their memory. `names` has
+//! the names in scope, and `missing_keys` finds keys that the data lacks.
 
 mod env;
 mod eval;
 mod functions;
-mod missing;
+mod missing_keys;
 mod names;
 mod node;
 mod operators;
@@ -15,29 +15,29 @@ mod parse;
 mod predicates;
 mod resolve;
 mod value;
-mod weigh;
+mod value_weight;
 
 use serde_json::Value as Json;
 
 pub(super) use self::env::Env;
 use self::eval::Evaluation;
-pub use self::missing::Missing;
-pub(super) use self::names::{Member, Names, Path, Root};
-use self::node::Node;
-use self::parse::Wrong;
-pub(super) use self::resolve::is_old_name;
+pub use self::missing_keys::MissingKey;
+pub(super) use self::names::{Member, NameScope, Root, ValuePath};
+use self::node::ExprNode;
+use self::parse::ExprError;
+pub(super) use self::resolve::is_go_field_name;
 use self::value::Value;
 use crate::model::EvaluationBudget;
 
 /// A compiled expression.
 pub(super) struct Compiled {
-    node: Node,
-    paths: Vec<Path>,
+    node: ExprNode,
+    paths: Vec<ValuePath>,
 }
 
 impl Compiled {
     /// Refuses an expression that cannot be true or false.
-    pub(super) fn check_condition(&self) -> Result<(), Wrong> {
+    pub(super) fn check_condition(&self) -> Result<(), ExprError> {
         parse::check_condition(&self.node)
     }
 
@@ -45,10 +45,11 @@ impl Compiled {
     pub(super) fn literal_calls<'c>(&'c self, names: &[&str]) -> Vec<(usize, &'c str, Vec<&'c str>)> {
         let (mut found, mut left) = (Vec::new(), vec![&self.node]);
         while let Some(node) = left.pop() {
-            if let Node::Call { name, args, offset } = node
+            if let ExprNode::Call { name, args, offset } = node
                 && names.contains(&name.as_str())
             {
-                let text = |arg: &'c Node| if let Node::Value(Value::String(text)) = arg { Some(text.as_str()) } else { None };
+                let text =
+                    |arg: &'c ExprNode| if let ExprNode::Value(Value::String(text)) = arg { Some(text.as_str()) } else { None };
                 found.extend(args.iter().map(text).collect::<Option<Vec<_>>>().map(|texts| (*offset, name.as_str(), texts)));
             }
             left.extend(node.parts());
@@ -58,17 +59,17 @@ impl Compiled {
 
     /// The truth value of a literal.
     pub(super) fn constant(&self) -> Option<bool> {
-        if let Node::Value(Value::Bool(truth)) = &self.node { Some(*truth) } else { None }
+        if let ExprNode::Value(Value::Bool(truth)) = &self.node { Some(*truth) } else { None }
     }
 
     /// The first key that the data lacks.
-    pub(super) fn missing(&self, data: &Json) -> Option<Missing> {
-        missing::find(&self.node, &self.paths, data)
+    pub(super) fn missing_key(&self, data: &Json) -> Option<MissingKey> {
+        missing_keys::find(&self.node, &self.paths, data)
     }
 
     /// True when the value of a path outside of the facts passes a test.
-    pub(super) fn sees(&self, env: &dyn Env, test: &dyn Fn(&Json) -> bool) -> bool {
-        let seen = |path: &&Path| {
+    pub(super) fn any_path_value(&self, env: &dyn Env, test: &dyn Fn(&Json) -> bool) -> bool {
+        let seen = |path: &&ValuePath| {
             let steps = &mut path.steps.iter();
             let found = steps.try_fold(env.root(path.root), |here, step| match (here, &step.to) {
                 (Json::Object(map), Member::Key(key)) => map.get(key),
@@ -83,25 +84,30 @@ impl Compiled {
 
 /// The result of an evaluation.
 #[derive(Clone)]
-pub(super) struct Outcome {
+pub(super) struct EvaluationOutcome {
     value: Value,
     /// Paths without a value, as written.
     missing: Vec<String>,
 }
 
 /// Compiles an expression.
-pub(super) fn compile(source: &str, names: &Names<'_>) -> Result<Compiled, Wrong> {
+pub(super) fn compile(source: &str, names: &NameScope<'_>) -> Result<Compiled, ExprError> {
     let (node, paths) = parse::parse(source, names)?;
     Ok(Compiled { node, paths })
 }
 
 /// Evaluates an expression.
-pub(super) fn run(compiled: &Compiled, env: &dyn Env, budget: &EvaluationBudget, depth: usize) -> Result<Outcome, String> {
+pub(super) fn evaluate(
+    compiled: &Compiled,
+    env: &dyn Env,
+    budget: &EvaluationBudget,
+    depth: usize,
+) -> Result<EvaluationOutcome, String> {
     let evaluation = Evaluation::new(env, budget, &compiled.paths, depth);
     let result = evaluation.run(&compiled.node);
     let missing = evaluation.into_missing();
     match result {
-        Ok(value) => Ok(Outcome { value, missing }),
+        Ok(value) => Ok(EvaluationOutcome { value, missing }),
         // The message names the path already.
         Err(message) if message.starts_with("missing key") => Err(message),
         // An error over nil is most often a missing key.
@@ -112,10 +118,10 @@ pub(super) fn run(compiled: &Compiled, env: &dyn Env, budget: &EvaluationBudget,
     }
 }
 
-impl Outcome {
+impl EvaluationOutcome {
     /// The approximate memory of the result, in bytes.
     pub(super) fn weight(&self) -> usize {
-        weigh::of(&self.value)
+        value_weight::weight(&self.value)
     }
 
     /// The result as JSON; nil is null.
@@ -138,7 +144,7 @@ impl Outcome {
     }
 
     /// The error message for an expression without a value.
-    pub(super) fn why_nothing(missing: &[String]) -> String {
+    pub(super) fn no_value_message(missing: &[String]) -> String {
         match missing.first() {
             Some(path) => format!("missing key '{path}' in environment"),
             None => "the expression has no value".to_owned(),
@@ -146,7 +152,7 @@ impl Outcome {
     }
 
     /// The paths without a value.
-    pub(super) fn missing(&self) -> &[String] {
+    pub(super) fn missing_paths(&self) -> &[String] {
         &self.missing
     }
 }

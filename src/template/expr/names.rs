@@ -3,18 +3,18 @@
 use super::functions;
 use super::node::{PREDICATE_FUNCTIONS, PredicateFunction};
 use crate::diag::did_you_mean;
-use crate::template::remote::PROMETHEUS;
+use crate::template::bus_functions::PROMETHEUS;
 
 /// Functions that some scopes lack.
 const UNAVAILABLE: &[&str] = &["kvGet", "registrations", "secret"];
 
 /// A path into a root: `Data.a?.b["c"][0]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::template) struct Path {
+pub(in crate::template) struct ValuePath {
     pub(in crate::template) root: Root,
-    pub(in crate::template) steps: Vec<Step>,
+    pub(in crate::template) steps: Vec<PathStep>,
     /// The path as written, for errors.
-    pub(in crate::template) shown: String,
+    pub(in crate::template) written: String,
     /// The offset of its first occurrence, in bytes.
     pub(in crate::template) offset: usize,
 }
@@ -31,7 +31,7 @@ pub(in crate::template) enum Root {
 
 /// A step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::template) struct Step {
+pub(in crate::template) struct PathStep {
     pub(in crate::template) to: Member,
     /// Written `?.`: a step into nil gives nil.
     pub(in crate::template) optional: bool,
@@ -46,26 +46,26 @@ pub(in crate::template) enum Member {
 }
 
 /// The names that an expression may use.
-pub(in crate::template) struct Names<'a> {
+pub(in crate::template) struct NameScope<'a> {
     /// The functions besides those of the language.
     pub(in crate::template) functions: &'a [&'static str],
     /// The scope has no root but `Facts`.
-    pub(in crate::template) restricted: bool,
+    pub(in crate::template) facts_only: bool,
     /// The scope has no root but `value`.
-    pub(in crate::template) subject: bool,
+    pub(in crate::template) value_only: bool,
 }
 
-impl Names<'_> {
+impl NameScope<'_> {
     /// The root of this name.
     pub(super) fn root(&self, name: &str) -> Result<Root, String> {
         match name {
-            "value" | "Value" if self.subject => Ok(Root::Value),
-            _ if self.subject => Err(unknown(name, ["value"])),
+            "value" | "Value" if self.value_only => Ok(Root::Value),
+            _ if self.value_only => Err(unknown_name(name, ["value"])),
             "Facts" => Ok(Root::Facts),
-            "Data" | "Environ" if self.restricted => Err(format!("{name} is not available here, only Facts is")),
+            "Data" | "Environ" if self.facts_only => Err(format!("{name} is not available here, only Facts is")),
             "Data" => Ok(Root::Data),
             "Environ" => Ok(Root::Environ),
-            _ => Err(unknown(name, ["Facts", "Data", "Environ"])),
+            _ => Err(unknown_name(name, ["Facts", "Data", "Environ"])),
         }
     }
 
@@ -73,12 +73,12 @@ impl Names<'_> {
     pub(super) fn is_taken(&self, name: &str) -> bool {
         self.root(name).is_ok()
             || functions::is_builtin(name)
-            || PredicateFunction::named(name).is_some()
+            || PredicateFunction::from_name(name).is_some()
             || self.functions.contains(&name)
     }
 
     /// Checks that the scope has a function of this name.
-    pub(super) fn function(&self, name: &str) -> Result<(), String> {
+    pub(super) fn check_function(&self, name: &str) -> Result<(), String> {
         if UNAVAILABLE.contains(&name) && !self.functions.contains(&name) {
             return Err(format!("the function {name} is not available"));
         }
@@ -88,11 +88,11 @@ impl Names<'_> {
         let own = self.functions.iter().filter(|name| **name != PROMETHEUS);
         let functions: Vec<&str> =
             functions::names().chain(PREDICATE_FUNCTIONS.iter().map(|(name, _)| *name)).chain(own.copied()).collect();
-        Err(unknown(name, functions))
+        Err(unknown_name(name, functions))
     }
 }
 
-fn unknown<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let same = known.clone().into_iter().find(|other| other.eq_ignore_ascii_case(name));
     match same.or_else(|| did_you_mean(name, known)) {
         Some(near) => format!("unknown name {name}, did you mean {near}?"),

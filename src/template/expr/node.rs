@@ -5,12 +5,12 @@ use crate::template::regexes::Pattern;
 
 /// An expression.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum ExprNode {
     Value(Value),
     /// The index of a path in the compiled expression.
     Path(usize),
     /// `$env`
-    Roots,
+    AllRoots,
     /// A variable, declared with `let`.
     Local(String),
     /// `#`, `#index` and `#acc`
@@ -58,11 +58,11 @@ pub(super) enum Node {
     Sequence(Vec<Self>),
 }
 
-impl Node {
+impl ExprNode {
     /// The direct parts of the node.
     pub(super) fn parts(&self) -> Vec<&Self> {
         match self {
-            Self::Value(_) | Self::Path(_) | Self::Roots | Self::Local(_) | Self::Pointer(_) => Vec::new(),
+            Self::Value(_) | Self::Path(_) | Self::AllRoots | Self::Local(_) | Self::Pointer(_) => Vec::new(),
             Self::Not(of) | Self::Signed(_, of) | Self::Matches(of, _) => vec![of],
             Self::Binary(_, left, right) | Self::Let(_, left, right) => vec![left, right],
             Self::Choice(condition, then, otherwise) => vec![condition, then, otherwise],
@@ -140,9 +140,9 @@ pub(super) const OPERATORS: &[(&str, Op, u32)] = &[
     ("??", Op::Coalesce, 500),
 ];
 /// The precedence of `not` and `!`.
-pub(super) const NOT: u32 = 50;
+pub(super) const NOT_PRECEDENCE: u32 = 50;
 /// The precedence of a sign before an operand.
-pub(super) const SIGN: u32 = 90;
+pub(super) const SIGN_PRECEDENCE: u32 = 90;
 
 pub(super) fn is_order(op: Op) -> bool {
     matches!(op, Op::Less | Op::LessEqual | Op::More | Op::MoreEqual)
@@ -188,12 +188,12 @@ pub(super) const PREDICATE_FUNCTIONS: &[(&str, PredicateFunction)] = &[
 ];
 
 impl PredicateFunction {
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         PREDICATE_FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
     }
 
     /// True when the function takes the elements themselves if the call has no predicate.
-    pub(super) fn works_alone(self) -> bool {
+    pub(super) fn has_default_predicate(self) -> bool {
         matches!(self, Self::Count | Self::Sum)
     }
 }

@@ -4,17 +4,17 @@ use std::cmp::Ordering;
 
 use super::node::Op;
 use super::value::Value;
-use super::weigh;
+use super::value_weight;
 use crate::model::budget::VALUE_WEIGHT;
 use crate::model::{BudgetError, EvaluationBudget};
+use crate::template::bus_functions::go_field;
 use crate::template::regexes::Pattern;
-use crate::template::remote::go_field;
 
 /// The most elements of a range.
 const MAX_RANGE: i64 = 1_000_000;
 
 /// The sign or word of an operator.
-pub(super) fn sign(op: Op) -> &'static str {
+pub(super) fn symbol(op: Op) -> &'static str {
     match op {
         Op::Or => "or",
         Op::And => "and",
@@ -41,25 +41,27 @@ pub(super) fn sign(op: Op) -> &'static str {
 }
 
 fn invalid(op: Op, a: &Value, b: &Value) -> String {
-    format!("invalid operation: {} {} {}", a.kind(), sign(op), b.kind())
+    format!("invalid operation: {} {} {}", a.kind(), symbol(op), b.kind())
 }
 
 /// Applies an operator to two values.
-pub(super) fn binary(op: Op, a: &Value, b: &Value, budget: &EvaluationBudget) -> Result<Value, String> {
+pub(super) fn apply(op: Op, a: &Value, b: &Value, budget: &EvaluationBudget) -> Result<Value, String> {
     let pay = |result: Result<(), BudgetError>| result.map_err(|spent| spent.to_string());
     match op {
         // A comparison visits each part of both values at most once.
-        Op::Equal | Op::NotEqual | Op::In => pay(budget.work(weigh::of(a).saturating_add(weigh::of(b))))?,
-        Op::Contains | Op::StartsWith | Op::EndsWith => pay(budget.work(weigh::of(a)))?,
-        Op::Add => pay(budget.charge(weigh::of(a).saturating_add(weigh::of(b))))?,
+        Op::Equal | Op::NotEqual | Op::In => {
+            pay(budget.charge_work(value_weight::weight(a).saturating_add(value_weight::weight(b))))?
+        }
+        Op::Contains | Op::StartsWith | Op::EndsWith => pay(budget.charge_work(value_weight::weight(a)))?,
+        Op::Add => pay(budget.charge(value_weight::weight(a).saturating_add(value_weight::weight(b))))?,
         _ => {}
     }
     match op {
         Op::Equal => Ok(Value::Bool(equal(a, b))),
         Op::NotEqual => Ok(Value::Bool(!equal(a, b))),
         Op::Less | Op::LessEqual | Op::More | Op::MoreEqual => order(op, a, b),
-        Op::In => within(a, b).map(Value::Bool),
-        Op::Contains | Op::StartsWith | Op::EndsWith | Op::Matches => texts(op, a, b, budget).map(Value::Bool),
+        Op::In => is_in(a, b).map(Value::Bool),
+        Op::Contains | Op::StartsWith | Op::EndsWith | Op::Matches => compare_texts(op, a, b, budget).map(Value::Bool),
         Op::Range => range(a, b, budget),
         _ => arithmetic(op, a, b),
     }
@@ -81,14 +83,14 @@ fn arithmetic(op: Op, a: &Value, b: &Value) -> Result<Value, String> {
                 Op::Divide => a / b,
                 _ => a.powf(b),
             }),
-            _ => return temporal(op, a, b),
+            _ => return time_arithmetic(op, a, b),
         },
         _ => return Err(invalid(op, a, b)),
     })
 }
 
 /// Adds, subtracts and multiplies times and durations.
-fn temporal(op: Op, a: &Value, b: &Value) -> Result<Value, String> {
+fn time_arithmetic(op: Op, a: &Value, b: &Value) -> Result<Value, String> {
     Ok(match (op, a, b) {
         (Op::Add, Value::Time(time), Value::Duration(span)) | (Op::Add, Value::Duration(span), Value::Time(time)) => {
             time.plus(*span)?.into()
@@ -123,23 +125,23 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Integer(_) | Value::Float(_), Value::Integer(_) | Value::Float(_)) => a.compare(b) == Some(Ordering::Equal),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
-        (Value::Map(_), Value::Map(_)) => same(a, b),
+        (Value::Map(_), Value::Map(_)) => strictly_equal(a, b),
         _ => a == b,
     }
 }
 
 /// True when two values are equal and their numbers have the same type. Values within maps are compared so.
-fn same(a: &Value, b: &Value) -> bool {
+fn strictly_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| strictly_equal(a, b)),
         (Value::Map(a), Value::Map(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| same(value, other)))
+            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| strictly_equal(value, other)))
         }
         _ => a == b,
     }
 }
 
-fn within(item: &Value, of: &Value) -> Result<bool, String> {
+fn is_in(item: &Value, of: &Value) -> Result<bool, String> {
     match of {
         Value::Nil => Ok(false),
         Value::Array(items) => Ok(items.iter().any(|other| equal(item, other))),
@@ -153,14 +155,14 @@ fn within(item: &Value, of: &Value) -> Result<bool, String> {
     }
 }
 
-fn texts(op: Op, a: &Value, b: &Value, budget: &EvaluationBudget) -> Result<bool, String> {
+fn compare_texts(op: Op, a: &Value, b: &Value, budget: &EvaluationBudget) -> Result<bool, String> {
     match (a, b) {
         (Value::Nil, _) | (_, Value::Nil) => Ok(false),
         (Value::String(a), Value::String(b)) => Ok(match op {
             Op::Contains => a.contains(b.as_str()),
             Op::StartsWith => a.starts_with(b.as_str()),
             Op::EndsWith => a.ends_with(b.as_str()),
-            _ => Pattern::made(b, budget)?.on(a, budget)?.is_match(a),
+            _ => Pattern::compile_charged(b, budget)?.charge(a, budget)?.is_match(a),
         }),
         _ => Err(invalid(op, a, b)),
     }
@@ -183,7 +185,7 @@ fn range(a: &Value, b: &Value, budget: &EvaluationBudget) -> Result<Value, Strin
 /// The member of a value under a key or an index.
 pub(super) fn member(of: &Value, key: &Value) -> Result<Value, String> {
     let place = |length: usize| {
-        let at = key.to_integer().ok_or_else(|| format!("cannot fetch {} from {}", shown(key), of.kind()))?;
+        let at = key.to_integer().ok_or_else(|| format!("cannot fetch {} from {}", key_text(key), of.kind()))?;
         let place = usize::try_from(at).ok().or_else(|| length.checked_sub(at.unsigned_abs().try_into().ok()?));
         place.filter(|place| *place < length).ok_or_else(|| format!("index out of range: {at} (array length is {length})"))
     };
@@ -202,11 +204,11 @@ pub(super) fn member(of: &Value, key: &Value) -> Result<Value, String> {
         (Value::KeyedMap(pairs), _) => {
             Ok(pairs.iter().find(|(known, _)| equal(known, key)).map_or(Value::Nil, |(_, item)| item.clone()))
         }
-        _ => Err(format!("cannot fetch {} from {}", shown(key), of.kind())),
+        _ => Err(format!("cannot fetch {} from {}", key_text(key), of.kind())),
     }
 }
 
-fn shown(key: &Value) -> String {
+fn key_text(key: &Value) -> String {
     key.as_str().map_or_else(|| key.to_string(), str::to_owned)
 }
 
@@ -238,7 +240,7 @@ pub(super) fn slice(of: &Value, from: Option<&Value>, to: Option<&Value>) -> Res
 }
 
 /// Values in the order of their keys: `asc`, which is the default, or `desc`.
-pub(super) fn sorted(mut keyed: Vec<(Value, Value)>, order: Option<&Value>) -> Result<Vec<Value>, String> {
+pub(super) fn sort_by_keys(mut keyed: Vec<(Value, Value)>, order: Option<&Value>) -> Result<Vec<Value>, String> {
     let backwards = match order {
         None => false,
         Some(Value::String(order)) if order == "asc" => false,

@@ -2,7 +2,7 @@
 
 use super::node::{Op, PredicateFunction};
 use super::value::Value;
-use super::{operators, weigh};
+use super::{operators, value_weight};
 use crate::model::EvaluationBudget;
 
 /// A predicate: takes the index, the element, and the accumulator of `reduce`.
@@ -17,15 +17,15 @@ pub(super) fn call(
     budget: &EvaluationBudget,
 ) -> Result<Value, String> {
     let result = |index: usize, item: &Value| {
-        let taken = budget.mark();
-        let result = predicate(index, weigh::copy(item, budget)?, Value::Nil)?;
-        budget.settle(taken, weigh::of(&result));
+        let taken = budget.used_memory();
+        let result = predicate(index, value_weight::charged_clone(item, budget)?, Value::Nil)?;
+        budget.release_since(taken, value_weight::weight(&result));
         Ok(result)
     };
     let holds = |index: usize, item: &Value| {
-        let taken = budget.mark();
+        let taken = budget.used_memory();
         let holds = truth(&result(index, item)?);
-        budget.settle(taken, 0);
+        budget.release_since(taken, 0);
         holds
     };
     let found = |index: Option<usize>| index.and_then(|index| list.get(index)).cloned().unwrap_or_default();
@@ -34,9 +34,9 @@ pub(super) fn call(
         PredicateFunction::All => Value::Bool(first(&list, |at, item| Ok(!holds(at, item)?))?.is_none()),
         PredicateFunction::Any => Value::Bool(first(&list, holds)?.is_some()),
         PredicateFunction::None => Value::Bool(first(&list, holds)?.is_none()),
-        PredicateFunction::One => Value::Bool(chosen(&list, budget, holds)?.len() == 1),
-        PredicateFunction::Count => Value::from(chosen(&list, budget, holds)?.len()),
-        PredicateFunction::Filter => Value::Array(chosen(&list, budget, holds)?),
+        PredicateFunction::One => Value::Bool(filter(&list, budget, holds)?.len() == 1),
+        PredicateFunction::Count => Value::from(filter(&list, budget, holds)?.len()),
+        PredicateFunction::Filter => Value::Array(filter(&list, budget, holds)?),
         PredicateFunction::Find => found(first(&list, holds)?),
         PredicateFunction::FindIndex => place(first(&list, holds)?),
         PredicateFunction::FindLast => found(last(&list, holds)?),
@@ -47,7 +47,7 @@ pub(super) fn call(
         PredicateFunction::Sum => list
             .iter()
             .enumerate()
-            .try_fold(Value::Integer(0), |sum, (at, item)| operators::binary(Op::Add, &sum, &result(at, item)?, budget))?,
+            .try_fold(Value::Integer(0), |sum, (at, item)| operators::apply(Op::Add, &sum, &result(at, item)?, budget))?,
         PredicateFunction::GroupBy => group(&list, budget, result)?,
         PredicateFunction::SortBy => sort(&list, rest.as_ref(), budget, result)?,
         PredicateFunction::Reduce => reduce(list, rest, budget, predicate)?,
@@ -61,14 +61,14 @@ fn truth(item: &Value) -> Result<bool, String> {
 type Test<'t> = &'t dyn Fn(usize, &Value) -> Result<bool, String>;
 
 fn first(list: &[Value], test: impl Fn(usize, &Value) -> Result<bool, String>) -> Result<Option<usize>, String> {
-    seek(list.iter().enumerate(), &test)
+    find_index(list.iter().enumerate(), &test)
 }
 
 fn last(list: &[Value], test: impl Fn(usize, &Value) -> Result<bool, String>) -> Result<Option<usize>, String> {
-    seek(list.iter().enumerate().rev(), &test)
+    find_index(list.iter().enumerate().rev(), &test)
 }
 
-fn seek<'i>(items: impl Iterator<Item = (usize, &'i Value)>, test: Test<'_>) -> Result<Option<usize>, String> {
+fn find_index<'i>(items: impl Iterator<Item = (usize, &'i Value)>, test: Test<'_>) -> Result<Option<usize>, String> {
     for (index, item) in items {
         if test(index, item)? {
             return Ok(Some(index));
@@ -77,7 +77,7 @@ fn seek<'i>(items: impl Iterator<Item = (usize, &'i Value)>, test: Test<'_>) -> 
     Ok(None)
 }
 
-fn chosen(
+fn filter(
     list: &[Value],
     budget: &EvaluationBudget,
     test: impl Fn(usize, &Value) -> Result<bool, String>,
@@ -85,7 +85,7 @@ fn chosen(
     let mut chosen = Vec::new();
     for (index, item) in list.iter().enumerate() {
         if test(index, item)? {
-            chosen.push(weigh::copy(item, budget)?);
+            chosen.push(value_weight::charged_clone(item, budget)?);
         }
     }
     Ok(chosen)
@@ -99,9 +99,9 @@ fn group(
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
     for (index, item) in list.iter().enumerate() {
         let key = key(index, item)?;
-        let item = weigh::copy(item, budget)?;
+        let item = value_weight::charged_clone(item, budget)?;
         // The search compares the key with the key of each group.
-        budget.work(weigh::of(&key).saturating_mul(1 + groups.len())).map_err(|spent| spent.to_string())?;
+        budget.charge_work(value_weight::weight(&key).saturating_mul(1 + groups.len())).map_err(|spent| spent.to_string())?;
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, items)) => items.push(item),
             None => groups.push((key, vec![item])),
@@ -119,9 +119,9 @@ fn sort(
 ) -> Result<Value, String> {
     let mut keyed = Vec::with_capacity(list.len());
     for (index, item) in list.iter().enumerate() {
-        keyed.push((key(index, item)?, weigh::copy(item, budget)?));
+        keyed.push((key(index, item)?, value_weight::charged_clone(item, budget)?));
     }
-    operators::sorted(keyed, order).map(Value::Array)
+    operators::sort_by_keys(keyed, order).map(Value::Array)
 }
 
 fn reduce(list: Vec<Value>, start: Option<Value>, budget: &EvaluationBudget, predicate: Predicate<'_>) -> Result<Value, String> {
@@ -131,10 +131,10 @@ fn reduce(list: Vec<Value>, start: Option<Value>, budget: &EvaluationBudget, pre
         None => items.next().map(|(_, item)| item).ok_or("reduce of an empty list with no initial value")?,
     };
     // Before each step, only the list and the accumulator are in memory.
-    let taken = budget.mark();
+    let taken = budget.used_memory();
     for (index, item) in items {
         accumulator = predicate(index, item, accumulator)?;
-        budget.settle(taken, weigh::of(&accumulator));
+        budget.release_since(taken, value_weight::weight(&accumulator));
     }
     Ok(accumulator)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::names::Names;
+use super::names::NameScope;
 use super::parse::parse;
 use crate::template::Scope;
 
@@ -30,7 +30,7 @@ fn expressions_have_the_values_of_the_table() {
     for line in include_str!("cases.tsv").lines().filter(|line| !line.starts_with('#')) {
         let (expression, expected) = line.split_once('\t').unwrap();
         let expected = expected.replace("\\n", "\n").replace("\\\\", "\\");
-        let found = scope.value(&format!("${{ {expression} }}")).map(|value| match value {
+        let found = scope.resolve_value(&format!("${{ {expression} }}")).map(|value| match value {
             Value::Null => "nothing".to_owned(),
             value => crate::template::to_text(&value),
         });
@@ -45,12 +45,12 @@ fn expressions_have_the_values_of_the_table() {
 }
 
 fn refused(source: &str) -> Option<String> {
-    let names = Names { functions: &["lookup"], restricted: false, subject: false };
+    let names = NameScope { functions: &["lookup"], facts_only: false, value_only: false };
     parse(source, &names).err().map(|(at, message)| format!("{at}: {message}"))
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_place() {
+fn invalid_expressions_are_refused_with_their_place() {
     for (source, expected) in [
         ("", "0: the expression is empty"),
         ("nosuch", "0: unknown name nosuch"),
@@ -83,23 +83,23 @@ fn what_cannot_be_is_refused_with_its_place() {
     assert!(refused(&"1<(".repeat(30)).is_some());
     assert!(refused(&"1+".repeat(2000)).unwrap().contains("operators"));
     assert!(refused(&"-".repeat(2000)).unwrap().contains("operators"));
-    let restricted = Names { functions: &[], restricted: true, subject: false };
+    let restricted = NameScope { functions: &[], facts_only: true, value_only: false };
     assert!(parse("Data.x", &restricted).unwrap_err().1.contains("only Facts"));
     assert!(parse("Facts.x", &restricted).is_ok());
 }
 
 #[test]
-fn running_ends() {
+fn endless_expressions_fail() {
     let scope = Scope::new(Arc::new(|| json!({})), json!({}), BTreeMap::new());
     for source in ["map(1..3000, map(1..3000, # * 2))", "repeat('abc', 1000000000)", "repeat(repeat('a', 1000000), 1000000)"] {
-        assert!(scope.value(&format!("${{ {source} }}")).is_err(), "{source}");
+        assert!(scope.resolve_value(&format!("${{ {source} }}")).is_err(), "{source}");
     }
 }
 
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(source in "[\\x20-\\x7e\u{e9}]{0,40}") {
-        let names = Names { functions: &["lookup"], restricted: false, subject: false };
+        let names = NameScope { functions: &["lookup"], facts_only: false, value_only: false };
         drop(parse(&source, &names));
     }
 
@@ -111,6 +111,6 @@ proptest! {
         ]), 0..24,
     )) {
         let scope = Scope::new(Arc::new(|| json!({})), json!({"a": [1]}), BTreeMap::new());
-        drop(scope.value(&format!("${{ {} }}", words.join(" "))));
+        drop(scope.resolve_value(&format!("${{ {} }}", words.join(" "))));
     }
 }

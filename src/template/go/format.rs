@@ -3,34 +3,34 @@
 use std::fmt::Write as _;
 
 use super::super::text::float_text;
-use super::item::{Fuel, Item};
+use super::value::{CostMeter, GoValue};
 
 /// The largest width and precision.
 const MAX_WIDTH: usize = 1 << 12;
 
 /// Prints values in a row, with a space between two values that are not texts.
-pub(super) fn print(args: &[Item], fuel: &dyn Fuel) -> Result<String, String> {
+pub(super) fn print(args: &[GoValue], fuel: &dyn CostMeter) -> Result<String, String> {
     let mut out = String::new();
     let mut after_text = true;
     for arg in args {
-        let is_text = matches!(arg, Item::Text(_));
+        let is_text = matches!(arg, GoValue::Text(_));
         if !is_text && !after_text {
             out.push(' ');
         }
-        arg.push(&mut out, fuel)?;
+        arg.push_text(&mut out, fuel)?;
         after_text = is_text;
     }
     Ok(out)
 }
 
 /// Prints values with spaces between, and a line end.
-pub(super) fn println(args: &[Item], fuel: &dyn Fuel) -> Result<String, String> {
+pub(super) fn println(args: &[GoValue], fuel: &dyn CostMeter) -> Result<String, String> {
     let mut out = String::new();
     for (index, arg) in args.iter().enumerate() {
         if index > 0 {
             out.push(' ');
         }
-        arg.push(&mut out, fuel)?;
+        arg.push_text(&mut out, fuel)?;
     }
     out.push('\n');
     Ok(out)
@@ -68,7 +68,7 @@ fn push_escaped(out: &mut String, c: char, quote: char) {
 
 /// The flags, width and precision between `%` and the verb.
 #[derive(Debug, Clone, Copy, Default)]
-struct Spec {
+struct FormatSpec {
     minus: bool,
     plus: bool,
     sharp: bool,
@@ -79,47 +79,47 @@ struct Spec {
 }
 
 /// Formats values with the verbs of a format text.
-pub(super) fn printf(wanted: &str, args: &[Item], fuel: &dyn Fuel) -> Result<String, String> {
-    let mut reader = Reader { rest: wanted, args, next: 0, reordered: false };
+pub(super) fn printf(wanted: &str, args: &[GoValue], fuel: &dyn CostMeter) -> Result<String, String> {
+    let mut reader = FormatReader { rest: wanted, args, next: 0, reordered: false };
     let mut out = String::new();
     while let Some((before, after)) = reader.rest.split_once('%') {
         out.push_str(before);
         reader.rest = after;
         let length = out.len();
         reader.verb(&mut out, fuel)?;
-        fuel.make(before.len() + out.len().saturating_sub(length))?;
-        fuel.tick(1 + before.len() / 16)?;
+        fuel.charge_memory(before.len() + out.len().saturating_sub(length))?;
+        fuel.consume_steps(1 + before.len() / 16)?;
     }
     out.push_str(reader.rest);
     let left = args.get(reader.next..).unwrap_or_default();
     if !left.is_empty() && !reader.reordered {
-        let shown = left.iter().map(|item| typed(item, fuel)).collect::<Result<Vec<_>, _>>()?;
+        let shown = left.iter().map(|item| typed_text(item, fuel)).collect::<Result<Vec<_>, _>>()?;
         out.extend(["%!(EXTRA ", &shown.join(", "), ")"]);
     }
     Ok(out)
 }
 
-fn typed(item: &Item, fuel: &dyn Fuel) -> Result<String, String> {
+fn typed_text(item: &GoValue, fuel: &dyn CostMeter) -> Result<String, String> {
     match item {
-        Item::Nil => Ok("<nil>".to_owned()),
-        other => Ok(format!("{}={}", other.type_name(), other.show(fuel)?)),
+        GoValue::Nil => Ok("<nil>".to_owned()),
+        other => Ok(format!("{}={}", other.type_name(), other.to_text(fuel)?)),
     }
 }
 
 /// Writes the error for a verb that can't print a value.
-fn bad(out: &mut String, verb: char, shown: &str) {
+fn push_bad_verb(out: &mut String, verb: char, shown: &str) {
     out.extend(["%!", verb.encode_utf8(&mut [0; 4]), "(", shown, ")"]);
 }
 
-struct Reader<'a> {
+struct FormatReader<'a> {
     rest: &'a str,
-    args: &'a [Item],
+    args: &'a [GoValue],
     next: usize,
     /// A verb named its argument by number.
     reordered: bool,
 }
 
-impl Reader<'_> {
+impl FormatReader<'_> {
     fn take(&mut self) -> Option<char> {
         let mut characters = self.rest.chars();
         let c = characters.next()?;
@@ -127,14 +127,14 @@ impl Reader<'_> {
         Some(c)
     }
 
-    fn arg(&mut self) -> Option<Item> {
+    fn arg(&mut self) -> Option<GoValue> {
         let arg = self.args.get(self.next).cloned();
         self.next += usize::from(arg.is_some());
         arg
     }
 
     /// Parses `[n]`: the next argument is the n-th. False when the argument does not exist.
-    fn index(&mut self) -> bool {
+    fn argument_index(&mut self) -> bool {
         let Some((number, rest)) = self.rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) else { return true };
         self.rest = rest;
         self.reordered = true;
@@ -148,11 +148,11 @@ impl Reader<'_> {
     }
 
     /// Parses a width or precision: digits, or `*` for an argument.
-    fn size(&mut self) -> Result<Option<usize>, String> {
+    fn width(&mut self) -> Result<Option<usize>, String> {
         let size = if let Some(rest) = self.rest.strip_prefix('*') {
             self.rest = rest;
             match self.arg() {
-                Some(Item::Int(size)) => usize::try_from(size).ok(),
+                Some(GoValue::Int(size)) => usize::try_from(size).ok(),
                 _ => return Err("%!(BADWIDTH): * takes a whole number".to_owned()),
             }
         } else {
@@ -167,8 +167,8 @@ impl Reader<'_> {
         size.filter(|size| *size <= MAX_WIDTH).map(Some).ok_or_else(|| format!("a width may be at most {MAX_WIDTH}"))
     }
 
-    fn verb(&mut self, out: &mut String, fuel: &dyn Fuel) -> Result<(), String> {
-        let mut spec = Spec::default();
+    fn verb(&mut self, out: &mut String, fuel: &dyn CostMeter) -> Result<(), String> {
+        let mut spec = FormatSpec::default();
         loop {
             let flag = self.rest.chars().next();
             match flag {
@@ -181,14 +181,14 @@ impl Reader<'_> {
             }
             self.take();
         }
-        let mut in_range = self.index();
-        spec.width = self.size()?;
+        let mut in_range = self.argument_index();
+        spec.width = self.width()?;
         if let Some(rest) = self.rest.strip_prefix('.') {
             self.rest = rest;
-            in_range &= self.index();
-            spec.precision = Some(self.size()?.unwrap_or(0));
+            in_range &= self.argument_index();
+            spec.precision = Some(self.width()?.unwrap_or(0));
         }
-        in_range &= self.index();
+        in_range &= self.argument_index();
         let Some(verb) = self.take() else {
             out.push_str("%!(NOVERB)");
             return Ok(());
@@ -202,7 +202,7 @@ impl Reader<'_> {
             return Ok(());
         }
         match self.arg() {
-            Some(arg) => spec.put(verb, &arg, out, fuel),
+            Some(arg) => spec.format_value(verb, &arg, out, fuel),
             None => {
                 out.extend(["%!", verb.encode_utf8(&mut [0; 4]), "(MISSING)"]);
                 Ok(())
@@ -211,45 +211,45 @@ impl Reader<'_> {
     }
 }
 
-impl Spec {
-    fn put(self, verb: char, arg: &Item, out: &mut String, fuel: &dyn Fuel) -> Result<(), String> {
-        fuel.tick(1)?;
+impl FormatSpec {
+    fn format_value(self, verb: char, arg: &GoValue, out: &mut String, fuel: &dyn CostMeter) -> Result<(), String> {
+        fuel.consume_steps(1)?;
         match (verb, arg) {
             ('T', arg) => self.pad(out, arg.type_name(), false),
-            ('v', Item::Nil) => self.pad(out, "<nil>", false),
-            ('v', Item::List(_) | Item::Map(_) | Item::Time(_)) => self.pad(out, &arg.show(fuel)?, false),
+            ('v', GoValue::Nil) => self.pad(out, "<nil>", false),
+            ('v', GoValue::List(_) | GoValue::Map(_) | GoValue::Time(_)) => self.pad(out, &arg.to_text(fuel)?, false),
             // The verb applies to the items of the list.
-            (_, Item::List(list)) => {
+            (_, GoValue::List(list)) => {
                 out.push('[');
                 for (index, item) in list.items.iter().enumerate() {
                     if index > 0 {
                         out.push(' ');
                     }
-                    self.put(verb, item, out, fuel)?;
+                    self.format_value(verb, item, out, fuel)?;
                 }
                 out.push(']');
             }
-            ('v' | 't', Item::Bool(value)) => self.pad(out, if *value { "true" } else { "false" }, false),
-            ('v' | 's', Item::Text(text)) => self.pad(out, self.cut(text), false),
-            ('q', Item::Text(text)) => self.pad(out, &quoted(self.cut(text)), false),
-            ('x' | 'X', Item::Text(text)) => {
+            ('v' | 't', GoValue::Bool(value)) => self.pad(out, if *value { "true" } else { "false" }, false),
+            ('v' | 's', GoValue::Text(text)) => self.pad(out, self.truncate(text), false),
+            ('q', GoValue::Text(text)) => self.pad(out, &quoted(self.truncate(text)), false),
+            ('x' | 'X', GoValue::Text(text)) => {
                 let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
                 self.pad(out, &if verb == 'X' { digits.to_uppercase() } else { digits }, false);
             }
-            (_, Item::Int(value)) => match self.whole(verb, *value) {
+            (_, GoValue::Int(value)) => match self.format_integer(verb, *value) {
                 Some((text, numeric)) => self.pad(out, &text, numeric),
-                None => bad(out, verb, &typed(arg, fuel)?),
+                None => push_bad_verb(out, verb, &typed_text(arg, fuel)?),
             },
-            (_, Item::Float(value)) => match self.float(verb, *value) {
+            (_, GoValue::Float(value)) => match self.format_float(verb, *value) {
                 Some(text) => self.pad(out, &text, true),
-                None => bad(out, verb, &typed(arg, fuel)?),
+                None => push_bad_verb(out, verb, &typed_text(arg, fuel)?),
             },
-            (_, arg) => bad(out, verb, &typed(arg, fuel)?),
+            (_, arg) => push_bad_verb(out, verb, &typed_text(arg, fuel)?),
         }
         Ok(())
     }
 
-    fn cut(self, text: &str) -> &str {
+    fn truncate(self, text: &str) -> &str {
         let end = self.precision.and_then(|most| text.char_indices().nth(most)).map(|(at, _)| at);
         text.get(..end.unwrap_or(text.len())).unwrap_or(text)
     }
@@ -282,7 +282,7 @@ impl Spec {
     }
 
     /// Formats an integer; the truth allows padding with zeros.
-    fn whole(self, verb: char, value: i64) -> Option<(String, bool)> {
+    fn format_integer(self, verb: char, value: i64) -> Option<(String, bool)> {
         let (negative, size) = (value < 0, value.unsigned_abs());
         let character = || u32::try_from(value).ok().and_then(char::from_u32).unwrap_or('\u{FFFD}');
         let digits = match verb {
@@ -310,14 +310,14 @@ impl Spec {
         Some((self.signed(negative, &format!("{digits:0>least$}")), self.precision.is_none()))
     }
 
-    fn float(self, verb: char, value: f64) -> Option<String> {
+    fn format_float(self, verb: char, value: f64) -> Option<String> {
         let (negative, size) = (value.is_sign_negative() && value != 0.0, value.abs());
         let digits = match verb {
             'f' | 'F' => format!("{size:.*}", self.precision.unwrap_or(6)),
-            'e' | 'E' => exponential(&format!("{size:.*e}", self.precision.unwrap_or(6))),
+            'e' | 'E' => go_exponent(&format!("{size:.*e}", self.precision.unwrap_or(6))),
             'v' | 'g' | 'G' => match self.precision {
                 None => float_text(size),
-                Some(precision) => general(size, precision.max(1)),
+                Some(precision) => general_notation(size, precision.max(1)),
             },
             _ => return None,
         };
@@ -327,14 +327,14 @@ impl Spec {
 }
 
 /// Converts Rust's `1.5e3` to Go's `1.5e+03`.
-fn exponential(text: &str) -> String {
+fn go_exponent(text: &str) -> String {
     let Some((mantissa, exponent)) = text.split_once('e') else { return text.to_owned() };
     let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
 /// Formats a float with `precision` significant digits, without zeros at the end.
-fn general(size: f64, precision: usize) -> String {
+fn general_notation(size: f64, precision: usize) -> String {
     let text = format!("{size:.*e}", precision - 1);
     let exponent: i64 = text.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
     let trim = |text: &str| {
@@ -343,7 +343,7 @@ fn general(size: f64, precision: usize) -> String {
     let most = i64::try_from(precision).unwrap_or(i64::MAX);
     if exponent < -4 || exponent >= most {
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        return exponential(&format!("{}e{exponent}", trim(mantissa)));
+        return go_exponent(&format!("{}e{exponent}", trim(mantissa)));
     }
     trim(&format!("{size:.*}", usize::try_from(most - 1 - exponent).unwrap_or(0)))
 }

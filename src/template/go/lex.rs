@@ -5,19 +5,19 @@ const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// A token of an action, with its position.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Token<'a> {
-    pub(super) word: Word<'a>,
+pub(super) struct GoToken<'a> {
+    pub(super) kind: GoTokenKind<'a>,
     /// In bytes from the beginning of the template.
     pub(super) at: usize,
     /// The end, in bytes from the beginning of the template.
     pub(super) end: usize,
     /// White space precedes the token.
-    pub(super) spaced: bool,
+    pub(super) after_space: bool,
 }
 
 /// The kind of a token, with its content.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Word<'a> {
+pub(super) enum GoTokenKind<'a> {
     /// `.name`, without the dot.
     Field(&'a str),
     /// `.` alone.
@@ -35,33 +35,33 @@ pub(super) enum Word<'a> {
 
 /// A segment of a template.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Piece<'a> {
+pub(super) enum GoSegment<'a> {
     Text(&'a str),
     Action {
         /// The start, with the delimiter.
         at: usize,
         /// The end, with the delimiter.
         end: usize,
-        words: Vec<Token<'a>>,
+        tokens: Vec<GoToken<'a>>,
     },
 }
 
 /// A syntax error with its position in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct GoSyntaxError {
     pub(super) at: usize,
     pub(super) message: String,
 }
 
-pub(super) fn wrong<T>(at: usize, message: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong { at, message: message.into() })
+pub(super) fn syntax_error<T>(at: usize, message: impl Into<String>) -> Result<T, GoSyntaxError> {
+    Err(GoSyntaxError { at, message: message.into() })
 }
 
 /// Splits a template into text and actions.
-pub(super) fn lex<'a>(source: &'a str, delimiters: (&str, &str)) -> Result<Vec<Piece<'a>>, Wrong> {
+pub(super) fn lex<'a>(source: &'a str, delimiters: (&str, &str)) -> Result<Vec<GoSegment<'a>>, GoSyntaxError> {
     let (left, right) = delimiters;
     if left.is_empty() || right.is_empty() {
-        return wrong(0, "delimiters must not be empty");
+        return syntax_error(0, "delimiters must not be empty");
     }
     let mut pieces = Vec::new();
     let mut at = 0;
@@ -81,23 +81,23 @@ pub(super) fn lex<'a>(source: &'a str, delimiters: (&str, &str)) -> Result<Vec<P
             text = text.trim_end_matches(SPACE);
         }
         if !text.is_empty() {
-            pieces.push(Piece::Text(text));
+            pieces.push(GoSegment::Text(text));
         }
         let Some(begin) = begin else { return Ok(pieces) };
-        let mut action = Action { source, at: inside + if trims { 2 } else { 0 }, right, begin };
+        let mut action = ActionLexer { source, at: inside + if trims { 2 } else { 0 }, right, begin };
         if action.rest().starts_with("/*") {
             trim = action.comment()?;
         } else {
             let words;
-            (words, trim) = action.words()?;
-            pieces.push(Piece::Action { at: begin, end: action.at, words });
+            (words, trim) = action.tokens()?;
+            pieces.push(GoSegment::Action { at: begin, end: action.at, tokens: words });
         }
         at = action.at;
     }
 }
 
 /// The lexer of one action.
-struct Action<'a, 'r> {
+struct ActionLexer<'a, 'r> {
     source: &'a str,
     at: usize,
     right: &'r str,
@@ -105,13 +105,13 @@ struct Action<'a, 'r> {
     begin: usize,
 }
 
-impl<'a> Action<'a, '_> {
+impl<'a> ActionLexer<'a, '_> {
     fn rest(&self) -> &'a str {
         self.source.get(self.at..).unwrap_or_default()
     }
 
     /// Takes the end of the action, when it comes next. True when the following text is trimmed.
-    fn closes(&mut self, spaced: bool) -> Option<bool> {
+    fn take_end(&mut self, spaced: bool) -> Option<bool> {
         let rest = self.rest();
         if rest.starts_with(self.right) {
             self.at += self.right.len();
@@ -124,18 +124,18 @@ impl<'a> Action<'a, '_> {
         })
     }
 
-    fn comment(&mut self) -> Result<bool, Wrong> {
-        let Some(length) = self.rest().find("*/") else { return wrong(self.begin, "the comment is not closed") };
+    fn comment(&mut self) -> Result<bool, GoSyntaxError> {
+        let Some(length) = self.rest().find("*/") else { return syntax_error(self.begin, "the comment is not closed") };
         self.at += length + 2;
         let spaced = self.rest().starts_with(SPACE);
         self.at += usize::from(spaced);
-        let Some(trim) = self.closes(spaced) else {
-            return wrong(self.at, "a comment must end its action, with \"*/\" right before the delimiter");
+        let Some(trim) = self.take_end(spaced) else {
+            return syntax_error(self.at, "a comment must end its action, with \"*/\" right before the delimiter");
         };
         Ok(trim)
     }
 
-    fn words(&mut self) -> Result<(Vec<Token<'a>>, bool), Wrong> {
+    fn tokens(&mut self) -> Result<(Vec<GoToken<'a>>, bool), GoSyntaxError> {
         let mut words = Vec::new();
         let mut spaced = true;
         loop {
@@ -143,42 +143,42 @@ impl<'a> Action<'a, '_> {
             let space = rest.len() - rest.trim_start_matches(SPACE).len();
             self.at += space;
             spaced |= space > 0;
-            if let Some(trim) = self.closes(spaced) {
+            if let Some(trim) = self.take_end(spaced) {
                 return Ok((words, trim));
             }
             let at = self.at;
             let Some(first) = self.rest().chars().next() else {
-                return wrong(self.begin, "the action is not closed");
+                return syntax_error(self.begin, "the action is not closed");
             };
-            let word = self.word(first)?;
-            words.push(Token { word, at, end: self.at, spaced });
+            let word = self.token(first)?;
+            words.push(GoToken { kind: word, at, end: self.at, after_space: spaced });
             spaced = false;
         }
     }
 
-    fn word(&mut self, first: char) -> Result<Word<'a>, Wrong> {
+    fn token(&mut self, first: char) -> Result<GoTokenKind<'a>, GoSyntaxError> {
         let rest = self.rest();
         let digit_follows = rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
         for sign in ["(", ")", "|", ",", ":=", "="] {
             if rest.starts_with(sign) {
                 self.at += sign.len();
-                return Ok(Word::Sign(sign));
+                return Ok(GoTokenKind::Sign(sign));
             }
         }
         match first {
-            '"' => self.quoted('"').map(Word::Text),
+            '"' => self.quoted('"').map(GoTokenKind::Text),
             '\'' => self.character(),
             '`' => self.raw(),
-            '$' => Ok(Word::Variable(self.take(1 + name_length(rest.get(1..).unwrap_or_default())))),
+            '$' => Ok(GoTokenKind::Variable(self.take(1 + name_length(rest.get(1..).unwrap_or_default())))),
             '.' if !digit_follows => {
                 let length = name_length(rest.get(1..).unwrap_or_default());
                 let taken = self.take(1 + length);
-                Ok(if length == 0 { Word::Dot } else { Word::Field(taken.get(1..).unwrap_or_default()) })
+                Ok(if length == 0 { GoTokenKind::Dot } else { GoTokenKind::Field(taken.get(1..).unwrap_or_default()) })
             }
             '0'..='9' | '.' => self.number(),
             '+' | '-' if digit_follows || rest.get(1..).is_some_and(|rest| rest.starts_with('.')) => self.number(),
-            _ if is_name(first) => Ok(Word::Name(self.take(name_length(rest)))),
-            other => wrong(self.at, format!("unexpected {other:?} in an action")),
+            _ if is_name(first) => Ok(GoTokenKind::Name(self.take(name_length(rest)))),
+            other => syntax_error(self.at, format!("unexpected {other:?} in an action")),
         }
     }
 
@@ -188,7 +188,7 @@ impl<'a> Action<'a, '_> {
         taken
     }
 
-    fn number(&mut self) -> Result<Word<'a>, Wrong> {
+    fn number(&mut self) -> Result<GoTokenKind<'a>, GoSyntaxError> {
         let at = self.at;
         let mut previous = ' ';
         let length = self.rest().find(|c: char| {
@@ -198,41 +198,41 @@ impl<'a> Action<'a, '_> {
             !part
         });
         let text = self.take(length.unwrap_or(self.rest().len()));
-        number(text).map_or_else(|| wrong(at, format!("bad number {text}")), Ok)
+        number(text).map_or_else(|| syntax_error(at, format!("bad number {text}")), Ok)
     }
 
-    fn raw(&mut self) -> Result<Word<'a>, Wrong> {
+    fn raw(&mut self) -> Result<GoTokenKind<'a>, GoSyntaxError> {
         let inside = self.rest().get(1..).unwrap_or_default();
-        let Some(length) = inside.find('`') else { return wrong(self.at, "the text is not closed") };
+        let Some(length) = inside.find('`') else { return syntax_error(self.at, "the text is not closed") };
         let text = inside.get(..length).unwrap_or_default().replace('\r', "");
         self.at += length + 2;
-        Ok(Word::Text(text))
+        Ok(GoTokenKind::Text(text))
     }
 
-    fn character(&mut self) -> Result<Word<'a>, Wrong> {
+    fn character(&mut self) -> Result<GoTokenKind<'a>, GoSyntaxError> {
         let at = self.at;
         let text = self.quoted('\'')?;
         let mut characters = text.chars();
         match (characters.next(), characters.next()) {
-            (Some(only), None) => Ok(Word::Int(i64::from(u32::from(only)))),
-            _ => wrong(at, "'…' takes one character; write texts as \"…\""),
+            (Some(only), None) => Ok(GoTokenKind::Int(i64::from(u32::from(only)))),
+            _ => syntax_error(at, "'…' takes one character; write texts as \"…\""),
         }
     }
 
-    fn quoted(&mut self, quote: char) -> Result<String, Wrong> {
+    fn quoted(&mut self, quote: char) -> Result<String, GoSyntaxError> {
         let at = self.at;
         let mut bytes = Vec::new();
         let mut characters = self.rest().char_indices().skip(1);
         loop {
             match characters.next() {
-                None | Some((_, '\n')) => return wrong(at, "the text is not closed"),
+                None | Some((_, '\n')) => return syntax_error(at, "the text is not closed"),
                 Some((length, c)) if c == quote => {
                     self.at += length + 1;
                     break;
                 }
                 Some((length, '\\')) => {
                     let escaped = escape(self.rest().get(length + 1..).unwrap_or_default(), quote);
-                    let Some((value, taken)) = escaped else { return wrong(at + length, "unknown escape in a text") };
+                    let Some((value, taken)) = escaped else { return syntax_error(at + length, "unknown escape in a text") };
                     bytes.extend(value);
                     // The escape consumed `taken` bytes, all ASCII.
                     for _ in 0..taken {
@@ -242,7 +242,7 @@ impl<'a> Action<'a, '_> {
                 Some((_, c)) => bytes.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
-        String::from_utf8(bytes).or_else(|_| wrong(at, "the escapes of the text do not make UTF-8"))
+        String::from_utf8(bytes).or_else(|_| syntax_error(at, "the escapes of the text do not make UTF-8"))
     }
 }
 
@@ -284,7 +284,7 @@ fn escape(rest: &str, quote: char) -> Option<(Vec<u8>, usize)> {
 }
 
 /// Parses a number as Go writes it; integers in all bases.
-fn number(text: &str) -> Option<Word<'static>> {
+fn number(text: &str) -> Option<GoTokenKind<'static>> {
     let clean = text.replace('_', "").to_ascii_lowercase();
     let (sign, digits) = match clean.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -301,11 +301,11 @@ fn number(text: &str) -> Option<Word<'static>> {
         return None;
     }
     if let Ok(whole) = i64::from_str_radix(&format!("{sign}{digits}"), radix) {
-        return Some(Word::Int(whole));
+        return Some(GoTokenKind::Int(whole));
     }
     let float = digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'+' | b'-'));
     let value: f64 = format!("{sign}{digits}").parse().ok().filter(|_| float && radix == 10)?;
-    value.is_finite().then_some(Word::Float(value))
+    value.is_finite().then_some(GoTokenKind::Float(value))
 }
 
 #[cfg(test)]
@@ -315,18 +315,18 @@ mod tests {
     #[test]
     fn numbers_are_those_of_go() {
         for (text, expected) in [
-            ("0", Some(Word::Int(0))),
-            ("-12", Some(Word::Int(-12))),
-            ("+7", Some(Word::Int(7))),
-            ("0x1F", Some(Word::Int(31))),
-            ("0o17", Some(Word::Int(15))),
-            ("017", Some(Word::Int(15))),
-            ("0b101", Some(Word::Int(5))),
-            ("1_000", Some(Word::Int(1000))),
-            ("1.5", Some(Word::Float(1.5))),
-            (".5", Some(Word::Float(0.5))),
-            ("1e3", Some(Word::Float(1000.0))),
-            ("-2.5e-3", Some(Word::Float(-0.0025))),
+            ("0", Some(GoTokenKind::Int(0))),
+            ("-12", Some(GoTokenKind::Int(-12))),
+            ("+7", Some(GoTokenKind::Int(7))),
+            ("0x1F", Some(GoTokenKind::Int(31))),
+            ("0o17", Some(GoTokenKind::Int(15))),
+            ("017", Some(GoTokenKind::Int(15))),
+            ("0b101", Some(GoTokenKind::Int(5))),
+            ("1_000", Some(GoTokenKind::Int(1000))),
+            ("1.5", Some(GoTokenKind::Float(1.5))),
+            (".5", Some(GoTokenKind::Float(0.5))),
+            ("1e3", Some(GoTokenKind::Float(1000.0))),
+            ("-2.5e-3", Some(GoTokenKind::Float(-0.0025))),
             ("0x", None),
             ("1.2.3", None),
             ("12ab", None),
@@ -341,18 +341,18 @@ mod tests {
     #[test]
     fn texts_have_escapes() {
         let of = |source: &'static str| match lex(source, ("{{", "}}")).map(|mut pieces| pieces.pop()) {
-            Ok(Some(Piece::Action { words, .. })) => words.first().map(|token| token.word.clone()),
+            Ok(Some(GoSegment::Action { tokens: words, .. })) => words.first().map(|token| token.kind.clone()),
             _ => None,
         };
         for (source, expected) in [
-            (r#"{{"a\tb\n\"\\"}}"#, Some(Word::Text("a\tb\n\"\\".into()))),
-            (r#"{{"\x41\101\u00e9\U0001F600"}}"#, Some(Word::Text("AAé😀".into()))),
-            (r#"{{"\xc3\xa9"}}"#, Some(Word::Text("é".into()))),
-            (r"{{'a'}}", Some(Word::Int(97))),
-            (r"{{'\n'}}", Some(Word::Int(10))),
-            (r"{{'é'}}", Some(Word::Int(233))),
-            ("{{`a\\n\"`}}", Some(Word::Text("a\\n\"".into()))),
-            (r#"{{"}}"}}"#, Some(Word::Text("}}".into()))),
+            (r#"{{"a\tb\n\"\\"}}"#, Some(GoTokenKind::Text("a\tb\n\"\\".into()))),
+            (r#"{{"\x41\101\u00e9\U0001F600"}}"#, Some(GoTokenKind::Text("AAé😀".into()))),
+            (r#"{{"\xc3\xa9"}}"#, Some(GoTokenKind::Text("é".into()))),
+            (r"{{'a'}}", Some(GoTokenKind::Int(97))),
+            (r"{{'\n'}}", Some(GoTokenKind::Int(10))),
+            (r"{{'é'}}", Some(GoTokenKind::Int(233))),
+            ("{{`a\\n\"`}}", Some(GoTokenKind::Text("a\\n\"".into()))),
+            (r#"{{"}}"}}"#, Some(GoTokenKind::Text("}}".into()))),
             (r#"{{"\q"}}"#, None),
             (r#"{{"\x4"}}"#, None),
             (r#"{{"\xff"}}"#, None),

@@ -3,11 +3,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::super::tests::scope;
-use super::super::tree::{Engine, Files, Options, render_tree};
+use super::super::tree::{Engine, TemplateFiles, TreeOptions, render_tree};
 
 /// Renders a Go template over the data of the other tests.
 fn render(text: &str) -> Result<String, String> {
-    let options = Options {
+    let options = TreeOptions {
         engine: Engine::Go,
         left: String::new(),
         right: String::new(),
@@ -15,8 +15,8 @@ fn render(text: &str) -> Result<String, String> {
         now: "2026-11-20T14:05:09+01:00[Europe/Berlin]".parse().unwrap(),
         is_over: Arc::new(|| false),
     };
-    let mut made =
-        render_tree(&scope(), Files::from([("f".to_owned(), text.to_owned())]), options).map_err(|error| error.to_string())?;
+    let mut made = render_tree(&scope(), TemplateFiles::from([("f".to_owned(), text.to_owned())]), options)
+        .map_err(|error| error.to_string())?;
     Ok(made.remove("f").map(|made| made.text).unwrap_or_default())
 }
 
@@ -37,7 +37,7 @@ fn check_errors(cases: &[(&str, &str)]) {
 
 /// Examples from the documentation of text/template.
 #[test]
-fn the_language() {
+fn documented_language_examples_render() {
     check(&[
         ("", ""),
         ("plain }} { text", "plain }} { text"),
@@ -114,7 +114,7 @@ fn the_language() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_name_the_reason() {
     check_errors(&[
         ("x{{end}}y", "f:1:2: unexpected end"),
         ("x{{else}}y", "unexpected else"),
@@ -176,7 +176,7 @@ fn what_is_wrong_is_said() {
 
 /// Examples from the documentation of fmt.
 #[test]
-fn formats() {
+fn documented_format_verbs_print() {
     check(&[
         ("{{printf \"%v %d %5d|%-5d|%05d %+d\" 1 2 3 4 -5 6}}", "1 2     3|4    |-0005 +6"),
         (
@@ -200,7 +200,7 @@ fn formats() {
 
 /// Examples from the documentation of Sprig.
 #[test]
-fn sprig() {
+fn documented_sprig_examples_render() {
     check(&[
         (
             "{{trim \"   hello    \"}}|{{trimAll \"$\" \"$5.00\"}}|{{trimSuffix \"-\" \"hello-\"}}|{{trimPrefix \"-\" \"-hello\"}}",
@@ -319,7 +319,7 @@ fn sprig() {
 }
 
 #[test]
-fn more_of_sprig() {
+fn further_sprig_functions_render() {
     check(&[
         ("{{sha1sum \"Hello world!\"}}", "d3486ae9136e7856bc42212385ea797094475802"),
         ("{{sha1sum \"\"}}", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),

@@ -29,14 +29,14 @@ pub(in super::super) fn parse_duration(text: &str) -> Result<i64, String> {
     while !rest.is_empty() || rest.len() == digits.len() {
         let (number, behind) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(invalid)?);
         let (unit, length) = UNITS.iter().find(|(unit, _)| behind.starts_with(unit)).ok_or_else(invalid)?;
-        total = part(number, *length).and_then(|part| total.checked_add(part)).ok_or_else(invalid)?;
+        total = units_to_nanoseconds(number, *length).and_then(|part| total.checked_add(part)).ok_or_else(invalid)?;
         rest = behind.get(unit.len()..).unwrap_or_default();
     }
     i64::try_from(if negative { -total } else { total }).map_err(|_| invalid())
 }
 
 /// Converts a number of units to nanoseconds. A fraction of a nanosecond is dropped.
-fn part(number: &str, unit: i64) -> Option<i128> {
+fn units_to_nanoseconds(number: &str, unit: i64) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;

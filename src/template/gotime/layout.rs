@@ -10,13 +10,13 @@ use super::time::{Location, Time};
 /// Go's `time.RFC3339Nano`, the form of a time in JSON.
 pub(in super::super) const RFC3339_NANO: &str = "2006-01-02T15:04:05.999999999Z07:00";
 /// The form of Go's `Time.String`.
-const STRING: &str = "2006-01-02 15:04:05.999999999 -0700 MST";
+const GO_STRING_LAYOUT: &str = "2006-01-02 15:04:05.999999999 -0700 MST";
 
 const MONTHS: [&str; 12] =
     ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
 const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 /// The length of the short name of a month or weekday.
-const SHORT: usize = 3;
+const SHORT_NAME_LETTERS: usize = 3;
 
 /// Returns the name of a month, from 1.
 pub(in super::super) fn month_name(month: i8) -> &'static str {
@@ -131,7 +131,7 @@ fn element(text: &str) -> Option<(Element, usize)> {
 }
 
 /// Splits a layout at its first element: the text before, the element, the layout behind.
-fn split(layout: &str) -> (&str, Option<Element>, &str) {
+fn split_first_element(layout: &str) -> (&str, Option<Element>, &str) {
     let first = layout.char_indices().find_map(|(at, _)| {
         let (element, length) = element(layout.get(at..)?)?;
         Some((layout.get(..at)?, Some(element), layout.get(at + length..)?))
@@ -152,7 +152,7 @@ fn push_number(out: &mut String, number: i64, width: usize, pad: Pad) {
 pub(in super::super) fn format(time: &Time, layout: &str) -> String {
     let (mut out, mut rest) = (String::new(), layout);
     loop {
-        let (before, element, behind) = split(rest);
+        let (before, element, behind) = split_first_element(rest);
         out.push_str(before);
         let Some(element) = element else { return out };
         push_element(&mut out, time, element);
@@ -162,7 +162,7 @@ pub(in super::super) fn format(time: &Time, layout: &str) -> String {
 
 fn push_element(out: &mut String, time: &Time, element: Element) {
     let at = time.zoned();
-    let named = |name: &'static str, long: bool| if long { name } else { name.get(..SHORT).unwrap_or(name) };
+    let named = |name: &'static str, long: bool| if long { name } else { name.get(..SHORT_NAME_LETTERS).unwrap_or(name) };
     let hour12 = |hour: i8| if hour % 12 == 0 { 12 } else { hour % 12 };
     let half = if at.hour() < 12 { "AM" } else { "PM" };
     match element {
@@ -179,7 +179,7 @@ fn push_element(out: &mut String, time: &Time, element: Element) {
         Element::Year => push_number(out, i64::from(at.year()).rem_euclid(100), 2, Pad::Zero),
         Element::UpperPm => out.push_str(half),
         Element::LowerPm => out.push_str(&half.to_ascii_lowercase()),
-        Element::Abbreviation => out.push_str(&abbreviation(time)),
+        Element::Abbreviation => out.push_str(&zone_abbreviation(time)),
         Element::Offset { zulu: true, .. } if at.offset().is_zero() => out.push('Z'),
         Element::Offset { colon, digits, .. } => {
             let seconds = i64::from(at.offset().seconds());
@@ -205,12 +205,12 @@ fn push_element(out: &mut String, time: &Time, element: Element) {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&format(self, STRING))
+        f.write_str(&format(self, GO_STRING_LAYOUT))
     }
 }
 
 /// The abbreviation of the time zone at a time. A bare offset is its own abbreviation.
-fn abbreviation(time: &Time) -> String {
+fn zone_abbreviation(time: &Time) -> String {
     let zone = time.zoned().time_zone();
     match (zone.to_fixed_offset(), time.location().name) {
         (Ok(_), name) if name.is_empty() => format(time, "-0700"),
@@ -244,7 +244,7 @@ impl<'t> Cursor<'t> {
         Some(taken)
     }
 
-    fn takes(&mut self, text: &str) -> bool {
+    fn consume(&mut self, text: &str) -> bool {
         let rest = self.0.strip_prefix(text);
         self.0 = rest.unwrap_or(self.0);
         rest.is_some()
@@ -263,7 +263,7 @@ impl<'t> Cursor<'t> {
     /// Parses a number of two digits; of one or two when the number has no zeros for padding.
     fn padded(&mut self, pad: Pad) -> Option<i8> {
         if pad == Pad::Blank {
-            self.takes(" ");
+            self.consume(" ");
         }
         self.number(if pad == Pad::Zero { 2 } else { 1 }, 2)
     }
@@ -271,10 +271,10 @@ impl<'t> Cursor<'t> {
     /// Parses a name of the list, in any case, and returns its index.
     fn name(&mut self, names: &[&str], long: bool) -> Option<i8> {
         let index = names.iter().position(|name| {
-            let name = if long { name } else { name.get(..SHORT).unwrap_or(name) };
+            let name = if long { name } else { name.get(..SHORT_NAME_LETTERS).unwrap_or(name) };
             self.0.get(..name.len()).is_some_and(|text| text.eq_ignore_ascii_case(name))
         })?;
-        self.take(if long { names.get(index)?.len() } else { SHORT })?;
+        self.take(if long { names.get(index)?.len() } else { SHORT_NAME_LETTERS })?;
         i8::try_from(index).ok()
     }
 
@@ -287,7 +287,7 @@ impl<'t> Cursor<'t> {
                 }
                 self.0 = self.0.trim_start_matches(' ');
             }
-            if !self.takes(part) {
+            if !self.consume(part) {
                 return None;
             }
         }
@@ -302,7 +302,7 @@ impl<'t> Cursor<'t> {
     }
 
     fn offset(&mut self, zulu: bool, colon: bool, parts: usize) -> Option<Offset> {
-        if zulu && self.takes("Z") {
+        if zulu && self.consume("Z") {
             return Some(Offset::UTC);
         }
         let sign = match self.take(1)? {
@@ -312,7 +312,7 @@ impl<'t> Cursor<'t> {
         };
         let mut seconds = 0;
         for (index, (unit, limit)) in [(3600, 24), (60, 60), (1, 60)].into_iter().take(parts).enumerate() {
-            if colon && index > 0 && !self.takes(":") {
+            if colon && index > 0 && !self.consume(":") {
                 return None;
             }
             seconds += unit * self.number::<i32>(2, 2).filter(|part| *part <= limit)?;
@@ -345,7 +345,7 @@ impl<'t> Cursor<'t> {
 /// Without a location, the zone is UTC, and an abbreviation in the text is not resolved.
 pub(in super::super) fn parse(layout: &str, text: &str, location: Option<&Location>) -> Result<Time, String> {
     let wrong = || format!("cannot read \"{text}\" as a time of the layout \"{layout}\"");
-    let parts = read(layout, text).ok_or_else(wrong)?;
+    let parts = parse_parts(layout, text).ok_or_else(wrong)?;
     let at = parts.datetime().ok_or_else(wrong)?;
     let home = location.cloned().unwrap_or_else(Location::utc);
     if let Some(offset) = parts.offset {
@@ -355,7 +355,7 @@ pub(in super::super) fn parse(layout: &str, text: &str, location: Option<&Locati
         }
         let there = Time::new(instant, home);
         let same = there.zoned().offset() == offset;
-        let named = parts.abbreviation.as_deref().is_none_or(|name| abbreviation(&there) == name);
+        let named = parts.abbreviation.as_deref().is_none_or(|name| zone_abbreviation(&there) == name);
         let bare = Location::fixed(parts.abbreviation.as_deref().unwrap_or_default(), offset);
         return Ok(if same && named { there } else { Time::new(instant, bare) });
     }
@@ -364,7 +364,7 @@ pub(in super::super) fn parse(layout: &str, text: &str, location: Option<&Locati
         return Time::civil(at, Location::utc());
     }
     let there = Time::civil(at, home)?;
-    if location.is_some() && abbreviation(&there) == name {
+    if location.is_some() && zone_abbreviation(&there) == name {
         return Ok(there);
     }
     let hours = name.strip_prefix("GMT").and_then(|hours| hours.parse::<i8>().ok());
@@ -372,7 +372,7 @@ pub(in super::super) fn parse(layout: &str, text: &str, location: Option<&Locati
     Time::civil(at, Location::fixed(&name, offset))
 }
 
-fn read(layout: &str, text: &str) -> Option<Parts> {
+fn parse_parts(layout: &str, text: &str) -> Option<Parts> {
     let mut parts = Parts {
         year: 0,
         month: None,
@@ -388,11 +388,11 @@ fn read(layout: &str, text: &str) -> Option<Parts> {
     };
     let (mut cursor, mut rest) = (Cursor(text), layout);
     loop {
-        let (before, element, behind) = split(rest);
+        let (before, element, behind) = split_first_element(rest);
         cursor.literal(before)?;
         let Some(element) = element else { return cursor.0.is_empty().then_some(parts) };
-        parts.read(&mut cursor, element)?;
-        let follows = matches!(split(behind), ("", Some(Element::Fraction { .. }), _));
+        parts.parse_element(&mut cursor, element)?;
+        let follows = matches!(split_first_element(behind), ("", Some(Element::Fraction { .. }), _));
         // A fraction may follow the seconds even when the layout has none.
         if matches!(element, Element::Second(_)) && !follows && cursor.0.starts_with(['.', ',']) {
             let digits = Cursor(cursor.0.get(1..)?).digits(usize::MAX);
@@ -406,7 +406,7 @@ fn read(layout: &str, text: &str) -> Option<Parts> {
 }
 
 impl Parts {
-    fn read(&mut self, cursor: &mut Cursor<'_>, element: Element) -> Option<()> {
+    fn parse_element(&mut self, cursor: &mut Cursor<'_>, element: Element) -> Option<()> {
         match element {
             Element::MonthName(long) => self.month = Some(cursor.name(&MONTHS, long)? + 1),
             Element::WeekdayName(long) => {
@@ -488,8 +488,8 @@ mod tests {
         let (berlin, new_york) = (Location::named("Europe/Berlin").unwrap(), Location::named("America/New_York").unwrap());
         let summer = time("2026-07-04T13:05:09.120000000Z");
         for (location, layout, expected) in [
-            (Location::utc(), STRING, "2026-07-04 13:05:09.12 +0000 UTC"),
-            (berlin.clone(), STRING, "2026-07-04 15:05:09.12 +0200 CEST"),
+            (Location::utc(), GO_STRING_LAYOUT, "2026-07-04 13:05:09.12 +0000 UTC"),
+            (berlin.clone(), GO_STRING_LAYOUT, "2026-07-04 15:05:09.12 +0200 CEST"),
             (berlin.clone(), "Mon, 02 Jan 2006 15:04:05 MST", "Sat, 04 Jul 2026 15:05:09 CEST"),
             (berlin.clone(), "Monday January _2 06 3:4:5pm", "Saturday July  4 26 3:5:9pm"),
             (new_york, "2006-01-02T15:04:05Z07:00", "2026-07-04T09:05:09-04:00"),
@@ -499,7 +499,7 @@ mod tests {
             // Neither a short name within a word nor a year behind an underscore.
             (Location::utc(), "Janus Month _2006 100%", "Janus Month _2026 700%"),
         ] {
-            assert_eq!(format(&summer.at(location), layout), expected, "{layout}");
+            assert_eq!(format(&summer.in_location(location), layout), expected, "{layout}");
         }
     }
 
@@ -544,7 +544,7 @@ mod tests {
 
     #[test]
     fn zones_have_their_names_and_rules() {
-        let at = |zone: &str, text: &str| time(text).at(Location::named(zone).unwrap());
+        let at = |zone: &str, text: &str| time(text).in_location(Location::named(zone).unwrap());
         for (zone, text, expected, summer) in [
             ("Europe/Berlin", "2026-01-01T12:00:00Z", "2026-01-01 13:00:00 +0100 CET", false),
             ("America/New_York", "2150-07-01T12:00:00Z", "2150-07-01 08:00:00 -0400 EDT", true),

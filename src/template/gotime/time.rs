@@ -101,7 +101,7 @@ impl Time {
     }
 
     /// The same point in time at another location.
-    pub(in super::super) fn at(&self, location: Location) -> Self {
+    pub(in super::super) fn in_location(&self, location: Location) -> Self {
         Self::new(self.zoned.timestamp(), location)
     }
 
@@ -117,10 +117,10 @@ impl Time {
 
     pub(in super::super) fn plus(&self, nanoseconds: i64) -> Result<Self, String> {
         let at = self.zoned.timestamp().checked_add(jiff::SignedDuration::from_nanos(nanoseconds));
-        Ok(self.clone().with(at.map_err(|_| out_of_range())?))
+        Ok(self.clone().at_instant(at.map_err(|_| out_of_range())?))
     }
 
-    fn with(self, at: Timestamp) -> Self {
+    fn at_instant(self, at: Timestamp) -> Self {
         let location = self.location();
         Self::new(at, location)
     }

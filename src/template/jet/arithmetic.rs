@@ -7,15 +7,15 @@ use serde_json::Value;
 use super::super::text;
 
 /// Returns a number as an index or a count, without its fraction.
-pub(super) fn whole(value: &Value) -> Option<i64> {
+pub(super) fn to_integer(value: &Value) -> Option<i64> {
     match value.as_i64() {
-        None => value.as_f64().map(truncated),
+        None => value.as_f64().map(truncate),
         whole => whole,
     }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "truncation is what is meant")]
-fn truncated(float: f64) -> i64 {
+fn truncate(float: f64) -> i64 {
     float as i64
 }
 
@@ -25,12 +25,12 @@ fn float(value: f64) -> Value {
 }
 
 /// The two operands of an operator.
-enum Sides {
+enum Operands {
     Whole(i64, i64),
     Float(f64, f64),
 }
 
-fn sides(sign: &str, args: &[Value]) -> Result<Sides, String> {
+fn operands(sign: &str, args: &[Value]) -> Result<Operands, String> {
     let [left, right] = args else { return Err(format!("{sign} takes two operands")) };
     if !left.is_number() {
         return Err(format!("{sign} takes numbers, but its left side is not a number"));
@@ -46,51 +46,46 @@ fn sides(sign: &str, args: &[Value]) -> Result<Sides, String> {
         _ => return Err(wrong()),
     };
     match (left.as_i64(), right.as_i64()) {
-        (Some(left), Some(right)) => Ok(Sides::Whole(left, right)),
-        _ => left.as_f64().zip(right.as_f64()).map(|(left, right)| Sides::Float(left, right)).ok_or_else(wrong),
+        (Some(left), Some(right)) => Ok(Operands::Whole(left, right)),
+        _ => left.as_f64().zip(right.as_f64()).map(|(left, right)| Operands::Float(left, right)).ok_or_else(wrong),
     }
 }
 
-fn operated(
-    sign: &str,
-    args: &[Value],
-    whole: fn(i64, i64) -> Option<i64>,
-    floats: fn(f64, f64) -> f64,
-) -> Result<Value, String> {
-    match sides(sign, args)? {
-        Sides::Whole(_, 0) if sign == "/" => Err("division by zero".to_owned()),
-        Sides::Whole(left, right) => {
+fn operate(sign: &str, args: &[Value], whole: fn(i64, i64) -> Option<i64>, floats: fn(f64, f64) -> f64) -> Result<Value, String> {
+    match operands(sign, args)? {
+        Operands::Whole(_, 0) if sign == "/" => Err("division by zero".to_owned()),
+        Operands::Whole(left, right) => {
             whole(left, right).map(Value::from).ok_or_else(|| format!("{sign}: the result is too large"))
         }
-        Sides::Float(left, right) => Ok(float(floats(left, right))),
+        Operands::Float(left, right) => Ok(float(floats(left, right))),
     }
 }
 
 /// `a + b`, where `a` is not a text.
 pub(super) fn plus(args: &[Value]) -> Result<Value, String> {
-    operated("+", args, i64::checked_add, |left, right| left + right)
+    operate("+", args, i64::checked_add, |left, right| left + right)
 }
 
 /// `a - b`
 pub(super) fn minus(args: &[Value]) -> Result<Value, String> {
-    operated("-", args, i64::checked_sub, |left, right| left - right)
+    operate("-", args, i64::checked_sub, |left, right| left - right)
 }
 
 /// `a * b`
 pub(super) fn times(args: &[Value]) -> Result<Value, String> {
-    operated("*", args, i64::checked_mul, |left, right| left * right)
+    operate("*", args, i64::checked_mul, |left, right| left * right)
 }
 
 /// `a / b`
 pub(super) fn div(args: &[Value]) -> Result<Value, String> {
-    operated("/", args, i64::checked_div, |left, right| left / right)
+    operate("/", args, i64::checked_div, |left, right| left / right)
 }
 
 /// `a % b`, always an integer.
 pub(super) fn rem(args: &[Value]) -> Result<Value, String> {
-    let (left, right) = match sides("%", args)? {
-        Sides::Whole(left, right) => (left, right),
-        Sides::Float(left, right) => (truncated(left), truncated(right)),
+    let (left, right) = match operands("%", args)? {
+        Operands::Whole(left, right) => (left, right),
+        Operands::Float(left, right) => (truncate(left), truncate(right)),
     };
     left.checked_rem(right).map(Value::from).ok_or_else(|| "division by zero".to_owned())
 }

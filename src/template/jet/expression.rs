@@ -1,7 +1,7 @@
 //! Translation of Jet expressions into those of minijinja.
 
-use super::super::lex::{Kind, Token};
-use super::super::remote::PROMETHEUS;
+use super::super::bus_functions::PROMETHEUS;
+use super::super::lex::{Token, TokenKind};
 
 /// The deepest nesting of an expression.
 const MAX_DEPTH: usize = 48;
@@ -15,7 +15,7 @@ const LEVELS: [&[&str]; 5] = [&["||", "or", "&&", "and"], &["==", "!="], &["<", 
 const COMPARISON: usize = 1;
 
 /// The meaning of names at the place of an expression.
-pub(super) trait Names {
+pub(super) trait NameResolver {
     /// Returns the minijinja variable of a name.
     fn variable(&self, name: &str) -> Option<String>;
     /// Returns the code of `.`; `None` at the top, where `.` has all roots.
@@ -23,7 +23,7 @@ pub(super) trait Names {
     /// True when the function exists.
     fn is_function(&self, name: &str) -> bool;
     /// True where an unknown name may be a variable of the caller or a field of `.`.
-    fn open(&self) -> bool;
+    fn allows_unknown_names(&self) -> bool;
 }
 
 /// An expression in minijinja's language.
@@ -31,27 +31,27 @@ pub(super) trait Names {
 pub(super) struct Code {
     pub(super) code: String,
     /// For a path: the code of the path up to each of its steps.
-    chain: Vec<String>,
+    path_codes: Vec<String>,
     /// For a path: the source, for errors.
-    shown: String,
+    source: String,
     is_nil: bool,
 }
 
 impl Code {
-    fn of(code: impl Into<String>) -> Self {
-        Self { code: code.into(), chain: Vec::new(), shown: "a value".to_owned(), is_nil: false }
+    fn from_code(code: impl Into<String>) -> Self {
+        Self { code: code.into(), path_codes: Vec::new(), source: "a value".to_owned(), is_nil: false }
     }
 
     fn path(code: String, shown: &str) -> Self {
-        Self { chain: vec![code.clone()], code, shown: shown.to_owned(), is_nil: false }
+        Self { path_codes: vec![code.clone()], code, source: shown.to_owned(), is_nil: false }
     }
 
     /// Returns the member below, with its path.
     fn step(mut self, key: &str, shown: &str) -> Self {
-        self.code = format!("at({}, {key}, {})", self.code, quoted(&self.shown));
-        self.shown = if self.shown == "." { format!(".{shown}") } else { format!("{}.{shown}", self.shown) };
-        if !self.chain.is_empty() {
-            self.chain.push(self.code.clone());
+        self.code = format!("at({}, {key}, {})", self.code, quoted(&self.source));
+        self.source = if self.source == "." { format!(".{shown}") } else { format!("{}.{shown}", self.source) };
+        if !self.path_codes.is_empty() {
+            self.path_codes.push(self.code.clone());
         }
         self
     }
@@ -63,7 +63,7 @@ impl Code {
 
     /// Returns the code that tests whether every step of the path has a value.
     pub(super) fn is_set(&self) -> String {
-        let steps: Vec<_> = self.chain.iter().map(|step| format!("has({step})")).collect();
+        let steps: Vec<_> = self.path_codes.iter().map(|step| format!("has({step})")).collect();
         if steps.is_empty() { format!("has({})", self.code) } else { format!("({})", steps.join(" and ")) }
     }
 }
@@ -74,51 +74,51 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Parser of tokens as expressions.
-pub(super) struct Reader<'a, 't> {
+pub(super) struct ExpressionParser<'a, 't> {
     pub(super) tokens: &'a [Token<'t>],
     pub(super) at: usize,
-    names: &'a dyn Names,
+    names: &'a dyn NameResolver,
     depth: usize,
     /// A `.` after space begins a new expression.
-    splits: bool,
+    is_sequence: bool,
 }
 
-impl<'a, 't> Reader<'a, 't> {
-    pub(super) fn new(tokens: &'a [Token<'t>], names: &'a dyn Names) -> Self {
-        Self { tokens, at: 0, names, depth: 0, splits: false }
+impl<'a, 't> ExpressionParser<'a, 't> {
+    pub(super) fn new(tokens: &'a [Token<'t>], names: &'a dyn NameResolver) -> Self {
+        Self { tokens, at: 0, names, depth: 0, is_sequence: false }
     }
 
     /// Creates a parser for several expressions in a row.
-    pub(super) fn splitting(tokens: &'a [Token<'t>], names: &'a dyn Names) -> Self {
-        Self { splits: true, ..Self::new(tokens, names) }
+    pub(super) fn for_sequence(tokens: &'a [Token<'t>], names: &'a dyn NameResolver) -> Self {
+        Self { is_sequence: true, ..Self::new(tokens, names) }
     }
 
     /// Parses the next expression.
-    pub(super) fn next(&mut self) -> Result<Code, String> {
+    pub(super) fn next_expression(&mut self) -> Result<Code, String> {
         self.pipeline()
     }
 
     /// Parses a name, for the statement `what`.
-    pub(super) fn name_of(&mut self, what: &str) -> Result<&'t str, String> {
-        let Some(Kind::Name(name)) = self.peek() else { return Err(format!("{what} takes a name")) };
+    pub(super) fn expect_name(&mut self, what: &str) -> Result<&'t str, String> {
+        let Some(TokenKind::Name(name)) = self.peek() else { return Err(format!("{what} takes a name")) };
         self.at += 1;
         Ok(name)
     }
 
     /// True when no token is left.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_at_end(&self) -> bool {
         self.at >= self.tokens.len()
     }
 
     /// Takes the next token when the token is this name. True when taken.
-    pub(super) fn takes_word(&mut self, word: &str) -> bool {
-        let found = matches!(self.peek(), Some(Kind::Name(name)) if *name == word);
+    pub(super) fn take_name(&mut self, word: &str) -> bool {
+        let found = matches!(self.peek(), Some(TokenKind::Name(name)) if *name == word);
         self.at += usize::from(found);
         found
     }
 
     /// Takes a comma, when the next token is a comma.
-    pub(super) fn takes_comma(&mut self) {
+    pub(super) fn take_comma(&mut self) {
         self.take(",");
     }
 
@@ -129,14 +129,14 @@ impl<'a, 't> Reader<'a, 't> {
             return Ok(all);
         }
         while !self.take(")") {
-            let Some(Kind::Name(name)) = self.peek() else {
+            let Some(TokenKind::Name(name)) = self.peek() else {
                 return Err(format!("{}: the parameters of a block have names, as id=1", self.unexpected()));
             };
             self.at += 1;
             let value = if self.take("=") { Some(self.ternary()?) } else { None };
             all.push((*name, value));
             if !self.take(",") {
-                self.want(")")?;
+                self.expect(")")?;
                 break;
             }
         }
@@ -144,17 +144,17 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     /// Parses all tokens as one expression.
-    pub(super) fn whole(mut self) -> Result<Code, String> {
+    pub(super) fn parse_all(mut self) -> Result<Code, String> {
         let code = self.pipeline()?;
         if self.at < self.tokens.len() { Err(self.unexpected()) } else { Ok(code) }
     }
 
-    fn peek(&self) -> Option<&'a Kind<'t>> {
+    fn peek(&self) -> Option<&'a TokenKind<'t>> {
         self.tokens.get(self.at).map(|token| &token.kind)
     }
 
     fn sign(&self) -> Option<&'t str> {
-        if let Some(Kind::Sign(sign)) = self.peek() { Some(sign) } else { None }
+        if let Some(TokenKind::Sign(sign)) = self.peek() { Some(sign) } else { None }
     }
 
     fn take(&mut self, sign: &str) -> bool {
@@ -163,16 +163,16 @@ impl<'a, 't> Reader<'a, 't> {
         found
     }
 
-    fn want(&mut self, sign: &str) -> Result<(), String> {
+    fn expect(&mut self, sign: &str) -> Result<(), String> {
         if self.take(sign) { Ok(()) } else { Err(self.unexpected()) }
     }
 
     pub(super) fn unexpected(&self) -> String {
         match self.peek() {
             None => "unexpected end".to_owned(),
-            Some(Kind::Name(word) | Kind::Literal(word) | Kind::Sign(word)) => format!("unexpected {word}"),
-            Some(Kind::Text(text)) => format!("unexpected {text:?}"),
-            Some(Kind::Bytes(_)) => "unexpected bytes".to_owned(),
+            Some(TokenKind::Name(word) | TokenKind::Literal(word) | TokenKind::Sign(word)) => format!("unexpected {word}"),
+            Some(TokenKind::Text(text)) => format!("unexpected {text:?}"),
+            Some(TokenKind::Bytes(_)) => "unexpected bytes".to_owned(),
         }
     }
 
@@ -183,7 +183,7 @@ impl<'a, 't> Reader<'a, 't> {
         }
         let mut code = self.ternary()?;
         while self.take("|") {
-            let Some(Kind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
+            let Some(TokenKind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
             self.at += 1;
             code = self.call(name, Some(code))?;
         }
@@ -197,13 +197,13 @@ impl<'a, 't> Reader<'a, 't> {
             return Ok(condition);
         }
         // A pipe at the end applies to the whole conditional.
-        let yes = self.nested()?;
-        self.want(":")?;
-        let no = self.nested()?;
-        Ok(Code::of(format!("({} if {} else {})", yes.code, condition.truth(), no.code)))
+        let yes = self.nested_ternary()?;
+        self.expect(":")?;
+        let no = self.nested_ternary()?;
+        Ok(Code::from_code(format!("({} if {} else {})", yes.code, condition.truth(), no.code)))
     }
 
-    fn nested(&mut self) -> Result<Code, String> {
+    fn nested_ternary(&mut self) -> Result<Code, String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err("the expression is nested too deep".to_owned());
@@ -230,7 +230,7 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     fn operator(&mut self, signs: &[&'static str]) -> Option<&'static str> {
-        let (Kind::Sign(word) | Kind::Name(word)) = self.peek()? else { return None };
+        let (TokenKind::Sign(word) | TokenKind::Name(word)) = self.peek()? else { return None };
         let found = signs.iter().find(|sign| *sign == word).copied()?;
         self.at += 1;
         Some(found)
@@ -238,7 +238,7 @@ impl<'a, 't> Reader<'a, 't> {
 
     fn join(left: &Code, sign: &str, right: &Code) -> Code {
         let called = |name: &str| format!("{name}({}, {})", left.code, right.code);
-        Code::of(match sign {
+        Code::from_code(match sign {
             "==" if right.is_nil => format!("(not {})", left.is_set()),
             "!=" if right.is_nil => left.is_set(),
             "==" if left.is_nil => format!("(not {})", right.is_set()),
@@ -269,7 +269,7 @@ impl<'a, 't> Reader<'a, 't> {
         // A negation reaches up to the next `&&` or `||`.
         let code = if not { self.binary(COMPARISON)? } else { self.postfix()? };
         self.depth -= 1;
-        Ok(Code::of(match sign {
+        Ok(Code::from_code(match sign {
             None => format!("(not {})", code.truth()),
             Some(sign) => format!("signed({}, {})", quoted(sign), code.code),
         }))
@@ -278,19 +278,19 @@ impl<'a, 't> Reader<'a, 't> {
     fn postfix(&mut self) -> Result<Code, String> {
         let mut code = self.primary()?;
         loop {
-            let another = self.splits && self.tokens.get(self.at).is_some_and(|token| token.spaced);
+            let another = self.is_sequence && self.tokens.get(self.at).is_some_and(|token| token.after_space);
             if !another && self.take(".") {
-                let Some(Kind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
+                let Some(TokenKind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
                 self.at += 1;
                 // The only method that templates call.
                 if *name == PROMETHEUS && self.take("(") {
-                    self.want(")")?;
-                    code = Code::of(format!("{PROMETHEUS}({})", code.code));
+                    self.expect(")")?;
+                    code = Code::from_code(format!("{PROMETHEUS}({})", code.code));
                     continue;
                 }
                 // The message of the caught error.
                 if *name == "Error" && self.take("(") {
-                    self.want(")")?;
+                    self.expect(")")?;
                     continue;
                 }
                 code = member(code, name);
@@ -304,7 +304,9 @@ impl<'a, 't> Reader<'a, 't> {
 
     /// Parses the content of `[…]`: an index, a key, or the bounds of a slice.
     fn index(&mut self, code: Code) -> Result<Code, String> {
-        if let (Some(Kind::Text(key)), Some(Kind::Sign("]"))) = (self.peek(), self.tokens.get(self.at + 1).map(|t| &t.kind)) {
+        if let (Some(TokenKind::Text(key)), Some(TokenKind::Sign("]"))) =
+            (self.peek(), self.tokens.get(self.at + 1).map(|t| &t.kind))
+        {
             self.at += 2;
             return Ok(member(code, key));
         }
@@ -312,27 +314,29 @@ impl<'a, 't> Reader<'a, 't> {
         if self.take("]") {
             return from.map(|index| code.step(&index.code, &index.code)).ok_or_else(|| self.unexpected());
         }
-        self.want(":")?;
+        self.expect(":")?;
         let to = if self.sign() == Some("]") { None } else { Some(self.pipeline()?) };
-        self.want("]")?;
+        self.expect("]")?;
         let bound = |bound: Option<Code>| bound.map_or_else(|| "none".to_owned(), |code| code.code);
-        Ok(Code::of(format!("part({}, {}, {})", code.code, bound(from), bound(to))))
+        Ok(Code::from_code(format!("part({}, {}, {})", code.code, bound(from), bound(to))))
     }
 
     fn primary(&mut self) -> Result<Code, String> {
         let token = self.peek().ok_or_else(|| self.unexpected())?;
         self.at += 1;
         match token {
-            Kind::Text(text) if self.tokens.get(self.at - 1).is_some_and(|token| token.quote == Some('\'')) => character(text),
-            Kind::Text(text) => Ok(Code::of(quoted(text))),
-            Kind::Literal(word) => number(word).map(float).ok_or_else(|| format!("{word} is not a number")),
-            Kind::Sign("(") => {
-                let code = self.pipeline()?;
-                self.want(")")?;
-                Ok(Code::of(format!("({})", code.code)))
+            TokenKind::Text(text) if self.tokens.get(self.at - 1).is_some_and(|token| token.quote == Some('\'')) => {
+                character(text)
             }
-            Kind::Sign(".") => self.dot(),
-            Kind::Name(name) => self.name(name),
+            TokenKind::Text(text) => Ok(Code::from_code(quoted(text))),
+            TokenKind::Literal(word) => number(word).map(float).ok_or_else(|| format!("{word} is not a number")),
+            TokenKind::Sign("(") => {
+                let code = self.pipeline()?;
+                self.expect(")")?;
+                Ok(Code::from_code(format!("({})", code.code)))
+            }
+            TokenKind::Sign(".") => self.dot(),
+            TokenKind::Name(name) => self.name(name),
             _ => {
                 self.at -= 1;
                 Err(self.unexpected())
@@ -342,7 +346,7 @@ impl<'a, 't> Reader<'a, 't> {
 
     /// Parses `.` alone, or a field of `.`.
     fn dot(&mut self) -> Result<Code, String> {
-        let field = if let Some(Kind::Name(name)) = self.peek() { Some(*name) } else { None };
+        let field = if let Some(TokenKind::Name(name)) = self.peek() { Some(*name) } else { None };
         self.at += usize::from(field.is_some());
         match (self.names.dot(), field) {
             (Some(dot), Some(field)) => Ok(member(Code::path(dot, "."), field)),
@@ -357,8 +361,8 @@ impl<'a, 't> Reader<'a, 't> {
             return Ok(Code::path(variable, name));
         }
         match name {
-            "true" | "false" => return Ok(Code::of(name)),
-            "nil" => return Ok(Code { is_nil: true, ..Code::of("none") }),
+            "true" | "false" => return Ok(Code::from_code(name)),
+            "nil" => return Ok(Code { is_nil: true, ..Code::from_code("none") }),
             _ => {}
         }
         let calls = matches!(self.sign(), Some("(" | ":"));
@@ -371,7 +375,7 @@ impl<'a, 't> Reader<'a, 't> {
 
     /// Returns a variable of the caller, or a field of `.`, by its name.
     fn field_of_dot(&self, name: &str) -> Option<Code> {
-        let dot = self.names.dot().filter(|_| self.names.open())?;
+        let dot = self.names.dot().filter(|_| self.names.allows_unknown_names())?;
         Some(Code::path(format!("named({GIVEN}, {dot}, {})", quoted(name)), name))
     }
 
@@ -385,7 +389,7 @@ impl<'a, 't> Reader<'a, 't> {
         if self.take("(") {
             if !self.take(")") {
                 self.arguments(&mut args, &mut slot)?;
-                self.want(")")?;
+                self.expect(")")?;
             }
         } else if self.take(":") {
             self.arguments(&mut args, &mut slot)?;
@@ -397,15 +401,15 @@ impl<'a, 't> Reader<'a, 't> {
         }
         if name == "isset" {
             let set: Vec<_> = args.iter().map(Code::is_set).collect();
-            return Ok(Code::of(format!("({})", set.join(" and "))));
+            return Ok(Code::from_code(format!("({})", set.join(" and "))));
         }
         let args: Vec<_> = args.into_iter().map(|code| code.code).collect();
-        Ok(Code::of(format!("{name}({})", args.join(", "))))
+        Ok(Code::from_code(format!("{name}({})", args.join(", "))))
     }
 
     fn arguments(&mut self, args: &mut Vec<Code>, slot: &mut Option<usize>) -> Result<(), String> {
         loop {
-            if matches!(self.peek(), Some(Kind::Name("_"))) && slot.is_none() {
+            if matches!(self.peek(), Some(TokenKind::Name("_"))) && slot.is_none() {
                 *slot = Some(args.len());
                 self.at += 1;
             } else {
@@ -441,7 +445,7 @@ fn number(word: &str) -> Option<f64> {
 
 /// Writes a float for minijinja.
 fn float(value: f64) -> Code {
-    Code::of(format!("{value:?}"))
+    Code::from_code(format!("{value:?}"))
 }
 
 /// Returns the code point of a character in single quotes.
@@ -462,7 +466,7 @@ fn root(name: &str) -> Option<Code> {
 
 fn member(code: Code, key: &str) -> Code {
     if code.code == "environ" {
-        return Code::of(format!("environ_of({})", quoted(key)));
+        return Code::from_code(format!("environ_of({})", quoted(key)));
     }
     code.step(&quoted(key), key)
 }

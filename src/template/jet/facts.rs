@@ -6,16 +6,16 @@ use std::sync::Arc;
 use minijinja::value::{Enumerator, Object, Serde, Value as Item};
 use serde_json::Value;
 
-use super::super::expr::is_old_name;
+use super::super::expr::is_go_field_name;
 
 /// A map of facts.
 #[derive(Debug)]
-struct Fields(BTreeMap<String, Item>);
+struct FactsMap(BTreeMap<String, Item>);
 
-impl Object for Fields {
+impl Object for FactsMap {
     fn get_value(self: &Arc<Self>, key: &Item) -> Option<Item> {
         let key = key.as_str()?;
-        let by_old_name = || self.0.iter().find(|(name, _)| is_old_name(key, name)).map(|(_, item)| item);
+        let by_old_name = || self.0.iter().find(|(name, _)| is_go_field_name(key, name)).map(|(_, item)| item);
         self.0.get(key).or_else(by_old_name).cloned()
     }
 
@@ -25,10 +25,12 @@ impl Object for Fields {
 }
 
 /// Returns facts as templates see them.
-pub(in super::super) fn facts(value: &Value) -> Item {
+pub(in super::super) fn facts_item(value: &Value) -> Item {
     match value {
-        Value::Object(map) => Item::from_object(Fields(map.iter().map(|(key, value)| (key.clone(), facts(value))).collect())),
-        Value::Array(items) => items.iter().map(facts).collect(),
+        Value::Object(map) => {
+            Item::from_object(FactsMap(map.iter().map(|(key, value)| (key.clone(), facts_item(value))).collect()))
+        }
+        Value::Array(items) => items.iter().map(facts_item).collect(),
         plain => Item::from(Serde(plain)),
     }
 }

@@ -7,13 +7,13 @@ use super::super::{escape, json, text};
 use super::arithmetic;
 
 /// A function: takes the arguments, returns the result or the error message.
-pub(super) type Function = fn(&[Value]) -> Result<Value, String>;
+pub(super) type JetFunction = fn(&[Value]) -> Result<Value, String>;
 
 /// The maximum length of texts (bytes) and lists (items) that a function creates.
-pub(super) const MAX_MADE: usize = 1 << 20;
+pub(super) const MAX_RESULT: usize = 1 << 20;
 
 /// The functions that templates call.
-pub(super) static TABLE: &[(&str, Function)] = &[
+pub(super) static TABLE: &[(&str, JetFunction)] = &[
     ("len", |args| match args {
         [Value::Array(items)] => Ok(items.len().into()),
         [Value::Object(map)] => Ok(map.len().into()),
@@ -30,21 +30,21 @@ pub(super) static TABLE: &[(&str, Function)] = &[
     ("raw", |args| Ok(one_text("raw", args)?.into())),
     ("unsafe", |args| Ok(one_text("unsafe", args)?.into())),
     ("hasPrefix", |args| {
-        let [text, part] = texts("hasPrefix", args)?;
+        let [text, part] = two_texts("hasPrefix", args)?;
         Ok(text.starts_with(&part).into())
     }),
     ("hasSuffix", |args| {
-        let [text, part] = texts("hasSuffix", args)?;
+        let [text, part] = two_texts("hasSuffix", args)?;
         Ok(text.ends_with(&part).into())
     }),
     ("split", |args| {
-        let [text, separator] = texts("split", args)?;
+        let [text, separator] = two_texts("split", args)?;
         Ok(text.split(&separator).collect::<Vec<_>>().into())
     }),
     ("repeat", |args| match args {
         [text, count] => {
-            let (text, count) = (to_text(text), arithmetic::whole(count).and_then(|count| usize::try_from(count).ok()));
-            let count = count.filter(|count| text.len().saturating_mul(*count) <= MAX_MADE);
+            let (text, count) = (to_text(text), arithmetic::to_integer(count).and_then(|count| usize::try_from(count).ok()));
+            let count = count.filter(|count| text.len().saturating_mul(*count) <= MAX_RESULT);
             Ok(text.repeat(count.ok_or("repeat takes a count that is not too large")?).into())
         }
         _ => Err("repeat takes a text and a count".to_owned()),
@@ -53,7 +53,7 @@ pub(super) static TABLE: &[(&str, Function)] = &[
         [text, from, to, rest @ ..] if rest.len() <= 1 => {
             let (text, from, to) = (to_text(text), to_text(from), to_text(to));
             // As in Go: a negative count replaces all.
-            let count = rest.first().and_then(arithmetic::whole).and_then(|count| usize::try_from(count).ok());
+            let count = rest.first().and_then(arithmetic::to_integer).and_then(|count| usize::try_from(count).ok());
             Ok(count.map_or_else(|| text.replace(&from, &to), |count| text.replacen(&from, &to, count)).into())
         }
         _ => Err("replace takes a text, what to replace, by what, and how often".to_owned()),
@@ -70,22 +70,22 @@ pub(super) static TABLE: &[(&str, Function)] = &[
     ("array", |args| Ok(args.to_vec().into())),
     ("ints", |args| match args {
         [from, to] => {
-            let (from, to) = (arithmetic::whole(from), arithmetic::whole(to));
+            let (from, to) = (arithmetic::to_integer(from), arithmetic::to_integer(to));
             if from.zip(to).is_some_and(|(from, to)| to <= from) {
                 return Err("ints takes two numbers, the larger one last".to_owned());
             }
-            let bounds = from.zip(to).filter(|(from, to)| usize::try_from(to.saturating_sub(*from)).unwrap_or(0) <= MAX_MADE);
+            let bounds = from.zip(to).filter(|(from, to)| usize::try_from(to.saturating_sub(*from)).unwrap_or(0) <= MAX_RESULT);
             let (from, to) = bounds.ok_or("ints takes two numbers that are not too far apart")?;
             Ok((from..to).collect::<Vec<_>>().into())
         }
         _ => Err("ints takes two numbers".to_owned()),
     }),
-    ("json", |args| Ok(json::compact(one("json", args)?).into())),
-    ("writeJson", |args| Ok(format!("{}\n", json::compact(one("writeJson", args)?)).into())),
+    ("json", |args| Ok(json::compact(one_argument("json", args)?).into())),
+    ("writeJson", |args| Ok(format!("{}\n", json::compact(one_argument("writeJson", args)?)).into())),
 ];
 
 /// Returns an upper bound of the memory for a call, beside its arguments.
-pub(super) fn made(name: &str, args: &[Value]) -> usize {
+pub(super) fn memory_bound(name: &str, args: &[Value]) -> usize {
     let given: usize = args.iter().map(|value| value.as_str().map_or_else(|| value.to_string().len(), str::len)).sum();
     let text = |at: usize| args.get(at).map_or(0, |value| to_text(value).len());
     match name {
@@ -99,7 +99,7 @@ pub(super) fn made(name: &str, args: &[Value]) -> usize {
 }
 
 /// The functions behind operators.
-pub(super) static INTERNAL: &[(&str, Function)] = &[
+pub(super) static OPERATORS: &[(&str, JetFunction)] = &[
     ("plus", |args| match args {
         [Value::String(left), right] => Ok(format!("{left}{}", to_text(right)).into()),
         _ => arithmetic::plus(args),
@@ -112,7 +112,7 @@ pub(super) static INTERNAL: &[(&str, Function)] = &[
     ("part", |args| match args {
         [value, from, to] => {
             let bound = |bound: &Value, default: usize| {
-                arithmetic::whole(bound).and_then(|at| usize::try_from(at).ok()).unwrap_or(default)
+                arithmetic::to_integer(bound).and_then(|at| usize::try_from(at).ok()).unwrap_or(default)
             };
             match value {
                 Value::Array(items) => {
@@ -130,14 +130,14 @@ pub(super) static INTERNAL: &[(&str, Function)] = &[
     }),
 ];
 
-fn one<'a>(name: &str, args: &'a [Value]) -> Result<&'a Value, String> {
+fn one_argument<'a>(name: &str, args: &'a [Value]) -> Result<&'a Value, String> {
     if let [value] = args { Ok(value) } else { Err(format!("{name} takes one argument")) }
 }
 
 fn one_text(name: &str, args: &[Value]) -> Result<String, String> {
-    one(name, args).map(to_text)
+    one_argument(name, args).map(to_text)
 }
 
-fn texts(name: &str, args: &[Value]) -> Result<[String; 2], String> {
+fn two_texts(name: &str, args: &[Value]) -> Result<[String; 2], String> {
     if let [first, second] = args { Ok([to_text(first), to_text(second)]) } else { Err(format!("{name} takes two texts")) }
 }

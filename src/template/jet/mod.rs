@@ -1,17 +1,17 @@
 //! `jet(…)`: the Jet template language, translated into minijinja's language and rendered by minijinja.
 //!
-//! - `translate`, `statement`, `expression` and `link` translate.
-//! - `functions`, `calls` and `values` are the functions that translated templates call.
+//! - `translate`, `statement`, `expression` and `inheritance` translate.
+//! - `functions`, `macros` and `values` are the functions that translated templates call.
 //! - `arithmetic` has the operators on numbers, `facts` the facts under two spellings.
 //!
 //! Fuel limits rendering, so loops end. Output is not escaped for HTML.
 
 mod arithmetic;
-mod calls;
 mod expression;
 mod facts;
 mod functions;
-mod link;
+mod inheritance;
+mod macros;
 mod statement;
 mod translate;
 mod values;
@@ -24,11 +24,11 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
 use serde_json::Value;
 
 use super::expr::Root;
-use super::{Inner, paid, remote};
+use super::{ScopeState, bus_functions, minijinja_charges};
 
-pub(super) use self::facts::facts;
-pub(super) use self::link::{Alone, Library, Linked, Place, Unit, link};
-pub(super) use self::translate::{Surroundings, Wrong, translate};
+pub(super) use self::facts::facts_item;
+pub(super) use self::inheritance::{CodeOrigin, JetLibrary, JetUnit, LinkedTemplate, NoLibrary, link};
+pub(super) use self::translate::{JetError, TranslationContext, translate};
 
 /// The fuel of one rendering; a step of a loop over a list costs about ten.
 pub(super) const FUEL: u64 = 5_000_000;
@@ -45,7 +45,7 @@ pub(super) fn is_function(name: &str) -> bool {
 }
 
 /// Returns a message with its position in a template.
-fn located(name: &str, body: &str, at: Option<usize>, message: &str) -> String {
+fn with_place(name: &str, body: &str, at: Option<usize>, message: &str) -> String {
     let Some(at) = at else { return format!("{name}: {message}") };
     let before = body.get(..at).unwrap_or(body);
     let column = 1 + before.rsplit('\n').next().unwrap_or_default().chars().count();
@@ -53,43 +53,43 @@ fn located(name: &str, body: &str, at: Option<usize>, message: &str) -> String {
 }
 
 /// Parses a template; the error is the reason with its position.
-pub(super) fn read(name: &str, body: &str, delimiters: (&str, &str)) -> Result<Linked, String> {
-    let around = Surroundings { delimiters, is_function: &is_function, dot: None, file: None };
-    let linked = translate(body, &around).and_then(|unit| link("", &unit, &Alone));
-    linked.map_err(|wrong| located(name, body, Some(wrong.at), &wrong.message))
+pub(super) fn parse(name: &str, body: &str, delimiters: (&str, &str)) -> Result<LinkedTemplate, String> {
+    let around = TranslationContext { delimiters, is_function: &is_function, dot: None, file: None };
+    let linked = translate(body, &around).and_then(|unit| link("", &unit, &NoLibrary));
+    linked.map_err(|wrong| with_place(name, body, Some(wrong.at), &wrong.message))
 }
 
 /// Renders a template; the error is the reason with its position.
 pub(super) fn render(
-    scope: &Arc<Inner>,
+    scope: &Arc<ScopeState>,
     name: &str,
     body: &str,
     delimiters: (&str, &str),
     depth: usize,
 ) -> Result<String, String> {
-    let linked = read(name, body, delimiters)?;
+    let linked = parse(name, body, delimiters)?;
     let environment = environment(scope, depth)?;
     let root = |used: bool, root| {
         if !used {
             return Item::UNDEFINED;
         }
-        scope.uses_root(root);
+        scope.note_root(root);
         Item::from(Serde(scope.root(root)))
     };
     let context = context! {
-        facts => if linked.code.contains("facts") { facts(scope.root(Root::Facts)) } else { Item::UNDEFINED },
+        facts => if linked.code.contains("facts") { facts_item(scope.root(Root::Facts)) } else { Item::UNDEFINED },
         data => root(linked.code.contains("data"), Root::Data),
         environ => root(linked.code.contains("environ"), Root::Environ),
     };
     environment.render_str(&linked.code, context).map_err(|error| {
-        let error = innermost(&error);
-        let place = error.range().and_then(|range| linked.written(range.start));
-        located(name, body, place.map(|place| place.at), &why(error))
+        let error = innermost_cause(&error);
+        let place = error.range().and_then(|range| linked.origin(range.start));
+        with_place(name, body, place.map(|place| place.at), &error_reason(error))
     })
 }
 
 /// Returns the innermost cause of an error.
-pub(super) fn innermost(error: &Error) -> &Error {
+pub(super) fn innermost_cause(error: &Error) -> &Error {
     let mut cause = error;
     while let Some(inner) = std::error::Error::source(cause).and_then(|inner| inner.downcast_ref::<Error>()) {
         cause = inner;
@@ -98,55 +98,62 @@ pub(super) fn innermost(error: &Error) -> &Error {
 }
 
 /// Creates the environment for translated templates.
-pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Environment<'s>, String> {
+pub(super) fn environment<'s>(scope: &Arc<ScopeState>, depth: usize) -> Result<Environment<'s>, String> {
     let mut environment = Environment::empty();
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
-    environment.set_syntax(syntax.map_err(|error| why(&error))?);
+    environment.set_syntax(syntax.map_err(|error| error_reason(&error))?);
     environment.set_fuel(Some(FUEL));
-    pay_for_output(&mut environment, scope);
+    charge_output(&mut environment, scope);
     environment.add_function("namespace", minijinja::functions::namespace);
-    for (name, function) in functions::TABLE.iter().chain(functions::INTERNAL) {
+    for (name, function) in functions::TABLE.iter().chain(functions::OPERATORS) {
         let scope = Arc::clone(scope);
         environment.add_function(*name, move |args: Rest<Item>| {
             let budget = &scope.parts.budget;
-            let taken = budget.mark();
-            let args = values(&scope, &args)?;
-            scope.charge(functions::made(name, &args)).map_err(spent)?;
+            let taken = budget.used_memory();
+            let args = all_to_json(&scope, &args)?;
+            scope.charge(functions::memory_bound(name, &args)).map_err(budget_error)?;
             let made = function(&args);
-            made.iter().for_each(|made| scope.derived(&args, made));
+            made.iter().for_each(|made| scope.record_derived(&args, made));
             // The arguments and intermediate values are dropped by now.
-            budget.settle(taken, 0);
-            answer(&scope, made)
+            budget.release_since(taken, 0);
+            to_item(&scope, made)
         });
     }
     let of = Arc::clone(scope);
-    environment.add_function(remote::PROMETHEUS, move |list: Item| answer(&of, remote::prometheus(&[value(&of, &list)?])));
+    environment.add_function(bus_functions::PROMETHEUS, move |list: Item| {
+        to_item(&of, bus_functions::prometheus_targets(&[to_json(&of, &list)?]))
+    });
     values::add(&mut environment, scope);
-    calls::add(&mut environment);
+    macros::add(&mut environment);
     environment.set_recursion_limit(MAX_RECURSION);
     add_scoped(&mut environment, scope, SCOPED, depth);
     let environ = Arc::clone(scope);
     // As in expressions: an unset variable of the environment is the empty text.
-    environment.add_function("environ_of", move |name: String| environ.variable(&name).map_err(failure));
+    environment.add_function("environ_of", move |name: String| environ.environ_variable(&name).map_err(template_error));
     Ok(environment)
 }
 
 /// Adds functions that need the scope.
-pub(super) fn add_scoped(environment: &mut Environment<'_>, scope: &Arc<Inner>, names: &'static [&'static str], depth: usize) {
+pub(super) fn add_scoped(
+    environment: &mut Environment<'_>,
+    scope: &Arc<ScopeState>,
+    names: &'static [&'static str],
+    depth: usize,
+) {
     for name in names {
         let scope = Arc::clone(scope);
         environment.add_function(*name, move |args: Rest<Item>| {
-            let args = values(&scope, &args)?;
-            answer(
+            let args = all_to_json(&scope, &args)?;
+            to_item(
                 &scope,
                 match *name {
-                    "lookup" => scope.lookup(&args),
-                    "template" => scope.template(&args, depth),
-                    "kvGet" | "registrations" => scope.asked(name, &args),
-                    "secret" => scope.secret(&args),
-                    "jet" => scope.jet(&args, depth),
-                    _ => scope.read_file(&args),
+                    "lookup" => scope.call_lookup(&args),
+                    "template" => scope.call_template(&args, depth),
+                    "kvGet" | "registrations" => scope.call_bus_function(name, &args),
+                    "secret" => scope.call_secret(&args),
+                    "jet" => scope.call_jet(&args, depth),
+                    _ => scope.call_read_file(&args),
                 },
             )
         });
@@ -154,38 +161,38 @@ pub(super) fn add_scoped(environment: &mut Environment<'_>, scope: &Arc<Inner>, 
 }
 
 /// Charges the budget for all output.
-pub(super) fn pay_for_output(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
+pub(super) fn charge_output(environment: &mut Environment<'_>, scope: &Arc<ScopeState>) {
     let scope = Arc::clone(scope);
-    environment.set_formatter(move |out, state, item| paid::write(&scope, out, state, item));
+    environment.set_formatter(move |out, state, item| minijinja_charges::write(&scope, out, state, item));
 }
 
 /// Returns a copy, charged to the budget.
-fn value(scope: &Inner, item: &Item) -> Result<Value, Error> {
-    paid::weigh(item, &|bytes| scope.parts.budget.charge(bytes)).map_err(spent)?;
-    serde_json::to_value(item).map_err(|error| failure(error.to_string()))
+fn to_json(scope: &ScopeState, item: &Item) -> Result<Value, Error> {
+    minijinja_charges::weigh(item, &|bytes| scope.parts.budget.charge(bytes)).map_err(budget_error)?;
+    serde_json::to_value(item).map_err(|error| template_error(error.to_string()))
 }
 
-fn values(scope: &Inner, items: &[Item]) -> Result<Vec<Value>, Error> {
-    items.iter().map(|item| value(scope, item)).collect()
+fn all_to_json(scope: &ScopeState, items: &[Item]) -> Result<Vec<Value>, Error> {
+    items.iter().map(|item| to_json(scope, item)).collect()
 }
 
-fn answer(scope: &Inner, result: Result<Value, String>) -> Result<Item, Error> {
-    let value = result.map_err(failure)?;
-    scope.made(&value).map_err(spent)?;
+fn to_item(scope: &ScopeState, result: Result<Value, String>) -> Result<Item, Error> {
+    let value = result.map_err(template_error)?;
+    scope.charge_copy(&value).map_err(budget_error)?;
     Ok(Item::from(Serde(value)))
 }
 
 /// Returns the error of an exhausted budget, which `try` does not catch.
-pub(super) fn spent(message: String) -> Error {
+pub(super) fn budget_error(message: String) -> Error {
     Error::new(ErrorKind::OutOfFuel, message)
 }
 
-pub(super) fn failure(message: String) -> Error {
+pub(super) fn template_error(message: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
 
 /// Returns the reason of an error, without its positions in the translated code.
-pub(super) fn why(error: &Error) -> String {
+pub(super) fn error_reason(error: &Error) -> String {
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.kind() {
         ErrorKind::OutOfFuel if error.detail().is_none() => "the template does not end".to_owned(),

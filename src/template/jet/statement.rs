@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::super::lex::{Kind, Token};
-use super::expression::{Code, GIVEN, Names, Reader, quoted};
-use super::link::{Piece, Unit};
+use super::super::lex::{Token, TokenKind};
+use super::expression::{Code, ExpressionParser, GIVEN, NameResolver, quoted};
+use super::inheritance::{CodeFragment, JetUnit};
 use super::translate::{Translator, VARIABLES};
 
 /// The name of `.` within a block.
@@ -19,7 +19,7 @@ const CONTENT: &str = "ensign_content";
 
 /// The statements that `end` closes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Statement {
+pub(super) enum OpenStatement {
     Top,
     If {
         /// The number of ifs nested in its else branches.
@@ -38,9 +38,9 @@ pub(super) enum Statement {
     Content(String),
 }
 
-impl Statement {
+impl OpenStatement {
     /// The keyword.
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn keyword(&self) -> &'static str {
         match self {
             Self::Top => "the file",
             Self::If { .. } => "if",
@@ -55,65 +55,65 @@ impl Statement {
 
 impl Translator<'_> {
     pub(super) fn end(&mut self) -> Result<(), String> {
-        let closed = self.blocks.pop_if(|block| block.kind != Statement::Top).ok_or("end without an open statement")?;
+        let closed = self.blocks.pop_if(|block| block.kind != OpenStatement::Top).ok_or("end without an open statement")?;
         match closed.kind {
-            Statement::Top => {}
-            Statement::If { inner, .. } => (0..=inner).for_each(|_| self.emit(&["{% endif %}"])),
-            Statement::Range => self.emit(&["{% endfor %}"]),
-            Statement::Try(body) => self.emit(&["{% endmacro %}{{ attempt(", &body, ", none) }}"]),
-            Statement::Catch(body, caught) => self.emit(&["{% endmacro %}{{ attempt(", &body, ", ", &caught, ") }}"]),
-            Statement::Content(asks) => self.emit(&["{% endmacro %}", &asks]),
-            Statement::Block => {
-                let asks = self.keep()?;
-                self.emit(&[&asks.with("none")]);
+            OpenStatement::Top => {}
+            OpenStatement::If { inner, .. } => (0..=inner).for_each(|_| self.emit(&["{% endif %}"])),
+            OpenStatement::Range => self.emit(&["{% endfor %}"]),
+            OpenStatement::Try(body) => self.emit(&["{% endmacro %}{{ attempt(", &body, ", none) }}"]),
+            OpenStatement::Catch(body, caught) => self.emit(&["{% endmacro %}{{ attempt(", &body, ", ", &caught, ") }}"]),
+            OpenStatement::Content(asks) => self.emit(&["{% endmacro %}", &asks]),
+            OpenStatement::Block => {
+                let asks = self.finish_block()?;
+                self.emit(&[&asks.with_content("none")]);
             }
         }
         Ok(())
     }
 
-    pub(super) fn attempt(&mut self, here: usize) -> Result<(), String> {
-        let body = self.made("try");
+    pub(super) fn begin_try(&mut self, here: usize) -> Result<(), String> {
+        let body = self.fresh_name("try");
         self.emit(&["{% macro ", &body, "() %}"]);
-        self.open(Statement::Try(body), HashMap::new(), None, here)
+        self.open(OpenStatement::Try(body), HashMap::new(), None, here)
     }
 
     /// `catch`, or `catch err`.
-    pub(super) fn caught(&mut self, rest: &[Token<'_>]) -> Result<(), String> {
-        let Some(super::translate::Block { kind: Statement::Try(body), at, .. }) =
-            self.blocks.pop_if(|block| matches!(block.kind, Statement::Try(_)))
+    pub(super) fn begin_catch(&mut self, rest: &[Token<'_>]) -> Result<(), String> {
+        let Some(super::translate::OpenBlock { kind: OpenStatement::Try(body), at, .. }) =
+            self.blocks.pop_if(|block| matches!(block.kind, OpenStatement::Try(_)))
         else {
             return Err("catch without try".to_owned());
         };
-        let caught = self.made("catch");
+        let caught = self.fresh_name("catch");
         self.emit(&["{% endmacro %}{% macro ", &caught, "(", &caught, "_error) %}"]);
         let mut variables = HashMap::new();
         match rest {
             [] => {}
-            [Token { kind: Kind::Name(name), .. }] => {
+            [Token { kind: TokenKind::Name(name), .. }] => {
                 variables.insert((*name).to_owned(), format!("{caught}_error"));
             }
             _ => return Err("only a name may follow catch".to_owned()),
         }
-        self.open(Statement::Catch(body, caught), variables, None, at)
+        self.open(OpenStatement::Catch(body, caught), variables, None, at)
     }
 
     /// Translates `block name(a, b=1) context`: defines the block, and uses it in place.
-    pub(super) fn block(&mut self, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
-        let mut reader = Reader::splitting(tokens, self);
-        let name = reader.name_of("block")?.to_owned();
+    pub(super) fn begin_block(&mut self, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
+        let mut reader = ExpressionParser::for_sequence(tokens, self);
+        let name = reader.expect_name("block")?.to_owned();
         check_name(&name)?;
         let begins = reader.at;
         // Parsed here only to find the end: the parameters are evaluated in the block.
-        let opens = tokens.get(begins).is_some_and(|token| token.kind == Kind::Sign("("));
-        let length = if opens { closing(tokens.get(begins..).unwrap_or_default())? } else { 0 };
+        let opens = tokens.get(begins).is_some_and(|token| token.kind == TokenKind::Sign("("));
+        let length = if opens { closing_parenthesis(tokens.get(begins..).unwrap_or_default())? } else { 0 };
         let (parameters, rest) = tokens.get(begins..).unwrap_or_default().split_at_checked(length).unwrap_or_default();
-        let context = if rest.is_empty() { None } else { Some(self.read(rest)?) };
-        let asks = self.asks(&name, &[], context.as_ref());
-        self.unit.open.push((name, asks));
-        self.pieces.push(Piece::default());
-        self.open(Statement::Block, HashMap::new(), Some(DOT.to_owned()), here)?;
+        let context = if rest.is_empty() { None } else { Some(self.parse_expression(rest)?) };
+        let asks = self.block_use(&name, &[], context.as_ref());
+        self.unit.open_blocks.push((name, asks));
+        self.fragments.push(CodeFragment::default());
+        self.open(OpenStatement::Block, HashMap::new(), Some(DOT.to_owned()), here)?;
         self.emit(&["{% set ", VARIABLES, " = namespace() %}"]);
-        let parameters = Reader::new(parameters, self).parameters()?;
+        let parameters = ExpressionParser::new(parameters, self).parameters()?;
         for (parameter, default) in parameters {
             let (key, default) = (quoted(parameter), default.map_or_else(|| "false".to_owned(), |code| code.code));
             self.declare(parameter, &format!("({ARGUMENTS}[{key}] if {key} in {ARGUMENTS} else {default})"));
@@ -122,9 +122,9 @@ impl Translator<'_> {
     }
 
     /// Stores the body of the block that ends, and returns the code that uses the block.
-    fn keep(&mut self) -> Result<Asks, String> {
-        let (name, asks) = self.unit.open.pop().ok_or("no block is open")?;
-        let body = self.pieces.pop().unwrap_or_default();
+    fn finish_block(&mut self) -> Result<BlockUse, String> {
+        let (name, asks) = self.unit.open_blocks.pop().ok_or("no block is open")?;
+        let body = self.fragments.pop().unwrap_or_default();
         if self.unit.blocks.insert(name.clone(), body).is_some() {
             return Err(format!("the block {name} is defined twice"));
         }
@@ -132,29 +132,29 @@ impl Translator<'_> {
     }
 
     /// Translates `content` within `block`: the rest is the default content of the block.
-    pub(super) fn content(&mut self, here: usize) -> Result<(), String> {
+    pub(super) fn begin_default_content(&mut self, here: usize) -> Result<(), String> {
         self.blocks
-            .pop_if(|block| block.kind == Statement::Block)
+            .pop_if(|block| block.kind == OpenStatement::Block)
             .ok_or("content must be in a block, outside of other statements")?;
-        let asks = self.keep()?;
-        self.filled(&asks, here)
+        let asks = self.finish_block()?;
+        self.begin_content(&asks, here)
     }
 
     /// Begins the content of a use of a block.
-    fn filled(&mut self, asks: &Asks, here: usize) -> Result<(), String> {
-        let content = self.made("content");
+    fn begin_content(&mut self, asks: &BlockUse, here: usize) -> Result<(), String> {
+        let content = self.fresh_name("content");
         let dot = format!("{content}_dot");
         self.emit(&["{% macro ", &content, "(", &dot, "=", &asks.dot, ") %}"]);
-        self.open(Statement::Content(asks.with(&content)), HashMap::new(), Some(dot), here)
+        self.open(OpenStatement::Content(asks.with_content(&content)), HashMap::new(), Some(dot), here)
     }
 
     /// Translates `yield name(a=1) context content`, or `yield content`.
-    pub(super) fn yielded(&mut self, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
-        let mut reader = Reader::splitting(tokens, self);
-        let name = reader.name_of("yield")?;
+    pub(super) fn yield_block(&mut self, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
+        let mut reader = ExpressionParser::for_sequence(tokens, self);
+        let name = reader.expect_name("yield")?;
         if name == "content" {
-            let context = if reader.is_over() { None } else { Some(reader.next()?) };
-            if !reader.is_over() {
+            let context = if reader.is_at_end() { None } else { Some(reader.next_expression()?) };
+            if !reader.is_at_end() {
                 return Err(reader.unexpected());
             }
             let context = context.map(|code| format!(", {}", code.code)).unwrap_or_default();
@@ -167,35 +167,35 @@ impl Translator<'_> {
             let value = value.ok_or_else(|| format!("{parameter} has no name: the parameters of a block have names, as id=1"))?;
             arguments.push((parameter, value));
         }
-        let mut filled = reader.takes_word("content");
-        let context = if filled || reader.is_over() { None } else { Some(reader.next()?) };
-        filled = filled || reader.takes_word("content");
-        if !reader.is_over() {
+        let mut filled = reader.take_name("content");
+        let context = if filled || reader.is_at_end() { None } else { Some(reader.next_expression()?) };
+        filled = filled || reader.take_name("content");
+        if !reader.is_at_end() {
             return Err(reader.unexpected());
         }
-        let asks = self.asks(name, &arguments, context.as_ref());
+        let asks = self.block_use(name, &arguments, context.as_ref());
         if filled {
-            return self.filled(&asks, here);
+            return self.begin_content(&asks, here);
         }
-        self.emit(&[&asks.with("none")]);
+        self.emit(&[&asks.with_content("none")]);
         Ok(())
     }
 
-    fn asks(&self, name: &str, arguments: &[(&str, Code)], context: Option<&Code>) -> Asks {
-        let dot = context.map_or_else(|| self.here(), |code| code.code.clone());
+    fn block_use(&self, name: &str, arguments: &[(&str, Code)], context: Option<&Code>) -> BlockUse {
+        let dot = context.map_or_else(|| self.dot_code(), |code| code.code.clone());
         let arguments: Vec<_> = arguments.iter().map(|(name, value)| format!("{}: {}", quoted(name), value.code)).collect();
         let start = format!(
             "{{{{ invoke({}, {}, {dot}, {}, {{{}}}, ",
-            Unit::macro_of(name),
+            JetUnit::macro_of(name),
             quoted(name),
-            self.given(),
+            self.visible_variables_code(),
             arguments.join(", "),
         );
-        Asks { start, dot }
+        BlockUse { start, dot }
     }
 
     /// Returns the code of `.` at this place.
-    fn here(&self) -> String {
+    fn dot_code(&self) -> String {
         self.dot().unwrap_or_else(|| {
             let mut roots = vec!["data", "Data", "environ", "Environ"];
             // Gathering facts is expensive.
@@ -208,9 +208,9 @@ impl Translator<'_> {
     }
 
     /// Returns the code of the visible variables, for a block or file.
-    fn given(&self) -> String {
+    fn visible_variables_code(&self) -> String {
         let mut all = BTreeMap::new();
-        for block in self.visible() {
+        for block in self.visible_statements() {
             for (name, variable) in &block.variables {
                 all.entry(name).or_insert(variable);
             }
@@ -221,29 +221,30 @@ impl Translator<'_> {
 
     /// Translates `include file context` and `includeIfExists(file, context)`.
     pub(super) fn include(&mut self, tokens: &[Token<'_>], what: &str) -> Result<(), String> {
-        let Some(from) = self.around.file else { return Err(no_files(what)) };
+        let Some(from) = self.context.file else { return Err(needs_scaffold(what)) };
         let inner = match tokens {
-            [Token { kind: Kind::Sign("("), .. }, inner @ .., Token { kind: Kind::Sign(")"), .. }] => inner,
+            [Token { kind: TokenKind::Sign("("), .. }, inner @ .., Token { kind: TokenKind::Sign(")"), .. }] => inner,
             plain => plain,
         };
-        let mut reader = Reader::splitting(inner, self);
-        let path = reader.next()?;
-        reader.takes_comma();
-        let context = if reader.is_over() { None } else { Some(reader.next()?) };
-        if !reader.is_over() {
+        let mut reader = ExpressionParser::for_sequence(inner, self);
+        let path = reader.next_expression()?;
+        reader.take_comma();
+        let context = if reader.is_at_end() { None } else { Some(reader.next_expression()?) };
+        if !reader.is_at_end() {
             return Err(reader.unexpected());
         }
-        let dot = context.map_or_else(|| self.here(), |code| code.code);
+        let dot = context.map_or_else(|| self.dot_code(), |code| code.code);
         let must = if what == "include" { "true" } else { "false" };
-        let code = format!("{{{{ included({}, {}, {dot}, {}, {must}) }}}}", path.code, quoted(from), self.given());
+        let code =
+            format!("{{{{ included({}, {}, {dot}, {}, {must}) }}}}", path.code, quoted(from), self.visible_variables_code());
         self.emit(&[&code]);
         Ok(())
     }
 
     /// Translates `extends "file"` and `import "file"`.
-    pub(super) fn takes_from(&mut self, source: &str, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
+    pub(super) fn extend_or_import(&mut self, source: &str, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
         let (what, file) = match tokens {
-            [Token { kind: Kind::Name(what), .. }, Token { kind: Kind::Text(file), .. }] => (*what, file.clone()),
+            [Token { kind: TokenKind::Name(what), .. }, Token { kind: TokenKind::Text(file), .. }] => (*what, file.clone()),
             _ => {
                 return Err(format!(
                     "{} takes the path of a file in quotes",
@@ -251,10 +252,10 @@ impl Translator<'_> {
                 ));
             }
         };
-        if self.around.file.is_none() {
-            return Err(no_files(what));
+        if self.context.file.is_none() {
+            return Err(needs_scaffold(what));
         }
-        if self.any {
+        if self.has_actions {
             return Err(format!("{what} must be at the top of a file, before all other actions"));
         }
         if what == "import" {
@@ -269,18 +270,18 @@ impl Translator<'_> {
 }
 
 /// The code that uses a block, up to the argument for the content.
-pub(super) struct Asks {
+pub(super) struct BlockUse {
     start: String,
     dot: String,
 }
 
-impl Asks {
-    fn with(&self, content: &str) -> String {
+impl BlockUse {
+    fn with_content(&self, content: &str) -> String {
         format!("{}{content}) }}}}", self.start)
     }
 }
 
-fn no_files(what: &str) -> String {
+fn needs_scaffold(what: &str) -> String {
     format!("{what} finds only files of a scaffold; use file or jet here")
 }
 
@@ -305,12 +306,12 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// Returns the number of tokens up to the parenthesis that closes the first.
-fn closing(tokens: &[Token<'_>]) -> Result<usize, String> {
+fn closing_parenthesis(tokens: &[Token<'_>]) -> Result<usize, String> {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         match token.kind {
-            Kind::Sign("(") => depth += 1,
-            Kind::Sign(")") => depth -= 1,
+            TokenKind::Sign("(") => depth += 1,
+            TokenKind::Sign(")") => depth -= 1,
             _ => {}
         }
         if depth == 0 {
@@ -320,7 +321,7 @@ fn closing(tokens: &[Token<'_>]) -> Result<usize, String> {
     Err("the ( is not closed".to_owned())
 }
 
-/// The parameters of a block's macro, in the order of `invoke` in [`super::calls`].
-pub(super) fn parameters() -> String {
+/// The parameters of a block's macro, in the order of `invoke` in [`super::macros`].
+pub(super) fn block_parameters() -> String {
     format!("({DOT}, {GIVEN}, {ARGUMENTS}, {CONTENT})")
 }

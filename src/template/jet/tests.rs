@@ -3,7 +3,7 @@
 use super::super::tests::scope;
 
 fn render(body: &str) -> Result<String, String> {
-    let shown = scope().inner.jet(&[body.into()], 0).map(|value| value.as_str().unwrap_or_default().to_owned());
+    let shown = scope().inner.call_jet(&[body.into()], 0).map(|value| value.as_str().unwrap_or_default().to_owned());
     shown.map_err(|error| error.trim().to_owned())
 }
 
@@ -57,7 +57,7 @@ fn templates_render() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_name_the_reason() {
     let cases = [
         ("[[ data.nope ]]", "missing key 'data.nope' in environment"),
         ("[[ data.nope.deeper ]]", "missing key 'data.nope': cannot fetch deeper from <nil>"),
@@ -105,7 +105,7 @@ fn nothing_panics() {
 
 /// Examples from docs/syntax.md and docs/builtins.md of CloudyKit/jet, section by section.
 #[test]
-fn the_documentation_holds() {
+fn documented_examples_render() {
     let cases = [
         // Whitespace trimming, comments.
         ("foo [[ \"bar\" ]] baz", "foo bar baz"),
@@ -313,7 +313,7 @@ fn values_are_as_in_go() {
 }
 
 #[test]
-fn what_is_wrong_has_line_and_column() {
+fn errors_have_line_and_column() {
     let mut wrong = Vec::new();
     for (body, expected) in [
         ("a\n  [[ data.nope ]]", "jet:2:3: missing key 'data.nope' in environment"),

@@ -1,15 +1,15 @@
 //! Translation of Jet templates into minijinja's language: text, simple statements, scopes of variables.
 //!
 //! `statement` has the enclosing statements (`block`, `yield`, `try`) and those that use other files.
-//! `link` joins the blocks of several files.
+//! `inheritance` joins the blocks of several files.
 
 use std::collections::HashMap;
 
-use super::super::lex::{self, Kind, Token};
-use super::super::scan::outside_quotes;
-use super::expression::{Code, Names, Reader, quoted};
-use super::link::{Piece, Unit};
-use super::statement::Statement;
+use super::super::interpolation::outside_quotes;
+use super::super::lex::{self, Token, TokenKind};
+use super::expression::{Code, ExpressionParser, NameResolver, quoted};
+use super::inheritance::{CodeFragment, JetUnit};
+use super::statement::OpenStatement;
 
 /// The namespace of all variables: minijinja drops a plain variable at the end of its loop.
 pub(super) const VARIABLES: &str = "variables";
@@ -22,14 +22,14 @@ const MAX_DEPTH: usize = 64;
 
 /// A template that can't be translated.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Wrong {
+pub(in super::super) struct JetError {
     /// The position, in bytes.
     pub(in super::super) at: usize,
     pub(in super::super) message: String,
 }
 
 /// The context of a translation.
-pub(in super::super) struct Surroundings<'a> {
+pub(in super::super) struct TranslationContext<'a> {
     pub(in super::super) delimiters: (&'a str, &'a str),
     pub(in super::super) is_function: &'a dyn Fn(&str) -> bool,
     /// The name of `.` at the top; `None` for all roots.
@@ -39,21 +39,26 @@ pub(in super::super) struct Surroundings<'a> {
 }
 
 /// Translates a template into minijinja's language.
-pub(in super::super) fn translate(body: &str, around: &Surroundings<'_>) -> Result<Unit, Wrong> {
+pub(in super::super) fn translate(body: &str, around: &TranslationContext<'_>) -> Result<JetUnit, JetError> {
     let (left, right) = around.delimiters;
-    let wrong = |at: usize, message: String| Wrong { at, message };
+    let wrong = |at: usize, message: String| JetError { at, message };
     if left.is_empty() || right.is_empty() {
         return Err(wrong(0, "jet delimiters must not be empty".to_owned()));
     }
     let mut translator = Translator {
-        around,
+        context: around,
         body,
-        pieces: vec![Piece::default()],
-        unit: Unit::default(),
-        blocks: vec![Block { kind: Statement::Top, variables: HashMap::new(), dot: around.dot.map(str::to_owned), at: 0 }],
-        made: 0,
-        begun: false,
-        any: false,
+        fragments: vec![CodeFragment::default()],
+        unit: JetUnit::default(),
+        blocks: vec![OpenBlock {
+            kind: OpenStatement::Top,
+            variables: HashMap::new(),
+            dot: around.dot.map(str::to_owned),
+            at: 0,
+        }],
+        name_count: 0,
+        has_text: false,
+        has_actions: false,
     };
     let mut rest = body;
     let mut trim = false;
@@ -94,10 +99,12 @@ pub(in super::super) fn translate(body: &str, around: &Surroundings<'_>) -> Resu
         translator.action(action, here).map_err(|message| wrong(here, message))?;
     }
     match translator.blocks.last() {
-        Some(Block { kind, at, .. }) if *kind != Statement::Top => Err(wrong(*at, format!("{} without end", kind.word()))),
+        Some(OpenBlock { kind, at, .. }) if *kind != OpenStatement::Top => {
+            Err(wrong(*at, format!("{} without end", kind.keyword())))
+        }
         _ => {
-            let root = translator.pieces.pop().unwrap_or_default();
-            Ok(Unit { root, ..translator.unit })
+            let root = translator.fragments.pop().unwrap_or_default();
+            Ok(JetUnit { root, ..translator.unit })
         }
     }
 }
@@ -109,8 +116,8 @@ fn end_of(inside: &str, right: &str) -> Option<usize> {
 }
 
 /// An open statement, with the variables declared inside.
-pub(super) struct Block {
-    pub(super) kind: Statement,
+pub(super) struct OpenBlock {
+    pub(super) kind: OpenStatement,
     pub(super) variables: HashMap<String, String>,
     pub(super) dot: Option<String>,
     /// The start, in bytes.
@@ -118,59 +125,59 @@ pub(super) struct Block {
 }
 
 pub(super) struct Translator<'a> {
-    pub(super) around: &'a Surroundings<'a>,
+    pub(super) context: &'a TranslationContext<'a>,
     pub(super) body: &'a str,
     /// The output: the file, and the bodies of the open blocks.
-    pub(super) pieces: Vec<Piece>,
-    pub(super) unit: Unit,
-    pub(super) blocks: Vec<Block>,
+    pub(super) fragments: Vec<CodeFragment>,
+    pub(super) unit: JetUnit,
+    pub(super) blocks: Vec<OpenBlock>,
     /// The number of generated names.
-    made: usize,
+    name_count: usize,
     /// True after the first text that is not blank.
-    begun: bool,
+    has_text: bool,
     /// True after the first action other than `extends` and `import`.
-    pub(super) any: bool,
+    pub(super) has_actions: bool,
 }
 
-impl Names for Translator<'_> {
+impl NameResolver for Translator<'_> {
     fn variable(&self, name: &str) -> Option<String> {
-        self.visible().find_map(|block| block.variables.get(name).cloned())
+        self.visible_statements().find_map(|block| block.variables.get(name).cloned())
     }
 
     fn dot(&self) -> Option<String> {
-        self.visible().find_map(|block| block.dot.clone())
+        self.visible_statements().find_map(|block| block.dot.clone())
     }
 
     fn is_function(&self, name: &str) -> bool {
-        (self.around.is_function)(name)
+        (self.context.is_function)(name)
     }
 
-    fn open(&self) -> bool {
-        self.around.dot.is_some() || self.blocks.iter().any(|block| block.kind == Statement::Block)
+    fn allows_unknown_names(&self) -> bool {
+        self.context.dot.is_some() || self.blocks.iter().any(|block| block.kind == OpenStatement::Block)
     }
 }
 
 impl Translator<'_> {
     /// Returns the open statements with visible variables, innermost first. A block hides all around it.
-    pub(super) fn visible(&self) -> impl Iterator<Item = &Block> {
-        let from = self.blocks.iter().rposition(|block| block.kind == Statement::Block).unwrap_or(0);
+    pub(super) fn visible_statements(&self) -> impl Iterator<Item = &OpenBlock> {
+        let from = self.blocks.iter().rposition(|block| block.kind == OpenStatement::Block).unwrap_or(0);
         self.blocks.iter().skip(from).rev()
     }
 
-    fn piece(&mut self) -> Option<&mut Piece> {
-        self.pieces.last_mut()
+    fn fragment(&mut self) -> Option<&mut CodeFragment> {
+        self.fragments.last_mut()
     }
 
     fn mark(&mut self, here: usize) {
-        self.piece().into_iter().for_each(|piece| piece.places.push((piece.code.len(), here)));
+        self.fragment().into_iter().for_each(|piece| piece.places.push((piece.code.len(), here)));
     }
 
     fn text(&mut self, text: &str) {
         // Blanks before the first text or action are dropped, as are those around `extends` and `import`.
-        if !self.any && !self.begun && text.trim().is_empty() {
+        if !self.has_actions && !self.has_text && text.trim().is_empty() {
             return;
         }
-        self.begun = true;
+        self.has_text = true;
         for (index, part) in text.split('{').enumerate() {
             if index > 0 {
                 // A lone brace could form a delimiter with the following text.
@@ -182,16 +189,16 @@ impl Translator<'_> {
     }
 
     pub(super) fn emit(&mut self, parts: &[&str]) {
-        self.piece().into_iter().for_each(|piece| piece.code.extend(parts.iter().copied()));
+        self.fragment().into_iter().for_each(|piece| piece.code.extend(parts.iter().copied()));
     }
 
-    pub(super) fn made(&mut self, what: &str) -> String {
-        self.made += 1;
-        format!("{what}{}", self.made)
+    pub(super) fn fresh_name(&mut self, what: &str) -> String {
+        self.name_count += 1;
+        format!("{what}{}", self.name_count)
     }
 
-    pub(super) fn read(&self, tokens: &[Token<'_>]) -> Result<Code, String> {
-        Reader::new(tokens, self).whole()
+    pub(super) fn parse_expression(&self, tokens: &[Token<'_>]) -> Result<Code, String> {
+        ExpressionParser::new(tokens, self).parse_all()
     }
 
     fn action(&mut self, source: &str, here: usize) -> Result<(), String> {
@@ -199,47 +206,47 @@ impl Translator<'_> {
         let Some((first, rest)) = tokens.split_first() else { return Ok(()) };
         let called = is_sign(rest.first(), "(");
         match &first.kind {
-            Kind::Name("extends" | "import") => return self.takes_from(source, &tokens, here),
-            _ => self.any = true,
+            TokenKind::Name("extends" | "import") => return self.extend_or_import(source, &tokens, here),
+            _ => self.has_actions = true,
         }
         match &first.kind {
-            Kind::Name("if") => {
-                self.open(Statement::If { inner: 0, header: HashMap::new() }, HashMap::new(), None, here)?;
+            TokenKind::Name("if") => {
+                self.open(OpenStatement::If { inner: 0, header: HashMap::new() }, HashMap::new(), None, here)?;
                 self.condition(rest, "if")
             }
-            Kind::Name("else") => self.otherwise(rest),
-            Kind::Name("end") if rest.is_empty() => self.end(),
-            Kind::Name("range") => self.range(rest, source, here),
-            Kind::Name("try") if rest.is_empty() => self.attempt(here),
-            Kind::Name("catch") => self.caught(rest),
-            Kind::Name("block") => self.block(rest, here),
-            Kind::Name("yield") => self.yielded(rest, here),
-            Kind::Name("content") if rest.is_empty() => self.content(here),
-            Kind::Name("include") => self.include(rest, "include"),
-            Kind::Name("includeIfExists") if called => self.include(rest, "includeIfExists"),
-            Kind::Name("return") => Err("return is not supported: only exec would use the value".to_owned()),
-            Kind::Name("exec") if called => Err("exec is not supported; render returns the text of a file".to_owned()),
-            _ => self.value(&tokens, source),
+            TokenKind::Name("else") => self.begin_else(rest),
+            TokenKind::Name("end") if rest.is_empty() => self.end(),
+            TokenKind::Name("range") => self.begin_range(rest, source, here),
+            TokenKind::Name("try") if rest.is_empty() => self.begin_try(here),
+            TokenKind::Name("catch") => self.begin_catch(rest),
+            TokenKind::Name("block") => self.begin_block(rest, here),
+            TokenKind::Name("yield") => self.yield_block(rest, here),
+            TokenKind::Name("content") if rest.is_empty() => self.begin_default_content(here),
+            TokenKind::Name("include") => self.include(rest, "include"),
+            TokenKind::Name("includeIfExists") if called => self.include(rest, "includeIfExists"),
+            TokenKind::Name("return") => Err("return is not supported: only exec would use the value".to_owned()),
+            TokenKind::Name("exec") if called => Err("exec is not supported; render returns the text of a file".to_owned()),
+            _ => self.set_or_print(&tokens, source),
         }
     }
 
     /// Translates a declaration, an assignment or an expression to print.
-    fn value(&mut self, tokens: &[Token<'_>], source: &str) -> Result<(), String> {
-        let Some(sets) = Sets::of(tokens)? else {
-            let shown = self.read(tokens)?;
+    fn set_or_print(&mut self, tokens: &[Token<'_>], source: &str) -> Result<(), String> {
+        let Some(sets) = Bindings::parse(tokens)? else {
+            let shown = self.parse_expression(tokens)?;
             self.emit(&["{{ show(", &shown.code, ", ", &quoted(source.trim()), ") }}"]);
             return Ok(());
         };
-        let rest = self.set(&sets)?;
+        let rest = self.set_variables(&sets)?;
         match rest.first() {
             None => Ok(()),
-            Some(first) => self.value(rest, source.get(first.offset..).unwrap_or_default()),
+            Some(first) => self.set_or_print(rest, source.get(first.offset..).unwrap_or_default()),
         }
     }
 
     /// Translates a declaration or an assignment; returns the tokens after the `;`.
-    fn set<'t>(&mut self, sets: &Sets<'t>) -> Result<&'t [Token<'t>], String> {
-        let values = sets.values.iter().map(|tokens| self.read(tokens)).collect::<Result<Vec<_>, _>>()?;
+    fn set_variables<'t>(&mut self, sets: &Bindings<'t>) -> Result<&'t [Token<'t>], String> {
+        let values = sets.values.iter().map(|tokens| self.parse_expression(tokens)).collect::<Result<Vec<_>, _>>()?;
         let codes: Vec<String> = match (sets.names.as_slice(), values.as_slice()) {
             // `value, ok := map["key"]`
             ([_, _], [one]) => vec![format!("({} if {} else none)", one.code, one.is_set()), one.is_set()],
@@ -254,7 +261,7 @@ impl Translator<'_> {
 
     pub(super) fn open(
         &mut self,
-        kind: Statement,
+        kind: OpenStatement,
         variables: HashMap<String, String>,
         dot: Option<String>,
         at: usize,
@@ -262,37 +269,37 @@ impl Translator<'_> {
         if self.blocks.len() > MAX_DEPTH {
             return Err(format!("statements are nested more than {MAX_DEPTH} deep"));
         }
-        self.blocks.push(Block { kind, variables, dot, at });
+        self.blocks.push(OpenBlock { kind, variables, dot, at });
         Ok(())
     }
 
     /// Translates a condition of the innermost if, after an optional declaration: `x := a; x > 1`.
     fn condition(&mut self, tokens: &[Token<'_>], keyword: &str) -> Result<(), String> {
-        let asked = match Sets::of(tokens)? {
+        let asked = match Bindings::parse(tokens)? {
             None => tokens,
-            Some(sets) => self.set(&sets)?,
+            Some(sets) => self.set_variables(&sets)?,
         };
         if asked.is_empty() {
             return Err("if needs a condition as its last part".to_owned());
         }
-        let condition = self.read(asked)?;
+        let condition = self.parse_expression(asked)?;
         self.emit(&["{% ", keyword, " ", &condition.truth(), " %}"]);
-        if let Some(Block { kind: Statement::If { header, .. }, variables, .. }) = self.blocks.last_mut() {
+        if let Some(OpenBlock { kind: OpenStatement::If { header, .. }, variables, .. }) = self.blocks.last_mut() {
             header.clone_from(variables);
         }
         Ok(())
     }
 
-    fn otherwise(&mut self, rest: &[Token<'_>]) -> Result<(), String> {
-        let closed = self.blocks.pop_if(|block| matches!(block.kind, Statement::If { .. } | Statement::Range));
+    fn begin_else(&mut self, rest: &[Token<'_>]) -> Result<(), String> {
+        let closed = self.blocks.pop_if(|block| matches!(block.kind, OpenStatement::If { .. } | OpenStatement::Range));
         let mut closed = closed.ok_or("else without if or range")?;
         // Variables of the previous branch are out of scope.
-        closed.variables = if let Statement::If { header, .. } = &closed.kind { header.clone() } else { HashMap::new() };
+        closed.variables = if let OpenStatement::If { header, .. } = &closed.kind { header.clone() } else { HashMap::new() };
         closed.dot = None;
         match (rest.split_first(), &mut closed.kind) {
             (None, _) => self.emit(&["{% else %}"]),
-            (Some((first, rest)), Statement::If { inner, .. }) if first.kind == Kind::Name("if") => {
-                let keyword = if Sets::of(rest)?.is_some() {
+            (Some((first, rest)), OpenStatement::If { inner, .. }) if first.kind == TokenKind::Name("if") => {
+                let keyword = if Bindings::parse(rest)?.is_some() {
                     // A declaration needs a place before the condition.
                     *inner += 1;
                     self.emit(&["{% else %}"]);
@@ -310,7 +317,7 @@ impl Translator<'_> {
     }
 
     pub(super) fn declare(&mut self, name: &str, code: &str) {
-        let variable = format!("{VARIABLES}.{}", self.made("v"));
+        let variable = format!("{VARIABLES}.{}", self.fresh_name("v"));
         self.emit(&["{% set ", &variable, " = ", code, " %}"]);
         if name != "_"
             && let Some(block) = self.blocks.last_mut()
@@ -331,16 +338,16 @@ impl Translator<'_> {
     }
 
     /// Translates `range x`, `range i := x`, `range i, v := x`. A value without a name is `.`.
-    fn range(&mut self, tokens: &[Token<'_>], source: &str, here: usize) -> Result<(), String> {
-        let sets = Sets::of(tokens)?;
+    fn begin_range(&mut self, tokens: &[Token<'_>], source: &str, here: usize) -> Result<(), String> {
+        let sets = Bindings::parse(tokens)?;
         let over = match &sets {
-            Some(Sets { values, rest: [], .. }) if values.len() == 1 => values.first().copied().unwrap_or_default(),
+            Some(Bindings { values, rest: [], .. }) if values.len() == 1 => values.first().copied().unwrap_or_default(),
             Some(_) => return Err("range takes one value".to_owned()),
             None => tokens,
         };
-        let code = self.read(over)?;
+        let code = self.parse_expression(over)?;
         let shown = over.first().and_then(|token| source.get(token.offset..)).unwrap_or_default();
-        let entry = self.made("entry");
+        let entry = self.fresh_name("entry");
         self.emit(&["{% for ", &entry, " in entries(", &code.code, ", ", &quoted(shown.trim()), ") %}"]);
         let names = sets.map(|sets| sets.names).unwrap_or_default();
         if names.len() > 2 {
@@ -349,12 +356,12 @@ impl Translator<'_> {
         let dot = (names.len() < 2).then(|| format!("{entry}[1]"));
         let variables = names.iter().enumerate().map(|(part, name)| ((*name).to_owned(), format!("{entry}[{part}]")));
         let variables = variables.filter(|(name, _)| name != "_").collect();
-        self.open(Statement::Range, variables, dot, here)
+        self.open(OpenStatement::Range, variables, dot, here)
     }
 }
 
 /// A declaration or an assignment: `a, b := 1, 2; …`
-struct Sets<'t> {
+struct Bindings<'t> {
     names: Vec<&'t str>,
     declares: bool,
     values: Vec<&'t [Token<'t>]>,
@@ -362,12 +369,12 @@ struct Sets<'t> {
     rest: &'t [Token<'t>],
 }
 
-impl<'t> Sets<'t> {
+impl<'t> Bindings<'t> {
     /// Parses a declaration or an assignment; `None` for other tokens.
-    fn of(tokens: &'t [Token<'t>]) -> Result<Option<Self>, String> {
+    fn parse(tokens: &'t [Token<'t>]) -> Result<Option<Self>, String> {
         let mut names = Vec::new();
         let mut at = 0;
-        while let Some(Kind::Name(name)) = tokens.get(at).map(|token| &token.kind) {
+        while let Some(TokenKind::Name(name)) = tokens.get(at).map(|token| &token.kind) {
             names.push(*name);
             at += 1;
             if !is_sign(tokens.get(at), ",") {
@@ -402,7 +409,7 @@ impl<'t> Sets<'t> {
 fn top_level(tokens: &[Token<'_>], wanted: &str) -> impl Iterator<Item = usize> {
     let mut depth = 0_usize;
     tokens.iter().enumerate().filter_map(move |(at, token)| {
-        let Kind::Sign(sign) = token.kind else { return None };
+        let TokenKind::Sign(sign) = token.kind else { return None };
         match sign {
             "(" | "[" | "{" => depth += 1,
             ")" | "]" | "}" => depth = depth.saturating_sub(1),
@@ -414,5 +421,5 @@ fn top_level(tokens: &[Token<'_>], wanted: &str) -> impl Iterator<Item = usize> 
 }
 
 fn is_sign(token: Option<&Token<'_>>, sign: &str) -> bool {
-    matches!(token, Some(Token { kind: Kind::Sign(found), .. }) if *found == sign)
+    matches!(token, Some(Token { kind: TokenKind::Sign(found), .. }) if *found == sign)
 }

@@ -7,37 +7,37 @@ use minijinja::value::{Value as Item, ValueKind};
 use minijinja::{Environment, Error};
 use serde_json::Value;
 
-use super::super::remote::go_field;
-use super::super::{Inner, paid, text};
-use super::functions::MAX_MADE;
-use super::{failure, spent, value};
+use super::super::bus_functions::go_field;
+use super::super::{ScopeState, minijinja_charges, text};
+use super::functions::MAX_RESULT;
+use super::{budget_error, template_error, to_json};
 
 /// Adds the functions to an environment.
-pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
+pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<ScopeState>) {
     let of = Arc::clone(scope);
     // The source comes along, for the error about a missing value.
-    environment.add_function("show", move |item: Item, name: String| match value(&of, &item)? {
-        Value::Null => Err(failure(format!("missing key '{name}' in environment"))),
-        shown => Ok(printed(&shown)),
+    environment.add_function("show", move |item: Item, name: String| match to_json(&of, &item)? {
+        Value::Null => Err(template_error(format!("missing key '{name}' in environment"))),
+        shown => Ok(print_value(&shown)),
     });
-    environment.add_function("at", |item: Item, key: Item, name: String| at(&item, &key, &name));
+    environment.add_function("at", |item: Item, key: Item, name: String| member_at(&item, &key, &name));
     let of = Arc::clone(scope);
     environment.add_function("entries", move |item: Item, name: String| {
         if item.is_undefined() {
-            return Err(failure(format!("missing key '{name}' in environment")));
+            return Err(template_error(format!("missing key '{name}' in environment")));
         }
         let entries = entries(&item)?;
-        paid::weigh(&entries, &|bytes| of.parts.budget.charge(bytes)).map_err(spent)?;
+        minijinja_charges::weigh(&entries, &|bytes| of.parts.budget.charge(bytes)).map_err(budget_error)?;
         Ok(entries)
     });
     environment.add_function("has", |item: Item| !item.is_undefined() && !item.is_none());
     environment.add_function("truth", |item: Item| is_true(&item));
     environment.add_function("same", |left: Item, right: Item| is_same(&left, &right));
-    environment.add_function("ordered", |sign: String, left: Item, right: Item| ordered(&sign, &left, &right));
+    environment.add_function("ordered", |sign: String, left: Item, right: Item| compare(&sign, &left, &right));
 }
 
 /// Returns a value as an action prints it: a float in full, never with an exponent.
-fn printed(value: &Value) -> String {
+fn print_value(value: &Value) -> String {
     match value.as_f64().filter(|_| value.is_f64()) {
         Some(float) => float.to_string(),
         None => text::to_text(value),
@@ -45,9 +45,9 @@ fn printed(value: &Value) -> String {
 }
 
 /// Returns the member at a key or an index.
-fn at(item: &Item, key: &Item, name: &str) -> Result<Item, Error> {
+fn member_at(item: &Item, key: &Item, name: &str) -> Result<Item, Error> {
     if item.is_undefined() || item.is_none() {
-        return Err(failure(format!("missing key '{name}': cannot fetch {key} from <nil>")));
+        return Err(template_error(format!("missing key '{name}': cannot fetch {key} from <nil>")));
     }
     let index = if key.is_number() { number(key).map(f64::trunc) } else { None };
     let Some(index) = index else {
@@ -61,7 +61,7 @@ fn at(item: &Item, key: &Item, name: &str) -> Result<Item, Error> {
     // As in Go: the byte at an index.
     if let Some(text) = item.as_str() {
         let byte = place.and_then(|place| text.as_bytes().get(place));
-        return byte.map(|byte| Item::from(*byte)).ok_or_else(|| failure(format!("index out of range: {index}")));
+        return byte.map(|byte| Item::from(*byte)).ok_or_else(|| template_error(format!("index out of range: {index}")));
     }
     // A negative index finds nothing.
     place.map_or(Ok(Item::UNDEFINED), |place| item.get_item(&Item::from(place)))
@@ -91,8 +91,8 @@ fn is_same(left: &Item, right: &Item) -> bool {
 }
 
 /// Compares numbers with `<` and the like; a text on the right is parsed as a number.
-fn ordered(sign: &str, left: &Item, right: &Item) -> Result<bool, Error> {
-    let wrong = |side: &str| failure(format!("{sign} takes numbers, but its {side} side is not a number"));
+fn compare(sign: &str, left: &Item, right: &Item) -> Result<bool, Error> {
+    let wrong = |side: &str| template_error(format!("{sign} takes numbers, but its {side} side is not a number"));
     let order = match (left.as_i64(), right.as_i64()) {
         (Some(a), Some(b)) if left.is_integer() && right.is_integer() => Some(a.cmp(&b)),
         _ => {
@@ -119,16 +119,16 @@ fn entries(item: &Item) -> Result<Item, Error> {
         ValueKind::Map => item.try_iter()?.map(|key| Ok(pair(key.clone(), item.get_item(&key)?))).collect(),
         ValueKind::Number => {
             let most = number(item).filter(|most| most.fract() == 0.0);
-            let most = most.ok_or_else(|| failure("range needs a whole number".to_owned()))?;
+            let most = most.ok_or_else(|| template_error("range needs a whole number".to_owned()))?;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "too many are refused below")]
             let most = most.max(0.0) as usize;
-            if most > MAX_MADE {
-                return Err(failure(format!("a range over more than {MAX_MADE} numbers")));
+            if most > MAX_RESULT {
+                return Err(template_error(format!("a range over more than {MAX_RESULT} numbers")));
             }
             Ok((0..most).map(|at| pair(at.into(), at.into())).collect())
         }
         // A key without a value is an empty list, as in Go.
         ValueKind::None => Ok(Item::from(Vec::<Item>::new())),
-        _ => Err(failure("range needs a list, a map or a number".to_owned())),
+        _ => Err(template_error("range needs a list, a map or a number".to_owned())),
     }
 }

@@ -5,56 +5,56 @@ use std::sync::Arc;
 use minijinja::value::{Rest, Value as Item, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, State};
 
-use super::super::jet::failure;
-use super::super::{Inner, paid};
+use super::super::jet::template_error;
+use super::super::{ScopeState, minijinja_charges};
 use crate::model::budget::VALUE_WEIGHT;
 
 /// Adds the functions to an environment.
-pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
+pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<ScopeState>) {
     // `debug` would print all values, whatever their size.
     environment.remove_global("debug");
     let of = Arc::clone(scope);
     environment.add_function("weighed", move |item: Item| {
-        paid::weigh(&item, &|bytes| of.parts.budget.work(bytes)).map_err(failure)?;
+        minijinja_charges::weigh(&item, &|bytes| of.parts.budget.charge_work(bytes)).map_err(template_error)?;
         Ok::<Item, Error>(item)
     });
     let of = Arc::clone(scope);
     environment.add_function("paid", move |item: Item| {
-        paid::weigh(&item, &|bytes| of.parts.budget.charge(bytes)).map_err(failure)?;
+        minijinja_charges::weigh(&item, &|bytes| of.parts.budget.charge(bytes)).map_err(template_error)?;
         Ok::<Item, Error>(item)
     });
     let of = Arc::clone(scope);
     environment.add_function("product", move |left: Item, right: Item| product(&of, &left, &right));
     let of = Arc::clone(scope);
     environment.add_filter("filtered", move |state: &mut State<'_, '_>, item: Item, name: String, args: Rest<ValueOrKwargs>| {
-        filtered(&of, state, item, &name, args.into_values())
+        apply_charged_filter(&of, state, item, &name, args.into_values())
     });
 }
 
 /// Returns the weight of a value.
-fn weight(scope: &Inner, item: &Item) -> Result<usize, Error> {
+fn weight(scope: &ScopeState, item: &Item) -> Result<usize, Error> {
     let weight = std::cell::Cell::new(0_usize);
     let count = |bytes: usize| {
         weight.set(weight.get().saturating_add(bytes));
-        scope.parts.budget.work(bytes)
+        scope.parts.budget.charge_work(bytes)
     };
-    paid::weigh(item, &count).map_err(failure)?;
+    minijinja_charges::weigh(item, &count).map_err(template_error)?;
     Ok(weight.get())
 }
 
 /// Implements `a * b`: a product of numbers, or a repeated text or list.
-fn product(scope: &Inner, left: &Item, right: &Item) -> Result<Item, Error> {
+fn product(scope: &ScopeState, left: &Item, right: &Item) -> Result<Item, Error> {
     let (many, times) = if left.is_number() { (right, left) } else { (left, right) };
     if many.is_number() {
         if let (true, true) = (left.is_integer(), right.is_integer()) {
             let both = i128::try_from(left.clone())?.checked_mul(i128::try_from(right.clone())?);
-            return both.map(Item::from).ok_or_else(|| failure("the product is too large".to_owned()));
+            return both.map(Item::from).ok_or_else(|| template_error("the product is too large".to_owned()));
         }
         return Ok(Item::from(f64::try_from(left.clone())? * f64::try_from(right.clone())?));
     }
-    let wrong = || failure("* takes two numbers, or a text or list and a count".to_owned());
+    let wrong = || template_error("* takes two numbers, or a text or list and a count".to_owned());
     let times = times.as_usize().ok_or_else(wrong)?;
-    scope.charge(weight(scope, many)?.saturating_mul(times)).map_err(failure)?;
+    scope.charge(weight(scope, many)?.saturating_mul(times)).map_err(template_error)?;
     match (many.as_str(), many.kind()) {
         (Some(text), _) => Ok(Item::from(text.repeat(times))),
         (None, ValueKind::Seq | ValueKind::Iterable) => {
@@ -66,18 +66,24 @@ fn product(scope: &Inner, left: &Item, right: &Item) -> Result<Item, Error> {
 }
 
 /// Applies a filter: charges its upper bound first, then the weight of the result.
-fn filtered(scope: &Inner, state: &mut State<'_, '_>, item: Item, name: &str, args: Vec<Item>) -> Result<Item, Error> {
+fn apply_charged_filter(
+    scope: &ScopeState,
+    state: &mut State<'_, '_>,
+    item: Item,
+    name: &str,
+    args: Vec<Item>,
+) -> Result<Item, Error> {
     let budget = &scope.parts.budget;
-    let taken = budget.mark();
-    scope.charge(most(scope, &item, name, &args)?).map_err(failure)?;
+    let taken = budget.used_memory();
+    scope.charge(memory_bound(scope, &item, name, &args)?).map_err(template_error)?;
     let made = state.apply_filter(name, &[vec![item], args].concat())?;
-    budget.settle(taken, 0);
-    scope.charge(weight(scope, &made)?).map_err(failure)?;
+    budget.release_since(taken, 0);
+    scope.charge(weight(scope, &made)?).map_err(template_error)?;
     Ok(made)
 }
 
 /// Returns an upper bound of the memory for a filter.
-fn most(scope: &Inner, item: &Item, name: &str, args: &[Item]) -> Result<usize, Error> {
+fn memory_bound(scope: &ScopeState, item: &Item, name: &str, args: &[Item]) -> Result<usize, Error> {
     let whole = weight(scope, item)?;
     let given = args.iter().map(|arg| weight(scope, arg)).sum::<Result<usize, Error>>()?;
     // Widths and counts, including those in named arguments.

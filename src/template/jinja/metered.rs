@@ -11,22 +11,22 @@ use minijinja::machinery::{Span, parse};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, ErrorKind};
 
-use super::super::jet::{Linked, Place};
+use super::super::jet::{CodeOrigin, LinkedTemplate};
 
 /// The longest text that is not charged to the budget, in bytes: an instruction costs as much.
 const MAX_PLAIN: usize = 32;
 /// Filters and tests that only check the presence of a value.
-const PLAIN: &[&str] = &["default", "d", "defined", "undefined", "none", "safe", "length", "count"];
+const FREE_FILTERS: &[&str] = &["default", "d", "defined", "undefined", "none", "safe", "length", "count"];
 /// Functions that create maps.
-const MAKERS: &[&str] = &["namespace", "dict"];
+const MAP_FUNCTIONS: &[&str] = &["namespace", "dict"];
 
 /// Rewrites a template in the plain syntax.
 ///
 /// # Errors
 /// The template can't be parsed.
-pub(super) fn metered(file: &str, source: &str, syntax: SyntaxConfig) -> Result<Linked, Error> {
+pub(super) fn add_charges(file: &str, source: &str, syntax: SyntaxConfig) -> Result<LinkedTemplate, Error> {
     let tree = parse(source, file, syntax)?;
-    let mut writer = Writer { source, file: Arc::from(file), linked: Linked::default() };
+    let mut writer = Writer { source, file: Arc::from(file), linked: LinkedTemplate::default() };
     writer.statement(&tree)?;
     Ok(writer.linked)
 }
@@ -34,24 +34,24 @@ pub(super) fn metered(file: &str, source: &str, syntax: SyntaxConfig) -> Result<
 struct Writer<'s> {
     source: &'s str,
     file: Arc<str>,
-    linked: Linked,
+    linked: LinkedTemplate,
 }
 
 type Written = Result<(), Error>;
 
 impl Writer<'_> {
-    fn put(&mut self, code: &str) {
+    fn push_code(&mut self, code: &str) {
         self.linked.code.push_str(code);
     }
 
     /// Records the origin of the following code.
-    fn at(&mut self, span: Span) {
+    fn mark_origin(&mut self, span: Span) {
         let at = usize::try_from(span.start_offset).unwrap_or(0);
-        self.linked.places.push(Place { code: self.linked.code.len(), at, file: Arc::clone(&self.file) });
+        self.linked.places.push(CodeOrigin { code: self.linked.code.len(), at, file: Arc::clone(&self.file) });
     }
 
     fn quoted(&mut self, text: &str) {
-        self.put(&serde_json::Value::from(text).to_string());
+        self.push_code(&serde_json::Value::from(text).to_string());
     }
 
     fn body(&mut self, body: &[Stmt<'_>]) -> Written {
@@ -62,211 +62,211 @@ impl Writer<'_> {
         match statement {
             Stmt::Template(template) => self.body(&template.children)?,
             Stmt::EmitExpr(emit) => {
-                self.at(emit.span());
-                self.put("{{ ");
+                self.mark_origin(emit.span());
+                self.push_code("{{ ");
                 self.expression(&emit.expr)?;
-                self.put(" }}");
+                self.push_code(" }}");
             }
             Stmt::EmitRaw(raw) => {
                 if raw.raw.len() <= MAX_PLAIN && !raw.raw.contains('{') {
-                    self.put(raw.raw);
+                    self.push_code(raw.raw);
                 } else {
-                    self.put("{{ ");
+                    self.push_code("{{ ");
                     self.quoted(raw.raw);
-                    self.put(" }}");
+                    self.push_code(" }}");
                 }
             }
             Stmt::ForLoop(each) => {
-                self.at(each.span());
-                self.put("{% for ");
+                self.mark_origin(each.span());
+                self.push_code("{% for ");
                 self.target(&each.target)?;
-                self.put(" in ");
+                self.push_code(" in ");
                 self.expression(&each.iter)?;
                 if let Some(filter) = &each.filter_expr {
-                    self.put(" if ");
+                    self.push_code(" if ");
                     self.expression(filter)?;
                 }
-                self.put(if each.recursive { " recursive %}" } else { " %}" });
+                self.push_code(if each.recursive { " recursive %}" } else { " %}" });
                 self.body(&each.body)?;
                 if !each.else_body.is_empty() {
-                    self.put("{% else %}");
+                    self.push_code("{% else %}");
                     self.body(&each.else_body)?;
                 }
-                self.put("{% endfor %}");
+                self.push_code("{% endfor %}");
             }
             Stmt::IfCond(condition) => {
-                self.at(condition.span());
+                self.mark_origin(condition.span());
                 self.opening("if ", &condition.expr)?;
                 self.body(&condition.true_body)?;
                 if !condition.false_body.is_empty() {
-                    self.put("{% else %}");
+                    self.push_code("{% else %}");
                     self.body(&condition.false_body)?;
                 }
-                self.put("{% endif %}");
+                self.push_code("{% endif %}");
             }
             Stmt::WithBlock(with) => {
-                self.at(with.span());
-                self.put("{% with ");
+                self.mark_origin(with.span());
+                self.push_code("{% with ");
                 for (index, (target, value)) in with.assignments.iter().enumerate() {
-                    self.put(if index > 0 { ", " } else { "" });
+                    self.push_code(if index > 0 { ", " } else { "" });
                     self.target(target)?;
-                    self.put(" = ");
+                    self.push_code(" = ");
                     self.expression(value)?;
                 }
-                self.put(" %}");
+                self.push_code(" %}");
                 self.body(&with.body)?;
-                self.put("{% endwith %}");
+                self.push_code("{% endwith %}");
             }
             Stmt::Set(set) => {
-                self.at(set.span());
-                self.put("{% set ");
+                self.mark_origin(set.span());
+                self.push_code("{% set ");
                 self.target(&set.target)?;
-                self.put(" = ");
+                self.push_code(" = ");
                 self.expression(&set.expr)?;
-                self.put(" %}");
+                self.push_code(" %}");
             }
             Stmt::SetBlock(set) => {
-                self.at(set.span());
-                self.put("{% set ");
+                self.mark_origin(set.span());
+                self.push_code("{% set ");
                 self.target(&set.target)?;
                 if let Some(filter) = &set.filter {
-                    self.put(" | ");
-                    self.chain(filter)?;
+                    self.push_code(" | ");
+                    self.write_filter_chain(filter)?;
                 }
-                self.put(" %}");
+                self.push_code(" %}");
                 self.body(&set.body)?;
-                self.put("{% endset %}");
+                self.push_code("{% endset %}");
             }
             Stmt::AutoEscape(escape) => {
                 self.opening("autoescape ", &escape.enabled)?;
                 self.body(&escape.body)?;
-                self.put("{% endautoescape %}");
+                self.push_code("{% endautoescape %}");
             }
             Stmt::FilterBlock(filter) => {
-                self.at(filter.span());
-                self.put("{% filter ");
-                self.chain(&filter.filter)?;
-                self.put(" %}");
+                self.mark_origin(filter.span());
+                self.push_code("{% filter ");
+                self.write_filter_chain(&filter.filter)?;
+                self.push_code(" %}");
                 self.body(&filter.body)?;
-                self.put("{% endfilter %}");
+                self.push_code("{% endfilter %}");
             }
-            other => self.part(other)?,
+            other => self.write_part_statement(other)?,
         }
         Ok(())
     }
 
     /// Writes statements about parts of templates.
-    fn part(&mut self, statement: &Stmt<'_>) -> Written {
+    fn write_part_statement(&mut self, statement: &Stmt<'_>) -> Written {
         match statement {
             Stmt::Block(block) => {
-                self.at(block.span());
-                self.put("{% block ");
-                self.put(block.name);
+                self.mark_origin(block.span());
+                self.push_code("{% block ");
+                self.push_code(block.name);
                 // A required block has only white space.
                 if block.required {
-                    self.put(" required %}");
+                    self.push_code(" required %}");
                 } else {
-                    self.put(" %}");
+                    self.push_code(" %}");
                     self.body(&block.body)?;
                 }
-                self.put("{% endblock %}");
+                self.push_code("{% endblock %}");
             }
             Stmt::Import(import) => {
-                self.at(import.span());
-                self.put("{% import ");
+                self.mark_origin(import.span());
+                self.push_code("{% import ");
                 self.expression(&import.expr)?;
-                self.put(" as ");
+                self.push_code(" as ");
                 self.target(&import.name)?;
-                self.put(" %}");
+                self.push_code(" %}");
             }
             Stmt::FromImport(import) => {
-                self.at(import.span());
-                self.put("{% from ");
+                self.mark_origin(import.span());
+                self.push_code("{% from ");
                 self.expression(&import.expr)?;
-                self.put(" import ");
+                self.push_code(" import ");
                 for (index, (name, alias)) in import.names.iter().enumerate() {
-                    self.put(if index > 0 { ", " } else { "" });
+                    self.push_code(if index > 0 { ", " } else { "" });
                     self.target(name)?;
                     if let Some(alias) = alias {
-                        self.put(" as ");
+                        self.push_code(" as ");
                         self.target(alias)?;
                     }
                 }
-                self.put(" %}");
+                self.push_code(" %}");
             }
             Stmt::Extends(extends) => {
-                self.at(extends.span());
+                self.mark_origin(extends.span());
                 self.opening("extends ", &extends.name)?;
             }
             Stmt::Include(include) => {
-                self.at(include.span());
-                self.put("{% include ");
+                self.mark_origin(include.span());
+                self.push_code("{% include ");
                 self.expression(&include.name)?;
-                self.put(if include.ignore_missing { " ignore missing %}" } else { " %}" });
+                self.push_code(if include.ignore_missing { " ignore missing %}" } else { " %}" });
             }
             Stmt::Macro(declared) => {
-                self.at(declared.span());
-                self.put("{% macro ");
-                self.put(declared.name);
+                self.mark_origin(declared.span());
+                self.push_code("{% macro ");
+                self.push_code(declared.name);
                 self.parameters(declared)?;
-                self.put(" %}");
+                self.push_code(" %}");
                 self.body(&declared.body)?;
-                self.put("{% endmacro %}");
+                self.push_code("{% endmacro %}");
             }
             Stmt::CallBlock(block) => {
-                self.at(block.span());
-                self.put("{% call");
+                self.mark_origin(block.span());
+                self.push_code("{% call");
                 self.parameters(&block.macro_decl)?;
-                self.put(" ");
+                self.push_code(" ");
                 self.call(&block.call)?;
-                self.put(" %}");
+                self.push_code(" %}");
                 self.body(&block.macro_decl.body)?;
-                self.put("{% endcall %}");
+                self.push_code("{% endcall %}");
             }
             Stmt::Do(done) => {
-                self.at(done.span());
-                self.put("{% do ");
+                self.mark_origin(done.span());
+                self.push_code("{% do ");
                 self.call(&done.call)?;
-                self.put(" %}");
+                self.push_code(" %}");
             }
-            Stmt::Continue(_) => self.put("{% continue %}"),
-            Stmt::Break(_) => self.put("{% break %}"),
+            Stmt::Continue(_) => self.push_code("{% continue %}"),
+            Stmt::Break(_) => self.push_code("{% break %}"),
             _ => return Err(Error::new(ErrorKind::SyntaxError, "unknown statement")),
         }
         Ok(())
     }
 
     fn opening(&mut self, word: &str, expression: &Expr<'_>) -> Written {
-        self.put("{% ");
-        self.put(word);
+        self.push_code("{% ");
+        self.push_code(word);
         self.expression(expression)?;
-        self.put(" %}");
+        self.push_code(" %}");
         Ok(())
     }
 
     fn parameters(&mut self, declared: &Macro<'_>) -> Written {
-        self.put("(");
+        self.push_code("(");
         let plain = declared.args.len().saturating_sub(declared.defaults.len());
         for (index, name) in declared.args.iter().enumerate() {
-            self.put(if index > 0 { ", " } else { "" });
+            self.push_code(if index > 0 { ", " } else { "" });
             self.target(name)?;
             if let Some(default) = index.checked_sub(plain).and_then(|index| declared.defaults.get(index)) {
-                self.put("=");
+                self.push_code("=");
                 self.expression(default)?;
             }
         }
-        self.put(")");
+        self.push_code(")");
         Ok(())
     }
 
     /// Writes the target of an assignment, unevaluated.
     fn target(&mut self, target: &Expr<'_>) -> Written {
         match target {
-            Expr::Var(name) => self.put(name.id),
+            Expr::Var(name) => self.push_code(name.id),
             Expr::GetAttr(attribute) => {
                 self.target(&attribute.expr)?;
-                self.put(".");
-                self.put(attribute.name);
+                self.push_code(".");
+                self.push_code(attribute.name);
             }
             Expr::List(list) => self.targets(&list.items)?,
             Expr::Tuple(tuple) => self.targets(&tuple.items)?,
@@ -277,73 +277,73 @@ impl Writer<'_> {
     }
 
     fn targets(&mut self, targets: &[Expr<'_>]) -> Written {
-        self.put("(");
+        self.push_code("(");
         for target in targets {
             self.target(target)?;
-            self.put(", ");
+            self.push_code(", ");
         }
-        self.put(")");
+        self.push_code(")");
         Ok(())
     }
 
     /// Writes the filters of a filter block: `name(args) | name(args)`.
-    fn chain(&mut self, filter: &Expr<'_>) -> Written {
+    fn write_filter_chain(&mut self, filter: &Expr<'_>) -> Written {
         let Expr::Filter(filter) = filter else {
             return Err(Error::new(ErrorKind::SyntaxError, "a filter is expected here"));
         };
         if let Some(inner) = &filter.expr {
-            self.chain(inner)?;
-            self.put(" | ");
+            self.write_filter_chain(inner)?;
+            self.push_code(" | ");
         }
         self.filter(filter.name, &filter.args)
     }
 
     fn filter(&mut self, name: &str, args: &[CallArg<'_>]) -> Written {
-        if PLAIN.contains(&name) {
-            self.put(name);
+        if FREE_FILTERS.contains(&name) {
+            self.push_code(name);
             return self.arguments("", args);
         }
-        self.put("filtered");
+        self.push_code("filtered");
         let name = serde_json::Value::from(name).to_string();
         self.arguments(&name, args)
     }
 
     fn arguments(&mut self, first: &str, args: &[CallArg<'_>]) -> Written {
-        self.put("(");
-        self.put(first);
+        self.push_code("(");
+        self.push_code(first);
         let mut separate = !first.is_empty();
         for arg in args {
-            self.put(if separate { ", " } else { "" });
+            self.push_code(if separate { ", " } else { "" });
             separate = true;
             match arg {
                 CallArg::Pos(value) => self.expression(value)?,
                 CallArg::Kwarg(name, value) => {
-                    self.put(name);
-                    self.put("=");
+                    self.push_code(name);
+                    self.push_code("=");
                     self.expression(value)?;
                 }
                 CallArg::PosSplat(value) => {
-                    self.put("*");
+                    self.push_code("*");
                     self.expression(value)?;
                 }
                 CallArg::KwargSplat(value) => {
-                    self.put("**");
+                    self.push_code("**");
                     self.expression(value)?;
                 }
             }
         }
-        self.put(")");
+        self.push_code(")");
         Ok(())
     }
 
     fn call(&mut self, call: &Call<'_>) -> Written {
         match &call.expr {
             // Parentheses around a name would change the kind of call.
-            Expr::Var(name) => self.put(name.id),
+            Expr::Var(name) => self.push_code(name.id),
             Expr::GetAttr(attribute) => {
                 self.expression(&attribute.expr)?;
-                self.put(".");
-                self.put(attribute.name);
+                self.push_code(".");
+                self.push_code(attribute.name);
             }
             other => self.expression(other)?,
         }
@@ -351,11 +351,11 @@ impl Writer<'_> {
     }
 
     /// Writes a call of a function with one argument.
-    fn of(&mut self, function: &str, expression: &Expr<'_>) -> Written {
-        self.put(function);
-        self.put("(");
+    fn write_call(&mut self, function: &str, expression: &Expr<'_>) -> Written {
+        self.push_code(function);
+        self.push_code("(");
         self.expression(expression)?;
-        self.put(")");
+        self.push_code(")");
         Ok(())
     }
 
@@ -363,15 +363,15 @@ impl Writer<'_> {
     fn list(&mut self, items: &[Expr<'_>]) -> Written {
         for item in items {
             self.expression(item)?;
-            self.put(", ");
+            self.push_code(", ");
         }
         Ok(())
     }
 
     fn expression(&mut self, expression: &Expr<'_>) -> Written {
-        self.at(expression.span());
+        self.mark_origin(expression.span());
         match expression {
-            Expr::Var(name) => self.put(name.id),
+            Expr::Var(name) => self.push_code(name.id),
             Expr::Const(constant) => match constant.value.as_str() {
                 Some(text) => self.quoted(text),
                 None => {
@@ -379,32 +379,32 @@ impl Writer<'_> {
                     let (from, to) = (usize::try_from(span.start_offset).ok(), usize::try_from(span.end_offset).ok());
                     let written = from.zip(to).and_then(|(from, to)| self.source.get(from..to)).unwrap_or_default();
                     let written = written.to_owned();
-                    self.put(&written);
+                    self.push_code(&written);
                 }
             },
             Expr::Slice(slice) => {
-                self.of("weighed", &slice.expr)?;
-                self.put("[");
+                self.write_call("weighed", &slice.expr)?;
+                self.push_code("[");
                 for (index, bound) in [&slice.start, &slice.stop, &slice.step].into_iter().enumerate() {
-                    self.put(if index > 0 { ":" } else { "" });
+                    self.push_code(if index > 0 { ":" } else { "" });
                     bound.iter().try_for_each(|bound| self.expression(bound))?;
                 }
-                self.put("]");
+                self.push_code("]");
             }
             Expr::UnaryOp(operation) => {
-                self.put(match operation.op {
+                self.push_code(match operation.op {
                     UnaryOpKind::Not => "(not ",
                     UnaryOpKind::Neg => "(-",
                 });
                 self.expression(&operation.expr)?;
-                self.put(")");
+                self.push_code(")");
             }
             Expr::BinOp(operation) => self.binary(operation.op, &operation.left, &operation.right)?,
             Expr::Compare(compare) => {
-                self.put("(");
-                self.of("weighed", &compare.expr)?;
+                self.push_code("(");
+                self.write_call("weighed", &compare.expr)?;
                 for next in &compare.ops {
-                    self.put(match next.op {
+                    self.push_code(match next.op {
                         CompareOpKind::Eq => " == ",
                         CompareOpKind::Ne => " != ",
                         CompareOpKind::Lt => " < ",
@@ -414,78 +414,78 @@ impl Writer<'_> {
                         CompareOpKind::In => " in ",
                         CompareOpKind::NotIn => " not in ",
                     });
-                    self.of("weighed", &next.expr)?;
+                    self.write_call("weighed", &next.expr)?;
                 }
-                self.put(")");
+                self.push_code(")");
             }
             Expr::IfExpr(choice) => {
-                self.put("(");
+                self.push_code("(");
                 self.expression(&choice.true_expr)?;
-                self.put(" if ");
+                self.push_code(" if ");
                 self.expression(&choice.test_expr)?;
                 if let Some(otherwise) = &choice.false_expr {
-                    self.put(" else ");
+                    self.push_code(" else ");
                     self.expression(otherwise)?;
                 }
-                self.put(")");
+                self.push_code(")");
             }
             Expr::Filter(filter) => {
-                self.put("(");
+                self.push_code("(");
                 filter.expr.iter().try_for_each(|value| self.expression(value))?;
-                self.put("|");
+                self.push_code("|");
                 self.filter(filter.name, &filter.args)?;
-                self.put(")");
+                self.push_code(")");
             }
             Expr::Test(test) => {
-                self.put("(");
-                if PLAIN.contains(&test.name) {
+                self.push_code("(");
+                if FREE_FILTERS.contains(&test.name) {
                     self.expression(&test.expr)?;
                 } else {
-                    self.of("weighed", &test.expr)?;
+                    self.write_call("weighed", &test.expr)?;
                 }
-                self.put(" is ");
-                self.put(test.name);
+                self.push_code(" is ");
+                self.push_code(test.name);
                 if !test.args.is_empty() {
                     self.arguments("", &test.args)?;
                 }
-                self.put(")");
+                self.push_code(")");
             }
             Expr::GetAttr(attribute) => {
                 self.expression(&attribute.expr)?;
-                self.put(".");
-                self.put(attribute.name);
+                self.push_code(".");
+                self.push_code(attribute.name);
             }
             Expr::GetItem(item) => {
                 self.expression(&item.expr)?;
-                self.put("[");
+                self.push_code("[");
                 self.expression(&item.subscript_expr)?;
-                self.put("]");
+                self.push_code("]");
             }
             Expr::Call(call) => {
-                let makes = matches!(&call.expr, Expr::Var(name) if MAKERS.contains(&name.id));
-                self.put(if makes { "weighed(" } else { "" });
+                let makes = matches!(&call.expr, Expr::Var(name) if MAP_FUNCTIONS.contains(&name.id));
+                self.push_code(if makes { "weighed(" } else { "" });
                 self.call(call)?;
-                self.put(if makes { ")" } else { "" });
+                self.push_code(if makes { ")" } else { "" });
             }
             Expr::List(list) => {
-                self.put("weighed([");
+                self.push_code("weighed([");
                 self.list(&list.items)?;
-                self.put("])");
+                self.push_code("])");
             }
             Expr::Tuple(tuple) => {
-                self.put("weighed((");
+                self.push_code("weighed((");
                 self.list(&tuple.items)?;
-                self.put("))");
+                self.push_code("))");
             }
             Expr::Map(map) => {
-                self.put("weighed({");
+                self.push_code("weighed({");
                 for (key, value) in map.keys.iter().zip(&map.values) {
                     self.expression(key)?;
-                    self.put(": ");
+                    self.push_code(": ");
                     self.expression(value)?;
-                    self.put(", ");
+                    self.push_code(", ");
                 }
-                self.put("})");
+                self.push_code("})");
             }
         }
         Ok(())
@@ -510,19 +510,19 @@ impl Writer<'_> {
             BinOpKind::Gte => ("weighed", " >= "),
             BinOpKind::In => ("weighed", " in "),
             BinOpKind::Mul => {
-                self.put("product(");
+                self.push_code("product(");
                 self.expression(left)?;
-                self.put(", ");
+                self.push_code(", ");
                 self.expression(right)?;
-                self.put(")");
+                self.push_code(")");
                 return Ok(());
             }
         };
-        self.put("(");
-        self.of(function, left)?;
-        self.put(sign);
-        self.of(function, right)?;
-        self.put(")");
+        self.push_code("(");
+        self.write_call(function, left)?;
+        self.push_code(sign);
+        self.write_call(function, right)?;
+        self.push_code(")");
         Ok(())
     }
 }

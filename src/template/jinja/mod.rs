@@ -16,10 +16,10 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Enumerator, Object, Rest, Serde, Value as Item, ValueKind, merge_maps};
 use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, context};
 
-use super::Inner;
+use super::ScopeState;
 use super::expr::Root;
 use super::jet;
-use super::tree::{Engine, FileError, Session};
+use super::tree::{Engine, FileError, RenderSession};
 
 /// The functions that need the scope.
 const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "jet", "kvGet", "registrations"];
@@ -27,48 +27,52 @@ const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "jet", "kvGe
 const DOT: &str = "ensign_dot";
 
 /// The files in minijinja's language.
-type Prepared<'s> = BTreeMap<&'s str, jet::Linked>;
+type Prepared<'s> = BTreeMap<&'s str, jet::LinkedTemplate>;
 
 /// Renders every file of a tree.
-pub(super) fn render(session: &Arc<Session>) -> Result<(), FileError> {
+pub(super) fn render(session: &Arc<RenderSession>) -> Result<(), FileError> {
     let (prepared, mut unreadable) = prepare(session);
-    let mut environment = environment(session).map_err(|message| FileError::of("", message))?;
+    let mut environment = environment(session).map_err(|message| FileError::without_place("", message))?;
     for (file, ready) in &prepared {
         if let Err(error) = environment.add_template(file, &ready.code) {
-            unreadable.insert(file, located(session, &prepared, file, &error));
+            unreadable.insert(file, with_place(session, &prepared, file, &error));
         }
     }
     let roots = roots(session);
     add_render(&mut environment, session, &roots, unreadable.iter().map(|(file, error)| (*file, error.to_string())));
-    for file in session.rendered() {
-        let taken = session.begin().map_err(|message| FileError::of(file, message))?;
-        session.check().map_err(|message| FileError::of(file, message))?;
+    for file in session.top_level_files() {
+        let taken = session.begin().map_err(|message| FileError::without_place(file, message))?;
+        session.check_not_over().map_err(|message| FileError::without_place(file, message))?;
         if let Some(error) = unreadable.remove(file) {
             return Err(error);
         }
-        let template = environment.get_template(file).map_err(|error| located(session, &prepared, file, &error))?;
+        let template = environment.get_template(file).map_err(|error| with_place(session, &prepared, file, &error))?;
         let rendered = template
             .render(variables(&roots, None, Item::UNDEFINED))
-            .map_err(|error| located(session, &prepared, file, &error))?;
-        session.ended(taken, rendered.len());
-        session.keep(file, rendered)?;
+            .map_err(|error| with_place(session, &prepared, file, &error))?;
+        session.end(taken, rendered.len());
+        session.store_rendered(file, rendered)?;
     }
     Ok(())
 }
 
 /// Prepares the files for minijinja; returns the errors of those that can't be parsed.
-fn prepare(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
+fn prepare(session: &RenderSession) -> (Prepared<'_>, HashMap<&str, FileError>) {
     let files = session.files().iter().map(|(file, source)| (file.as_str(), source.as_str()));
     if session.engine == Engine::Jinja {
         return prepare_jinja(session);
     }
     let is_function = |name: &str| jet::is_function(name) || matches!(name, "render" | "write");
     let translated = files.map(|(file, source)| {
-        let around =
-            jet::Surroundings { delimiters: session.delimiters(), is_function: &is_function, dot: Some(DOT), file: Some(file) };
+        let around = jet::TranslationContext {
+            delimiters: session.delimiters(),
+            is_function: &is_function,
+            dot: Some(DOT),
+            file: Some(file),
+        };
         (file, jet::translate(source, &around))
     });
-    let library = Jets { session, units: translated.collect() };
+    let library = TreeLibrary { session, units: translated.collect() };
     let (mut prepared, mut unreadable) = (Prepared::new(), HashMap::new());
     for (file, unit) in &library.units {
         let linked = unit.as_ref().map_err(Clone::clone).and_then(|unit| jet::link(file, unit, &library));
@@ -84,19 +88,19 @@ fn prepare(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
 }
 
 /// Rewrites Jinja files with charges; returns the errors of those that can't be parsed.
-fn prepare_jinja(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
+fn prepare_jinja(session: &RenderSession) -> (Prepared<'_>, HashMap<&str, FileError>) {
     let (mut prepared, mut unreadable) = (Prepared::new(), HashMap::new());
     for (file, source) in session.files() {
         let (left, right) = session.delimiters();
         let syntax =
             SyntaxConfig::builder().keep_trailing_newline(true).variable_delimiters(left.to_owned(), right.to_owned()).build();
-        match syntax.and_then(|syntax| metered::metered(file, source, syntax)) {
+        match syntax.and_then(|syntax| metered::add_charges(file, source, syntax)) {
             Ok(linked) => drop(prepared.insert(file.as_str(), linked)),
             Err(error) => {
                 let before = || error.line().and_then(|line| line.checked_sub(1)).unwrap_or(0);
                 let lines = || source.split_inclusive('\n').take(before()).map(str::len).sum();
                 let offset = error.range().map_or_else(lines, |range| range.start);
-                let why = jet::why(&error);
+                let why = jet::error_reason(&error);
                 let kind = error.kind().to_string();
                 let message = if why == kind { kind } else { format!("{kind}: {why}") };
                 unreadable.insert(file.as_str(), FileError::at(file, source, offset, message));
@@ -107,14 +111,17 @@ fn prepare_jinja(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) 
 }
 
 /// Jet files that may take blocks from each other.
-struct Jets<'s> {
-    session: &'s Session,
-    units: BTreeMap<&'s str, Result<jet::Unit, jet::Wrong>>,
+struct TreeLibrary<'s> {
+    session: &'s RenderSession,
+    units: BTreeMap<&'s str, Result<jet::JetUnit, jet::JetError>>,
 }
 
-impl jet::Library for Jets<'_> {
-    fn find(&self, file: &str, name: &str) -> Result<(&str, &jet::Unit), String> {
-        let path = self.session.near(file, name).ok_or_else(|| format!("there is no template {name} in the source directory"))?;
+impl jet::JetLibrary for TreeLibrary<'_> {
+    fn find(&self, file: &str, name: &str) -> Result<(&str, &jet::JetUnit), String> {
+        let path = self
+            .session
+            .resolve_name(file, name)
+            .ok_or_else(|| format!("there is no template {name} in the source directory"))?;
         match self.units.get(path) {
             Some(Ok(unit)) => Ok((path, unit)),
             Some(Err(wrong)) => {
@@ -126,9 +133,9 @@ impl jet::Library for Jets<'_> {
     }
 }
 
-fn environment<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
+fn environment<'s>(session: &Arc<RenderSession>) -> Result<Environment<'s>, String> {
     let mut environment = match session.engine {
-        Engine::Jinja => of_jinja(session)?,
+        Engine::Jinja => jinja_environment(session)?,
         _ => jet::environment(&session.scope, 0)?,
     };
     // minijinja would decide by the file extension.
@@ -136,19 +143,19 @@ fn environment<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
     environment.set_recursion_limit(jet::MAX_RECURSION);
     let writer = Arc::clone(session);
     environment.add_function("write", move |path: String, content: Item| {
-        writer.write(&path, &content.to_string()).map(|()| "").map_err(jet::failure)
+        writer.write(&path, &content.to_string()).map(|()| "").map_err(jet::template_error)
     });
     Ok(environment)
 }
 
-fn of_jinja<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
+fn jinja_environment<'s>(session: &Arc<RenderSession>) -> Result<Environment<'s>, String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     // Rewritten templates have the default delimiters, whatever their own were.
     let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
-    environment.set_syntax(syntax.map_err(|error| jet::why(&error))?);
+    environment.set_syntax(syntax.map_err(|error| jet::error_reason(&error))?);
     environment.set_fuel(Some(jet::FUEL));
-    jet::pay_for_output(&mut environment, &session.scope);
+    jet::charge_output(&mut environment, &session.scope);
     filters::add(&mut environment, &session.scope);
     jet::add_scoped(&mut environment, &session.scope, SCOPED, 0);
     Ok(environment)
@@ -159,11 +166,11 @@ fn of_jinja<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
 /// Jet's `include` becomes `included`, which also passes the variables at its place.
 fn add_render<'a>(
     environment: &mut Environment<'_>,
-    session: &Arc<Session>,
+    session: &Arc<RenderSession>,
     roots: &Item,
     unreadable: impl Iterator<Item = (&'a str, String)>,
 ) {
-    let rooms = Arc::new(Rooms {
+    let rooms = Arc::new(FileRenderer {
         session: Arc::clone(session),
         roots: roots.clone(),
         unreadable: unreadable.map(|(file, why)| (file.to_owned(), why)).collect(),
@@ -175,31 +182,31 @@ fn add_render<'a>(
     });
     environment.add_function("included", move |state: &State<'_, '_>, with: Rest<Item>| {
         let [file, from, dot, given, must] = with.as_slice() else {
-            return Err(jet::failure("included takes five arguments".to_owned()));
+            return Err(jet::template_error("included takes five arguments".to_owned()));
         };
-        let file = file.as_str().ok_or_else(|| jet::failure("include takes the path of a file".to_owned()))?;
-        match rooms.session.near(from.as_str().unwrap_or_default(), file) {
+        let file = file.as_str().ok_or_else(|| jet::template_error("include takes the path of a file".to_owned()))?;
+        match rooms.session.resolve_name(from.as_str().unwrap_or_default(), file) {
             Some(path) => rooms.render(state, path, Some(dot.clone()), given.clone()),
-            None if must.is_true() => Err(jet::failure(format!("there is no template {file} in the source directory"))),
+            None if must.is_true() => Err(jet::template_error(format!("there is no template {file} in the source directory"))),
             None => Ok(String::new()),
         }
     });
 }
 
 /// The shared context to render files within files.
-struct Rooms {
-    session: Arc<Session>,
+struct FileRenderer {
+    session: Arc<RenderSession>,
     roots: Item,
     unreadable: HashMap<String, String>,
     /// The current depth of files within files.
     nesting: AtomicUsize,
 }
 
-impl Rooms {
+impl FileRenderer {
     fn render(&self, state: &State<'_, '_>, file: &str, dot: Option<Item>, given: Item) -> Result<String, Error> {
-        let path = self.session.enter(file, self.nesting.load(Ordering::Relaxed)).map_err(jet::failure)?;
+        let path = self.session.check_render(file, self.nesting.load(Ordering::Relaxed)).map_err(jet::template_error)?;
         if let Some(why) = self.unreadable.get(&path) {
-            return Err(jet::failure(why.clone()));
+            return Err(jet::template_error(why.clone()));
         }
         let template = state.env().get_template(&path)?;
         self.nesting.fetch_add(1, Ordering::Relaxed);
@@ -210,19 +217,19 @@ impl Rooms {
 }
 
 /// Returns the variables at the top: facts, data and environ, in both spellings.
-fn roots(session: &Session) -> Item {
+fn roots(session: &RenderSession) -> Item {
     let scope = &session.scope;
     // Gathering facts is expensive, and most templates use none.
     let facts = match session.engine {
         _ if !session.mentions("acts") => Item::UNDEFINED,
-        Engine::Jet => jet::facts(scope.root(Root::Facts)),
+        Engine::Jet => jet::facts_item(scope.root(Root::Facts)),
         _ => Item::from(Serde(scope.root(Root::Facts))),
     };
     if session.mentions("ata") {
-        scope.uses_root(Root::Data);
+        scope.note_root(Root::Data);
     }
     if session.mentions("nviron") {
-        scope.uses_root(Root::Environ);
+        scope.note_root(Root::Environ);
     }
     let data = Item::from(Serde(scope.root(Root::Data)));
     let environ = Item::from_object(Environ(Arc::clone(scope)));
@@ -239,7 +246,7 @@ fn variables(roots: &Item, dot: Option<Item>, given: Item) -> Item {
 }
 
 /// The environment; an unset variable is the empty text.
-struct Environ(Arc<Inner>);
+struct Environ(Arc<ScopeState>);
 
 impl fmt::Debug for Environ {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,8 +256,8 @@ impl fmt::Debug for Environ {
 
 impl Object for Environ {
     fn get_value(self: &Arc<Self>, key: &Item) -> Option<Item> {
-        let found = self.0.variable(key.as_str()?);
-        Some(found.map_or_else(|why| Item::from(jet::failure(why)), Item::from))
+        let found = self.0.environ_variable(key.as_str()?);
+        Some(found.map_or_else(|why| Item::from(jet::template_error(why)), Item::from))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
@@ -260,12 +267,12 @@ impl Object for Environ {
 }
 
 /// Returns an error of minijinja with its place in the source file.
-fn located(session: &Session, prepared: &Prepared<'_>, file: &str, error: &Error) -> FileError {
+fn with_place(session: &RenderSession, prepared: &Prepared<'_>, file: &str, error: &Error) -> FileError {
     // The innermost known file: an included file rather than the including one.
-    let cause = jet::innermost(error);
+    let cause = jet::innermost_cause(error);
     let cause = if cause.name().is_some() { cause } else { error };
     let file = cause.name().filter(|name| prepared.contains_key(name)).unwrap_or(file);
-    let message = match jet::why(cause) {
+    let message = match jet::error_reason(cause) {
         message if message == cause.kind().to_string() || cause.detail().is_none() => message,
         message if session.engine == Engine::Jinja && !message.contains(' ') => format!("{}: {message}", cause.kind()),
         message => message,
@@ -277,16 +284,16 @@ fn located(session: &Session, prepared: &Prepared<'_>, file: &str, error: &Error
         _ => message,
     };
     let (Some(ready), Some(source)) = (prepared.get(file), session.source(file)) else {
-        return FileError::of(file, message);
+        return FileError::without_place(file, message);
     };
     let offset = cause.range().map(|range| range.start).or_else(|| {
         let line = cause.line()?.checked_sub(1)?;
         Some(ready.code.split_inclusive('\n').take(line).map(str::len).sum())
     });
     match offset {
-        None => FileError::of(file, message),
+        None => FileError::without_place(file, message),
         Some(offset) => {
-            let place = ready.written(offset);
+            let place = ready.origin(offset);
             // The code may come from another file than the rendered one.
             let file = place.map_or(file, |place| place.file.as_ref());
             FileError::at(file, session.source(file).unwrap_or(source), place.map_or(0, |place| place.at), message)
@@ -300,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_has_every_name() {
+    fn unset_environment_variables_are_empty() {
         let known = [("A".to_owned(), "1".to_owned())].into();
         let scope = super::super::Scope::new(Arc::new(|| serde_json::Value::Null), serde_json::Value::Null, known);
         let environ = Item::from_object(Environ(scope.inner));

@@ -1,7 +1,7 @@
 //! Regular expressions of templates, bounded in size and charged to the budget.
 //!
 //! Matching takes time in proportion to the text and, for hard expressions, to the size of the compiled program. The crate
-//! does not tell that size, so `read` tries the small limit first. `syntax` translates the syntax of Go.
+//! does not tell that size, so `compile` tries the small limit first. `syntax` translates the syntax of Go.
 
 mod syntax;
 
@@ -12,11 +12,11 @@ use regex::{Regex, RegexBuilder};
 use crate::model::EvaluationBudget;
 
 /// The largest program of an ordinary expression, in bytes: most expressions fit.
-const SMALL: usize = 64 << 10;
+const ORDINARY_PROGRAM_BYTES: usize = 64 << 10;
 /// The largest program of any expression, in bytes.
-const LARGE: usize = 1 << 20;
+const MAX_PROGRAM_BYTES: usize = 1 << 20;
 /// The work of the compilation of a large program, in units of the budget.
-const COMPILING: usize = 2 << 20;
+const COMPILE_WORK: usize = 2 << 20;
 
 /// A compiled expression.
 #[derive(Debug, Clone)]
@@ -28,27 +28,27 @@ pub(super) struct Pattern {
 
 impl Pattern {
     /// Compiles an expression in the syntax of Go.
-    pub(super) fn read(pattern: &str) -> Result<Self, String> {
-        let pattern = syntax::translated(pattern).map_err(|why| no_regex(&why))?;
-        let of = |limit: usize| RegexBuilder::new(&pattern).size_limit(limit).dfa_size_limit(LARGE).build();
-        match of(SMALL) {
+    pub(super) fn compile(pattern: &str) -> Result<Self, String> {
+        let pattern = syntax::translate(pattern).map_err(|why| error_message(&why))?;
+        let of = |limit: usize| RegexBuilder::new(&pattern).size_limit(limit).dfa_size_limit(MAX_PROGRAM_BYTES).build();
+        match of(ORDINARY_PROGRAM_BYTES) {
             Ok(regex) => Ok(Self { regex, cost: 8 }),
             Err(regex::Error::CompiledTooBig(_)) => {
-                of(LARGE).map(|regex| Self { regex, cost: 256 }).map_err(|error| no_regex(&error.to_string()))
+                of(MAX_PROGRAM_BYTES).map(|regex| Self { regex, cost: 256 }).map_err(|error| error_message(&error.to_string()))
             }
-            Err(error) => Err(no_regex(&error.to_string())),
+            Err(error) => Err(error_message(&error.to_string())),
         }
     }
 
     /// Compiles an expression that an evaluation computed, and charges the budget.
-    pub(super) fn made(pattern: &str, budget: &EvaluationBudget) -> Result<Self, String> {
-        budget.work(COMPILING).map_err(|spent| spent.to_string())?;
-        Self::read(pattern)
+    pub(super) fn compile_charged(pattern: &str, budget: &EvaluationBudget) -> Result<Self, String> {
+        budget.charge_work(COMPILE_WORK).map_err(|spent| spent.to_string())?;
+        Self::compile(pattern)
     }
 
     /// The expression, after charging the budget for a match against `text`.
-    pub(super) fn on(&self, text: &str, budget: &EvaluationBudget) -> Result<&Regex, String> {
-        budget.work(text.len().saturating_mul(self.cost)).map_err(|spent| spent.to_string())?;
+    pub(super) fn charge(&self, text: &str, budget: &EvaluationBudget) -> Result<&Regex, String> {
+        budget.charge_work(text.len().saturating_mul(self.cost)).map_err(|spent| spent.to_string())?;
         Ok(&self.regex)
     }
 }
@@ -62,7 +62,7 @@ impl Deref for Pattern {
 }
 
 /// The error message for a regular expression that can't be read, on one line.
-fn no_regex(shown: &str) -> String {
+fn error_message(shown: &str) -> String {
     let why = shown.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
     format!("the regular expression can't be read: {why}")
 }

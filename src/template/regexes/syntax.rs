@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 const MAX_REPEAT: u32 = 1000;
 
 /// Translates an expression. The error names the part that Go refuses.
-pub(super) fn translated(pattern: &str) -> Result<String, String> {
+pub(super) fn translate(pattern: &str) -> Result<String, String> {
     let mut translator = Translator { rest: pattern, out: String::with_capacity(pattern.len() + 16), repeated: false };
     while let Some(c) = translator.rest.chars().next() {
         translator.step(c)?;
@@ -144,7 +144,7 @@ impl Translator<'_> {
     }
 
     /// Translates a character of a class. Returns true for an escape that means several characters.
-    fn one_of_class(&mut self) -> Result<bool, String> {
+    fn class_character(&mut self) -> Result<bool, String> {
         let Some(c) = self.rest.chars().next() else { return Ok(false) };
         if c == '\\' {
             let several = self.rest.chars().nth(1).is_some_and(|c| "dDwWsSpP".contains(c));
@@ -175,12 +175,12 @@ impl Translator<'_> {
                     self.out.push_str(self.rest.get(..end).unwrap_or_default());
                     self.skip(end);
                 }
-                _ if self.one_of_class()? => {}
+                _ if self.class_character()? => {}
                 // A minus between two characters makes a range. Elsewhere, a minus is a literal.
                 _ if self.rest.starts_with('-') && !self.rest.starts_with("-]") && self.rest.len() > 1 => {
                     self.out.push('-');
                     self.skip(1);
-                    self.one_of_class()?;
+                    self.class_character()?;
                 }
                 _ => {}
             }
@@ -221,7 +221,7 @@ mod tests {
 
     /// The expected results are those of Go's package `regexp`; none for an expression that Go refuses.
     #[test]
-    fn expressions_mean_what_they_mean_in_go() {
+    fn translated_expressions_match_as_in_go() {
         for (pattern, text, expected) in [
             ("a{b", "a{b", Some(true)),
             ("a{1", "a{1", Some(true)),
@@ -285,8 +285,8 @@ mod tests {
             ("a#b c", "a#b c", Some(true)),
             ("", "x", Some(true)),
         ] {
-            let found = translated(pattern).ok().and_then(|pattern| Regex::new(&pattern).ok());
-            assert_eq!(found.map(|regex| regex.is_match(text)), expected, "{pattern} {:?}", translated(pattern));
+            let found = translate(pattern).ok().and_then(|pattern| Regex::new(&pattern).ok());
+            assert_eq!(found.map(|regex| regex.is_match(text)), expected, "{pattern} {:?}", translate(pattern));
         }
     }
 }

@@ -12,7 +12,7 @@ fn one(files: Tree<'_>) -> Result<String, String> {
 }
 
 #[test]
-fn files_take_from_each_other() {
+fn files_include_extend_and_import() {
     let layout = "<[[ yield title() ]]|[[ block body() ]]default[[ end ]]>";
     let blocks = "[[ block twice(x) ]][[ x ]][[ x ]][[ end ]]never";
     let cases: &[(Tree<'_>, &str)] = &[
@@ -99,7 +99,7 @@ fn files_take_from_each_other() {
 }
 
 #[test]
-fn errors_are_where_they_were_written() {
+fn errors_have_their_place() {
     let cases: &[(Tree<'_>, &str)] = &[
         (&[("f", "x\n [[ include \"nope\" ]]")], "f:2:2: there is no template nope in the source directory"),
         (

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Zoned;
 
 use super::gotime::Time;
-use super::{Inner, Scope, go, jinja};
+use super::{Scope, ScopeState, go, jinja};
 
 /// The name of directories for parts: only `render` renders their files.
-pub const PARTIALS: &str = "_partials";
+pub const PARTS_DIR: &str = "_partials";
 /// The deepest nesting of files that render files: each level needs stack.
 const MAX_NESTING: usize = 16;
 /// The most calls of `render` in one tree.
@@ -46,10 +46,10 @@ impl Engine {
 }
 
 /// Template files, by their paths below the directory.
-pub type Files = BTreeMap<String, String>;
+pub type TemplateFiles = BTreeMap<String, String>;
 
 /// The options of a rendering.
-pub struct Options {
+pub struct TreeOptions {
     /// The language.
     pub engine: Engine,
     /// The left delimiter; the language's own when empty.
@@ -66,7 +66,7 @@ pub struct Options {
 
 /// A rendered file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
+pub struct RenderedFile {
     /// The text of the file.
     pub text: String,
     /// The template of the file; none for a file from `write`.
@@ -101,7 +101,7 @@ impl fmt::Display for FileError {
 
 impl FileError {
     /// An error without a place.
-    pub(super) fn of(file: &str, message: String) -> Self {
+    pub(super) fn without_place(file: &str, message: String) -> Self {
         Self { file: file.to_owned(), place: None, line: String::new(), message }
     }
 
@@ -124,11 +124,15 @@ impl FileError {
 ///
 /// # Errors
 /// Returns the error of the first file that can't be rendered.
-pub fn render_tree(scope: &Scope, files: Files, options: Options) -> Result<BTreeMap<String, Made>, FileError> {
-    let Options { engine, left, right, skip_empty, now, is_over } = options;
+pub fn render_tree(
+    scope: &Scope,
+    files: TemplateFiles,
+    options: TreeOptions,
+) -> Result<BTreeMap<String, RenderedFile>, FileError> {
+    let TreeOptions { engine, left, right, skip_empty, now, is_over } = options;
     let own = engine.delimiters();
     let or = |given: String, own: &str| if given.is_empty() { own.to_owned() } else { given };
-    let session = Arc::new(Session {
+    let session = Arc::new(RenderSession {
         scope: Arc::clone(&scope.inner),
         now: now.into(),
         files,
@@ -136,44 +140,44 @@ pub fn render_tree(scope: &Scope, files: Files, options: Options) -> Result<BTre
         delimiters: (or(left, own.0), or(right, own.1)),
         skip_empty,
         is_over,
-        made: Mutex::default(),
+        rendered_files: Mutex::default(),
         renders: AtomicUsize::new(0),
         size: AtomicUsize::new(0),
     });
-    session.scope.parts.trace.begin();
+    session.scope.parts.trace.begin_evaluation();
     match engine {
         Engine::Go => go::render(&session)?,
         Engine::Jinja | Engine::Jet => jinja::render(&session)?,
     }
-    Ok(std::mem::take(&mut *session.made()))
+    Ok(std::mem::take(&mut *session.rendered_files()))
 }
 
 /// The rendering of one tree.
-pub(super) struct Session {
-    pub(super) scope: Arc<Inner>,
+pub(super) struct RenderSession {
+    pub(super) scope: Arc<ScopeState>,
     pub(super) now: Time,
     pub(super) engine: Engine,
-    files: Files,
+    files: TemplateFiles,
     delimiters: (String, String),
     skip_empty: bool,
     is_over: Arc<dyn Fn() -> bool + Send + Sync>,
-    made: Mutex<BTreeMap<String, Made>>,
+    rendered_files: Mutex<BTreeMap<String, RenderedFile>>,
     /// The calls of `render` so far.
     renders: AtomicUsize,
     /// The bytes of the rendered files so far.
     size: AtomicUsize,
 }
 
-impl Session {
-    fn made(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Made>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+impl RenderSession {
+    fn rendered_files(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, RenderedFile>> {
+        self.rendered_files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn delimiters(&self) -> (&str, &str) {
         (&self.delimiters.0, &self.delimiters.1)
     }
 
-    pub(super) fn files(&self) -> &Files {
+    pub(super) fn files(&self) -> &TemplateFiles {
         &self.files
     }
 
@@ -182,7 +186,7 @@ impl Session {
     }
 
     /// The files that are not parts.
-    pub(super) fn rendered(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn top_level_files(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str).filter(|file| !is_partial(file))
     }
 
@@ -191,32 +195,32 @@ impl Session {
         self.files.values().any(|text| text.contains(part))
     }
 
-    /// Begins the budget of a file, and returns a mark for `ended`.
+    /// Begins the budget of a file, and returns a mark for `end`.
     pub(super) fn begin(&self) -> Result<usize, String> {
-        self.scope.parts.budget.begin().map_err(|spent| spent.to_string())?;
-        Ok(self.scope.parts.budget.mark())
+        self.scope.parts.budget.begin_evaluation().map_err(|spent| spent.to_string())?;
+        Ok(self.scope.parts.budget.used_memory())
     }
 
     /// Ends the budget of a file: the memory since the mark shrinks to its text, of `kept` bytes.
-    pub(super) fn ended(&self, taken: usize, kept: usize) {
-        self.scope.parts.budget.settle(taken, kept);
+    pub(super) fn end(&self, taken: usize, kept: usize) {
+        self.scope.parts.budget.release_since(taken, kept);
     }
 
     /// Fails when the run is over.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check_not_over(&self) -> Result<(), String> {
         if (self.is_over)() { Err("the run is over".to_owned()) } else { Ok(()) }
     }
 
     /// Checks the limits before a call of `render` at this depth. Returns the path of the file.
-    pub(super) fn enter(&self, file: &str, nesting: usize) -> Result<String, String> {
-        self.check()?;
+    pub(super) fn check_render(&self, file: &str, nesting: usize) -> Result<String, String> {
+        self.check_not_over()?;
         if nesting >= MAX_NESTING {
             return Err(format!("render is nested more than {MAX_NESTING} deep"));
         }
         if self.renders.fetch_add(1, Ordering::Relaxed) >= MAX_RENDERS {
             return Err(format!("more than {MAX_RENDERS} calls of render"));
         }
-        let path = inside(file).ok_or_else(|| format!("{file} is not in the source directory"))?;
+        let path = path_below(file).ok_or_else(|| format!("{file} is not in the source directory"))?;
         if self.files.contains_key(&path) {
             return Ok(path);
         }
@@ -225,48 +229,48 @@ impl Session {
 
     /// The file that `from` calls `name`: beside `from`, else from the source directory on. The name may lack the usual
     /// endings.
-    pub(super) fn near(&self, from: &str, name: &str) -> Option<&str> {
+    pub(super) fn resolve_name(&self, from: &str, name: &str) -> Option<&str> {
         let beside = from.rsplit_once('/').map_or_else(|| name.to_owned(), |(directory, _)| format!("{directory}/{name}"));
         let places = if name.starts_with('/') { [Some(name), None] } else { [Some(beside.as_str()), Some(name)] };
-        let paths = places.into_iter().flatten().filter_map(inside);
+        let paths = places.into_iter().flatten().filter_map(path_below);
         let mut ended = paths.flat_map(|path| ["", ".jet", ".html.jet", ".jet.html"].map(|ending| format!("{path}{ending}")));
         ended.find_map(|path| self.files.get_key_value(&path)).map(|(path, _)| path.as_str())
     }
 
-    fn put(&self, path: String, made: Made) -> Result<(), String> {
+    fn store(&self, path: String, made: RenderedFile) -> Result<(), String> {
         let size = self.size.fetch_add(made.text.len(), Ordering::Relaxed).saturating_add(made.text.len());
         if size > MAX_OUTPUT {
             return Err(format!("the rendered files are larger than {MAX_OUTPUT} bytes in total"));
         }
-        self.made().insert(path, made);
+        self.rendered_files().insert(path, made);
         Ok(())
     }
 
     /// Stores a rendered file.
-    pub(super) fn keep(&self, file: &str, text: String) -> Result<(), FileError> {
+    pub(super) fn store_rendered(&self, file: &str, text: String) -> Result<(), FileError> {
         if self.skip_empty && text.trim().is_empty() {
             return Ok(());
         }
         let path = if self.engine == Engine::Jinja { file.strip_suffix(".j2").unwrap_or(file) } else { file };
         let path = if path.is_empty() || path.ends_with('/') { file } else { path };
-        let made = Made { text, template: Some(file.to_owned()) };
-        self.put(path.to_owned(), made).map_err(|message| FileError::of(file, message))
+        let made = RenderedFile { text, template: Some(file.to_owned()) };
+        self.store(path.to_owned(), made).map_err(|message| FileError::without_place(file, message))
     }
 
     /// Stores one more file, for `write`.
     pub(super) fn write(&self, path: &str, content: &str) -> Result<(), String> {
-        self.scope.may_choose(&format!("file \"{path}\""))?;
-        let path = inside(path).ok_or_else(|| format!("{path} is not in the target directory"))?;
-        self.put(path, Made { text: content.to_owned(), template: None })
+        self.scope.check_choice(&format!("file \"{path}\""))?;
+        let path = path_below(path).ok_or_else(|| format!("{path} is not in the target directory"))?;
+        self.store(path, RenderedFile { text: content.to_owned(), template: None })
     }
 }
 
 fn is_partial(file: &str) -> bool {
-    file.split('/').any(|part| part == PARTIALS)
+    file.split('/').any(|part| part == PARTS_DIR)
 }
 
 /// A path below a directory, without `.` and `..`; none when the path leads out of the directory.
-fn inside(path: &str) -> Option<String> {
+fn path_below(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {

@@ -17,7 +17,7 @@ fn rendered(
     delimiters: (&str, &str),
     skip_empty: bool,
 ) -> Result<Vec<(String, String)>, String> {
-    let options = Options {
+    let options = TreeOptions {
         engine,
         left: delimiters.0.to_owned(),
         right: delimiters.1.to_owned(),
@@ -25,8 +25,8 @@ fn rendered(
         now: "2026-11-20T10:00:00+00:00[UTC]".parse().unwrap(),
         is_over: Arc::new(|| false),
     };
-    let files: Files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-    let made: BTreeMap<String, Made> = render_tree(&scope(), files, options).map_err(|error| error.to_string())?;
+    let files: TemplateFiles = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    let made: BTreeMap<String, RenderedFile> = render_tree(&scope(), files, options).map_err(|error| error.to_string())?;
     Ok(made.into_iter().map(|(path, made)| (path, made.text)).collect())
 }
 
@@ -37,7 +37,7 @@ fn one(engine: Engine, text: &str) -> Result<String, String> {
 const ALL: [Engine; 3] = [Engine::Jinja, Engine::Jet, Engine::Go];
 
 #[test]
-fn what_is_at_the_top_is_the_same_everywhere() {
+fn all_languages_have_the_same_roots() {
     for (engine, text) in [
         (
             Engine::Jinja,
@@ -58,7 +58,7 @@ fn what_is_at_the_top_is_the_same_everywhere() {
 }
 
 #[test]
-fn functions_of_the_scope_are_there_everywhere() {
+fn all_languages_have_the_functions_of_the_scope() {
     for (engine, text) in [
         (Engine::Jinja, "{{ lookup('data.m.k') }} {{ lookup('data.no', 'd') }} {{ file('x.txt') }}{{ jet('[[ data.name ]]') }}"),
         (Engine::Jet, "[[ lookup(\"data.m.k\") ]] [[ lookup(\"data.no\", \"d\") ]] [[ file(\"x.txt\") ]][[ data.name ]]"),
@@ -127,7 +127,7 @@ fn files_are_written_below_the_target_only() {
 }
 
 #[test]
-fn delimiters_can_be_others() {
+fn delimiters_can_be_changed() {
     for (engine, text) in [
         (Engine::Jinja, "<< data.name >> {{ y }} [[ x ]]"),
         (Engine::Jet, "<< data.name >> {{ y }} [[ x ]]"),
@@ -148,7 +148,7 @@ fn empty_files_can_be_left_out() {
 }
 
 #[test]
-fn nothing_is_escaped_whatever_the_name() {
+fn no_file_name_enables_escaping() {
     for engine in ALL {
         let (left, right) = engine.delimiters();
         let call = if engine == Engine::Go { "lookup \"data.m\" | toRawJson" } else { "jet(\"<&>\")" };
@@ -161,7 +161,7 @@ fn nothing_is_escaped_whatever_the_name() {
 }
 
 #[test]
-fn jinja_is_jinja() {
+fn jinja_features_work() {
     let files = [
         ("a.conf.j2", "{% include '_partials/h' %}{% import '_partials/m' as m %}{{ m.twice(data.name) }}"),
         ("_partials/h", "# {{ data.name }}\n"),
@@ -207,7 +207,7 @@ fn errors_name_file_line_and_column() {
 }
 
 #[test]
-fn rendering_ends() {
+fn endless_templates_fail() {
     let forever = [
         (Engine::Jinja, "{{ render('f', {}) }}"),
         (Engine::Jet, "[[ render(\"f\", .) ]]"),
@@ -237,7 +237,7 @@ fn rendering_ends() {
         assert!(started.elapsed().as_secs() < 30, "{text}");
         assert!(error.starts_with("f:1:"), "{text}: {error}");
     }
-    let options = Options {
+    let options = TreeOptions {
         engine: Engine::Go,
         left: String::new(),
         right: String::new(),
@@ -245,7 +245,7 @@ fn rendering_ends() {
         now: "2026-11-20T10:00:00+00:00[UTC]".parse().unwrap(),
         is_over: Arc::new(|| true),
     };
-    let error = render_tree(&scope(), Files::from([("f".into(), "x".into())]), options).unwrap_err();
+    let error = render_tree(&scope(), TemplateFiles::from([("f".into(), "x".into())]), options).unwrap_err();
     assert_eq!(error.to_string(), "f: the run is over");
 }
 
@@ -257,11 +257,11 @@ fn data_is_not_changed_by_templates() {
         one(Engine::Go, "{{ $d := deepCopy .data }}{{ $_ := set $d \"name\" \"x\" }}{{ $d.name }}{{ .data.name }}").unwrap(),
         "xshop"
     );
-    assert_eq!(scope().value("{{ Data.name }}").unwrap(), json!("shop"));
+    assert_eq!(scope().resolve_value("{{ Data.name }}").unwrap(), json!("shop"));
 }
 
 #[test]
-fn what_templates_make_has_a_bound() {
+fn rendered_output_is_bounded() {
     let long = "x".repeat(4000);
     let cases: Vec<(Engine, String)> = [
         (Engine::Jinja, "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"),
@@ -315,7 +315,7 @@ fn what_templates_make_has_a_bound() {
 }
 
 #[test]
-fn jinja_means_what_it_meant() {
+fn jinja_expressions_have_their_values() {
     for (text, expected) in [
         ("{% for a, b in data.m|items %}{{ a }};{% endfor %}", "k;n;"),
         ("{% for x in data.nums if x > 1 %}{{ loop.index }}:{{ x }} {% else %}none{% endfor %}", "1:3 2:2 "),

@@ -3,7 +3,7 @@
 //! `streams` has JetStream, `objects` the object store, `values` single messages by their subject, `quota` the storage quota.
 //! `link` monitors the connection, `reason` explains its errors.
 
-mod link;
+mod connection_monitor;
 mod objects;
 mod quota;
 mod reason;
@@ -21,23 +21,23 @@ use tokio::time::timeout;
 
 use super::credentials;
 use super::nkey::UserKey;
-use super::{BusSettings, Counters, Credentials, Link, Message, TransportError, is_supported};
+use super::{BusSettings, ConnectionCounters, ConnectionState, Credentials, Message, TransportError, is_supported};
 use crate::model::Secret;
-use link::{ConnectionMonitor, connect_timeout};
+use connection_monitor::{ConnectionMonitor, connect_timeout};
 use reason::reason;
 
 pub use quota::{StorageQuota, StreamLimits};
 pub use streams::StreamReader;
 
 /// The longest wait for the response to a request.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the bus. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Bus {
     client: Client,
     jetstream: jetstream::Context,
-    watcher: ConnectionMonitor,
+    monitor: ConnectionMonitor,
 }
 
 impl Bus {
@@ -56,8 +56,9 @@ impl Bus {
             servers: settings.servers.iter().map(|url| hide_password(url)).collect::<Vec<_>>().join(", "),
             source: reason(&error.to_string()).into(),
         })?;
-        let jetstream = jetstream::ContextBuilder::new().timeout(ANSWER).ack_timeout(ANSWER).build(client.clone());
-        let bus = Self { client, jetstream, watcher };
+        let jetstream =
+            jetstream::ContextBuilder::new().timeout(RESPONSE_TIMEOUT).ack_timeout(RESPONSE_TIMEOUT).build(client.clone());
+        let bus = Self { client, jetstream, monitor: watcher };
         if !settings.retry_initial {
             bus.check_version()?;
         }
@@ -87,18 +88,18 @@ impl Bus {
     }
 
     /// Returns the state of the connection as it changes.
-    pub fn watch(&self) -> watch::Receiver<Link> {
-        self.watcher.link()
+    pub fn watch(&self) -> watch::Receiver<ConnectionState> {
+        self.monitor.link()
     }
 
     /// Returns the subjects that the server denied on this connection.
-    pub fn unheard(&self) -> BTreeSet<String> {
-        self.watcher.unheard()
+    pub fn denied_subscriptions(&self) -> BTreeSet<String> {
+        self.monitor.denied_subscriptions()
     }
 
     /// Returns the errors so far.
-    pub fn counters(&self) -> Counters {
-        self.watcher.counters()
+    pub fn counters(&self) -> ConnectionCounters {
+        self.monitor.counters()
     }
 
     /// Hands a message to the connection, without a guarantee of delivery. See [`Bus::publish_stored`].
@@ -188,7 +189,7 @@ impl Bus {
         let subject = self.client.new_inbox();
         let mut echo = self.subscribe(&subject).await?;
         self.publish(&subject, &[], Vec::new()).await?;
-        match timeout(ANSWER, echo.next()).await {
+        match timeout(RESPONSE_TIMEOUT, echo.next()).await {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err(TransportError::Disconnected),
             Err(_) => Err(TransportError::TimedOut("waiting for the NATS server".to_owned())),
@@ -239,10 +240,12 @@ async fn options(settings: &BusSettings, watcher: &ConnectionMonitor) -> Result<
         // Its events do not say why an attempt failed; here it shows the servers, with their last error, before each
         // round. `None` leaves the choice among them to the client.
         .reconnect_to_server_callback(move |servers, _| {
-            attempts.failed(servers.iter().filter_map(|server| Some((server.to_string(), server.last_error.as_deref()?))));
+            attempts.log_failed_attempts(
+                servers.iter().filter_map(|server| Some((server.to_string(), server.last_error.as_deref()?))),
+            );
             std::future::ready(None)
         })
-        .reconnect_delay_callback(move |attempts| delays.delay(attempts));
+        .reconnect_delay_callback(move |attempts| delays.reconnect_delay(attempts));
     if settings.retry_initial {
         options = options.retry_on_initial_connect().connection_timeout(connect_timeout(settings.servers.len()));
     }

@@ -28,7 +28,7 @@ impl Bus {
         self.jetstream
             .create_object_store(config)
             .await
-            .map_err(|error| quota::refused(format!("could not create the bucket {bucket}"), error))?;
+            .map_err(|error| quota::stream_refusal_error(format!("could not create the bucket {bucket}"), error))?;
         Ok(Ensured::Created)
     }
 
@@ -65,20 +65,20 @@ impl Bus {
     async fn object_info(&self, bucket: &str, key: &str) -> Result<ObjectInfo, TransportError> {
         let subject = format!("$O.{bucket}.M.{}", URL_SAFE.encode(key));
         let url = format!("obj://{bucket}/{key}");
-        let meta = self.bundles(bucket).await?.direct_get_last_for_subject(subject).await;
-        let meta = meta.map_err(|error| self.unread(&url, error))?;
+        let meta = self.bucket_stream(bucket).await?.direct_get_last_for_subject(subject).await;
+        let meta = meta.map_err(|error| self.object_read_error(&url, error))?;
         let info: ObjectInfo = serde_json::from_slice(&meta.payload)
             .map_err(|error| TransportError::failed(format!("could not read the metadata of {url}"), error))?;
         if info.deleted { Err(TransportError::NotFound(url)) } else { Ok(info) }
     }
 
     /// Returns the stream behind a bucket; the first read shows whether the stream exists.
-    async fn bundles(&self, bucket: &str) -> Result<Stream<()>, TransportError> {
+    async fn bucket_stream(&self, bucket: &str) -> Result<Stream<()>, TransportError> {
         let stream = self.jetstream.get_stream_no_info(format!("OBJ_{bucket}")).await;
         stream.map_err(|error| TransportError::failed(format!("could not read the bucket {bucket}"), error))
     }
 
-    fn unread(&self, url: &str, error: DirectGetError) -> TransportError {
+    fn object_read_error(&self, url: &str, error: DirectGetError) -> TransportError {
         match error.kind() {
             DirectGetErrorKind::NotFound => TransportError::NotFound(url.to_owned()),
             DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading {url}")),
@@ -100,13 +100,13 @@ impl Bus {
         if info.size as u64 > max {
             return Err(TransportError::TooLarge { what: url, size: info.size as u64, max });
         }
-        let stream = self.bundles(bucket).await?;
+        let stream = self.bucket_stream(bucket).await?;
         let chunks = format!("$O.{bucket}.C.{}", info.nuid);
         let mut content = Vec::with_capacity(info.size);
         let mut next = 1;
         while content.len() < info.size {
             let chunk = stream.direct_get_next_for_subject(chunks.as_str(), Some(next)).await;
-            let chunk = chunk.map_err(|error| self.unread(&url, error))?;
+            let chunk = chunk.map_err(|error| self.object_read_error(&url, error))?;
             next = chunk.sequence + 1;
             content.extend_from_slice(&chunk.payload);
             // The metadata may be forged.

@@ -72,10 +72,10 @@ impl Bus {
 }
 
 /// Returns the error of a refused stream. Lack of room is in the refusal itself, or in its cause.
-pub(super) fn refused(doing: String, error: impl Error + Send + Sync + 'static) -> TransportError {
+pub(super) fn stream_refusal_error(doing: String, error: impl Error + Send + Sync + 'static) -> TransportError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(one) = cause {
-        if one.downcast_ref::<CreateStreamError>().is_some_and(|error| is_want_of_room(&error.kind())) {
+        if one.downcast_ref::<CreateStreamError>().is_some_and(|error| is_out_of_storage(&error.kind())) {
             return TransportError::NoRoom { doing, source: error.into() };
         }
         cause = one.source();
@@ -83,7 +83,7 @@ pub(super) fn refused(doing: String, error: impl Error + Send + Sync + 'static) 
     TransportError::failed(doing, error)
 }
 
-fn is_want_of_room(kind: &CreateStreamErrorKind) -> bool {
+fn is_out_of_storage(kind: &CreateStreamErrorKind) -> bool {
     let CreateStreamErrorKind::JetStream(error) = kind else { return false };
     [
         ErrorCode::STORAGE_RESOURCES_EXCEEDED,

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meanings_stand_before_the_text() {
+    fn meanings_precede_the_text() {
         for (text, wanted) in [
             ("IO error: Connection refused (os error 111)", "Connection refused (os error 111)"),
             ("authorization violation: nats: authorization violation", "authorization violation: nats: authorization violation"),

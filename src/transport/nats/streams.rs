@@ -15,14 +15,14 @@ use futures_util::StreamExt;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::super::{Cause, Ensured, Message, StartAt, StreamSpec, TransportError, is_at_least};
-use super::{ANSWER, Bus, header_map, message, quota};
+use super::super::{Ensured, Message, StartAt, StreamSpec, TransportCause, TransportError, is_at_least};
+use super::{Bus, RESPONSE_TIMEOUT, header_map, message, quota};
 
 /// The most bytes of one reading of the latest messages: twice the states of a hundred thousand nodes. A publisher must not
 /// decide about the memory of a reader.
-const MOST_LATEST: usize = 512 << 20;
+const MAX_LATEST_BYTES: usize = 512 << 20;
 /// The silence after which a subject that existed at the beginning of a reading counts as removed.
-const QUIET: Duration = Duration::from_millis(500);
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The approximate bytes of a message beside its payload.
 const MESSAGE_COST: usize = 512;
 
@@ -48,7 +48,7 @@ impl Bus {
             PublishErrorKind::TimedOut => TransportError::TimedOut(format!("storing a message on {subject}")),
             PublishErrorKind::WrongLastSequence => TransportError::Conflict(subject.to_owned()),
             // Newer servers have a second code for this error, which the client does not know.
-            PublishErrorKind::Other if refused_last(&error) => TransportError::Conflict(subject.to_owned()),
+            PublishErrorKind::Other if is_sequence_conflict(&error) => TransportError::Conflict(subject.to_owned()),
             _ => TransportError::failed(format!("could not store a message on {subject}"), error),
         };
         let publish = PublishMessage::build().payload(payload.into()).headers(header_map(headers));
@@ -65,7 +65,7 @@ impl Bus {
         self.client.try_server_info().is_some_and(|info| info.jetstream)
     }
 
-    pub(super) fn no_jetstream_or(&self, doing: String, error: impl Into<Cause>) -> TransportError {
+    pub(super) fn no_jetstream_or(&self, doing: String, error: impl Into<TransportCause>) -> TransportError {
         if !self.is_connected() {
             TransportError::Disconnected
         } else if self.has_jetstream() {
@@ -95,7 +95,7 @@ impl Bus {
     /// When JetStream is not available or refuses.
     pub async fn ensure_stream(&self, spec: &StreamSpec) -> Result<Ensured, TransportError> {
         // Older servers accept unknown settings, and forget them.
-        let spec = &StreamSpec { markers: spec.markers.filter(|_| self.has_message_ttl()), ..spec.clone() };
+        let spec = &StreamSpec { marker_ttl: spec.marker_ttl.filter(|_| self.has_message_ttl()), ..spec.clone() };
         let existing = match self.jetstream.get_stream(&spec.name).await {
             Ok(stream) => Some(stream.cached_info().config.clone()),
             Err(error) => {
@@ -106,15 +106,15 @@ impl Bus {
         let doing = |what: &str| format!("could not {what} the stream {}", spec.name);
         let Some(mut config) = existing else {
             let mut config = Config { name: spec.name.clone(), ..Config::default() };
-            bring_to(&mut config, spec);
-            self.jetstream.create_stream(config).await.map_err(|error| quota::refused(doing("create"), error))?;
+            apply_spec(&mut config, spec);
+            self.jetstream.create_stream(config).await.map_err(|error| quota::stream_refusal_error(doing("create"), error))?;
             return Ok(Ensured::Created);
         };
-        let changes = bring_to(&mut config, spec);
+        let changes = apply_spec(&mut config, spec);
         if changes.is_empty() {
             return Ok(Ensured::Unchanged);
         }
-        self.jetstream.update_stream(config).await.map_err(|error| quota::refused(doing("change"), error))?;
+        self.jetstream.update_stream(config).await.map_err(|error| quota::stream_refusal_error(doing("change"), error))?;
         Ok(Ensured::Updated(changes))
     }
 
@@ -162,9 +162,9 @@ impl Bus {
         while let Some(subject) = subjects.next().await {
             missing.insert(subject.map_err(|error| TransportError::failed(doing(), error))?.0);
             let least = missing.len() * MESSAGE_COST;
-            if least > MOST_LATEST {
+            if least > MAX_LATEST_BYTES {
                 let what = format!("the latest messages of the stream {stream}");
-                return Err(TransportError::TooLarge { what, size: least as u64, max: MOST_LATEST as u64 });
+                return Err(TransportError::TooLarge { what, size: least as u64, max: MAX_LATEST_BYTES as u64 });
             }
         }
         let mut latest = BTreeMap::new();
@@ -177,7 +177,7 @@ impl Bus {
         let mut heard = Instant::now();
         while !missing.is_empty() {
             // Others may be replaced all the time: only silence of the missing subjects counts.
-            let patience = if pending == 0 { QUIET.saturating_sub(heard.elapsed()) } else { ANSWER };
+            let patience = if pending == 0 { SILENCE_TIMEOUT.saturating_sub(heard.elapsed()) } else { RESPONSE_TIMEOUT };
             let next = match timeout(patience, messages.next()).await {
                 Ok(next) => next.ok_or(TransportError::Disconnected)?,
                 Err(_) if pending == 0 => break,
@@ -185,11 +185,11 @@ impl Bus {
             };
             let next = next.map_err(|error| TransportError::failed(doing(), error))?;
             pending = next.info().map_err(|error| TransportError::failed(doing(), error))?.pending;
-            let message = stored(next)?;
+            let message = to_message(next)?;
             size += message.payload.len() + MESSAGE_COST;
-            if size > MOST_LATEST {
+            if size > MAX_LATEST_BYTES {
                 let what = format!("the latest messages of the stream {stream}");
-                return Err(TransportError::TooLarge { what, size: size as u64, max: MOST_LATEST as u64 });
+                return Err(TransportError::TooLarge { what, size: size as u64, max: MAX_LATEST_BYTES as u64 });
             }
             if missing.remove(&message.subject) {
                 heard = Instant::now();
@@ -205,7 +205,7 @@ impl Bus {
     ///
     /// # Errors
     /// When the stream does not exist.
-    pub async fn extent(&self, stream: &str) -> Result<(u64, u64, Option<Timestamp>), TransportError> {
+    pub async fn stream_extent(&self, stream: &str) -> Result<(u64, u64, Option<Timestamp>), TransportError> {
         let state = self.stream(stream).await?.cached_info().state.clone();
         let from = Timestamp::from_nanosecond(state.first_timestamp.unix_timestamp_nanos()).ok();
         Ok((state.first_sequence, state.last_sequence, from.filter(|_| state.messages > 0)))
@@ -291,7 +291,7 @@ impl StreamReader {
             }
             let message = next
                 .map_err(|error| TransportError::failed(format!("could not read the stream {}", self.stream), error))
-                .and_then(stored);
+                .and_then(to_message);
             // When the connection is lost before the first message, the client starts again from the beginning.
             let early = |message: &Message| {
                 message.seq.is_some_and(|seq| seq < self.first)
@@ -305,12 +305,12 @@ impl StreamReader {
 }
 
 /// True when the server reports another message as the last one of a subject.
-fn refused_last(error: &PublishError) -> bool {
+fn is_sequence_conflict(error: &PublishError) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
     cause.is_some_and(|cause| cause.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
 }
 
-fn stored(stored: jetstream::Message) -> Result<Message, TransportError> {
+fn to_message(stored: jetstream::Message) -> Result<Message, TransportError> {
     let (seq, time) = stored
         .info()
         .map(|info| (info.stream_sequence, info.published))
@@ -324,7 +324,7 @@ fn stored(stored: jetstream::Message) -> Result<Message, TransportError> {
 }
 
 /// Changes `config` to match `spec`; returns each change, for people.
-fn bring_to(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
+fn apply_spec(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
     // The server writes -1 for "no limit".
     let bound = |value: Option<u64>| value.map_or(-1, |value| i64::try_from(value).unwrap_or(i64::MAX));
     let mut changes = Vec::new();
@@ -360,8 +360,8 @@ fn bring_to(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
         destination: to.clone(),
         headers_only: false,
     });
-    set("markers", format!("{:?}", config.subject_delete_marker_ttl), format!("{:?}", spec.markers));
-    (config.allow_message_ttl, config.subject_delete_marker_ttl) = (spec.markers.is_some(), spec.markers);
+    set("markers", format!("{:?}", config.subject_delete_marker_ttl), format!("{:?}", spec.marker_ttl));
+    (config.allow_message_ttl, config.subject_delete_marker_ttl) = (spec.marker_ttl.is_some(), spec.marker_ttl);
     set("replicas", config.num_replicas.to_string(), spec.replicas.to_string());
     config.num_replicas = spec.replicas;
     changes
@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_of_streams_are_said_in_words() {
+    fn differences_of_streams_are_described() {
         let spec = StreamSpec {
             name: "S".into(),
             subjects: vec!["a.>".into()],
@@ -385,10 +385,10 @@ mod tests {
             ..StreamSpec::default()
         };
         let mut config = Config::default();
-        bring_to(&mut config, &spec);
-        assert_eq!(bring_to(&mut config, &spec), Vec::<String>::new());
+        apply_spec(&mut config, &spec);
+        assert_eq!(apply_spec(&mut config, &spec), Vec::<String>::new());
         config.max_age = Duration::from_secs(30);
         config.max_messages_per_subject = -1;
-        assert_eq!(bring_to(&mut config, &spec), ["max_age 30s → 60s", "max_per_subject -1 → 1"]);
+        assert_eq!(apply_spec(&mut config, &spec), ["max_age 30s → 60s", "max_per_subject -1 → 1"]);
     }
 }

@@ -8,7 +8,7 @@ use super::super::{Message, TransportError};
 use super::{Bus, headers_of};
 
 /// Headers of the messages that mark a removed value.
-const REMOVED: [&str; 2] = ["KV-Operation", "Nats-Marker-Reason"];
+const REMOVAL_HEADERS: [&str; 2] = ["KV-Operation", "Nats-Marker-Reason"];
 
 /// Returns the URL of a key of a bucket. An error has the URL and the reason why no such key can exist.
 fn check_name(bucket: &str, key: &str) -> Result<String, (String, &'static str)> {
@@ -34,8 +34,8 @@ impl Bus {
         let stream = self.jetstream.get_stream_no_info(format!("KV_{bucket}")).await;
         let stream = stream.map_err(|error| TransportError::failed(format!("could not read {url}"), error))?;
         let last = stream.direct_get_last_for_subject(format!("$KV.{bucket}.{key}")).await;
-        let last = last.map_err(|error| self.unread_value(&url, bucket, error))?;
-        let is_gone = REMOVED.iter().any(|header| last.headers.get(*header).is_some());
+        let last = last.map_err(|error| self.value_read_error(&url, bucket, error))?;
+        let is_gone = REMOVAL_HEADERS.iter().any(|header| last.headers.get(*header).is_some());
         if is_gone { Err(TransportError::NotFound(url)) } else { Ok(last.payload.to_vec()) }
     }
 
@@ -62,7 +62,7 @@ impl Bus {
             Err(TransportError::NoStream(_)) => return Err(TransportError::NotFound(format!("the bucket {bucket}"))),
             messages => messages?,
         };
-        let is_there = |message: &Message| REMOVED.iter().all(|header| message.header(header).is_none());
+        let is_there = |message: &Message| REMOVAL_HEADERS.iter().all(|header| message.header(header).is_none());
         let values = messages.into_iter().filter(is_there);
         Ok(values.filter_map(|message| Some((message.subject.strip_prefix(&prefix)?.to_owned(), message.payload))).collect())
     }
@@ -92,7 +92,7 @@ impl Bus {
         }
     }
 
-    fn unread_value(&self, url: &str, bucket: &str, error: DirectGetError) -> TransportError {
+    fn value_read_error(&self, url: &str, bucket: &str, error: DirectGetError) -> TransportError {
         match error.kind() {
             DirectGetErrorKind::NotFound => TransportError::NotFound(url.to_owned()),
             DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading {url}")),
@@ -110,7 +110,7 @@ impl Bus {
     /// # Errors
     /// When the stream does not exist, or does not answer.
     pub async fn last(&self, stream: &str, subject: &str) -> Result<Option<Message>, TransportError> {
-        let handle = self.unseen(stream).await?;
+        let handle = self.stream_handle(stream).await?;
         self.read_directly(stream, handle.direct_get_last_for_subject(subject).await)
     }
 
@@ -120,12 +120,12 @@ impl Bus {
     /// # Errors
     /// When the stream does not exist, or does not answer.
     pub async fn stored_after(&self, stream: &str, filter: &str, after: u64) -> Result<Option<Message>, TransportError> {
-        let handle = self.unseen(stream).await?;
+        let handle = self.stream_handle(stream).await?;
         self.read_directly(stream, handle.direct_get_next_for_subject(filter, Some(after.saturating_add(1))).await)
     }
 
     /// Returns a stream without a request for its information, which nodes may not send.
-    async fn unseen(&self, stream: &str) -> Result<Stream<()>, TransportError> {
+    async fn stream_handle(&self, stream: &str) -> Result<Stream<()>, TransportError> {
         if !self.is_connected() {
             return Err(TransportError::Disconnected);
         }

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::model::NodeId;
 use crate::wire::bundle::Rule;
 use crate::wire::data::{DATA_TYPE, SignedData, is_signed_data};
@@ -88,14 +88,14 @@ impl DataReader<'_> {
     }
 
     fn signed(&self, bytes: &[u8]) -> Result<OpenedValue, String> {
-        let envelope = Envelope::parse(bytes).map_err(|error| chain(&error))?;
+        let envelope = Envelope::parse(bytes).map_err(|error| error_chain(&error))?;
         if envelope.payload_type != DATA_TYPE {
             return Err(format!("the payload type is \"{}\", not that of data", envelope.payload_type));
         }
         let found = self.trust.find_signers(&envelope, &mut SignatureBudget::default()).keys;
         let known: Vec<_> = found.iter().filter_map(|index| self.trust.keys().get(*index)).collect();
         let valid: Vec<String> =
-            known.iter().filter(|key| !key.revoked && key.is_in_time(self.now)).map(|key| key.id.clone()).collect();
+            known.iter().filter(|key| !key.revoked && key.is_valid_at(self.now)).map(|key| key.id.clone()).collect();
         if valid.is_empty() {
             return Err(match known.first() {
                 Some(key) if key.revoked => format!("the key {} that signed it is revoked", key.id),
@@ -103,10 +103,10 @@ impl DataReader<'_> {
                 None => "it is not signed by a key of the trust bundle".to_owned(),
             });
         }
-        let data: SignedData = json::read(&envelope.payload).map_err(|error| chain(&error))?;
+        let data: SignedData = json::read(&envelope.payload).map_err(|error| error_chain(&error))?;
         let value = data.value().map_err(|error| error.to_string())?;
         let newest = NewestSigned { issued: data.issued, digest: envelope.digest() };
-        self.fits(&data, &newest)?;
+        self.check_content(&data, &newest)?;
         let rules = self.trust.rules();
         let Some(signers) = rules.iter().find_map(|rule| self.allows(rule, &valid)) else {
             return Err(format!("no rule allows {} to sign it", valid.join(", ")));
@@ -114,7 +114,7 @@ impl DataReader<'_> {
         Ok(OpenedValue::Signed { value, newest, signers })
     }
 
-    fn fits(&self, data: &SignedData, newest: &NewestSigned) -> Result<(), String> {
+    fn check_content(&self, data: &SignedData, newest: &NewestSigned) -> Result<(), String> {
         if data.fleet != self.trust.fleet() {
             return Err(format!("it is for the fleet {}", data.fleet));
         }
@@ -175,8 +175,8 @@ pub fn open_unverified(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     if !is_signed_data(&bytes) {
         return Ok(bytes);
     }
-    let envelope = Envelope::parse(&bytes).map_err(|error| chain(&error))?;
-    let data: SignedData = json::read(&envelope.payload).map_err(|error| chain(&error))?;
+    let envelope = Envelope::parse(&bytes).map_err(|error| error_chain(&error))?;
+    let data: SignedData = json::read(&envelope.payload).map_err(|error| error_chain(&error))?;
     data.value().map_err(|error| error.to_string())
 }
 
@@ -185,7 +185,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
+    use crate::trust::{BundleAuthority, SigningKey, open_bundle, sign_envelope};
     use crate::wire::{COMMAND_TYPE, TRUST_TYPE};
 
     const NOW: &str = "2026-11-20T10:01:00Z";
@@ -204,7 +204,8 @@ mod tests {
             ],
             "revoked": ["gone"], "rules": rules,
         });
-        open_bundle(&sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]).encode(), Pin::Kept).unwrap()
+        open_bundle(&sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]).encode(), BundleAuthority::Stored)
+            .unwrap()
     }
 
     fn data(over: &Value) -> Value {
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_an_error_and_never_a_plain_value() {
+    fn an_invalid_envelope_is_an_error_and_never_a_plain_value() {
         let trust = trust(&json!([{"keys": ["alice", "gone", "past"]}]), "2027-01-01T00:00:00Z");
         let alice = |over: Value| signed(&data(&over), &[("alice", 2)]);
         let good = alice(json!({}));
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_back_to_an_older_or_to_a_plain_value() {
+    fn an_older_or_plain_value_never_replaces_a_signed_one() {
         let rules = json!([{"keys": ["alice"]}]);
         let (trust, expired) = (trust(&rules, "2027-01-01T00:00:00Z"), trust(&rules, "2026-11-20T09:00:00Z"));
         let at = |issued: &str, text: &str| signed(&data(&json!({"issued": issued, "text": text})), &[("alice", 2)]);

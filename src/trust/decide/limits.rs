@@ -98,7 +98,7 @@ impl NodeLimits {
     pub fn check_effects(&self, kind: &str, effects: &Effects) -> Result<(), String> {
         self.check_type(kind)?;
         // A listed mount is allowed with its options, but its mount point and programs are checked.
-        let listed = |effect: &Effect| matches!(effect, Effect::Mount(mounting) if self.is_listed(mounting));
+        let listed = |effect: &Effect| matches!(effect, Effect::Mount(mounting) if self.is_listed_mount(mounting));
         let listed = effects.iter().any(listed);
         effects.iter().try_for_each(|effect| self.check_effect(effect, effects, listed))
     }
@@ -137,7 +137,7 @@ impl NodeLimits {
     /// Checks an unknown effect, which may be any effect of its kind.
     fn check_unknown(&self, aspect: Option<EffectKind>, what: &str) -> Result<(), String> {
         let Some(aspect) = aspect else {
-            return if self.is_bound() { Err(format!("this node does not allow unknown effects: {what}")) } else { Ok(()) };
+            return if self.restricts_host() { Err(format!("this node does not allow unknown effects: {what}")) } else { Ok(()) };
         };
         match aspect {
             EffectKind::Write | EffectKind::Expose if self.paths.is_some() => {
@@ -148,7 +148,9 @@ impl NodeLimits {
             }
             EffectKind::Run | EffectKind::Variable => self.check_type(RUN_GRANT),
             EffectKind::Nested => self.check_type(NESTED_GRANT),
-            EffectKind::Mount if self.is_bound() || self.mount.is_some() => Err(format!("this node does not mount \"{what}\"")),
+            EffectKind::Mount if self.restricts_host() || self.mount.is_some() => {
+                Err(format!("this node does not mount \"{what}\""))
+            }
             EffectKind::Fetch | EffectKind::Connect if self.fetch_hosts.is_some() => {
                 Err(format!("this node does not fetch from \"{what}\""))
             }
@@ -157,17 +159,17 @@ impl NodeLimits {
     }
 
     /// True when the limits restrict the host itself.
-    fn is_bound(&self) -> bool {
+    fn restricts_host(&self) -> bool {
         !self.exec || self.types.is_some() || self.paths.is_some() || self.read_paths.is_some()
     }
 
-    fn is_listed(&self, mounting: &MountRequest) -> bool {
+    fn is_listed_mount(&self, mounting: &MountRequest) -> bool {
         self.mount.as_deref().is_some_and(|entries| mounts::allowed(entries, mounting))
     }
 
     fn check_mount(&self, mounting: &MountRequest) -> Result<(), String> {
         let MountRequest { device, fstype, point, .. } = mounting;
-        if (self.mount.is_some() || self.is_bound()) && !self.is_listed(mounting) {
+        if (self.mount.is_some() || self.restricts_host()) && !self.is_listed_mount(mounting) {
             let options = &mounting.options;
             return Err(format!(
                 "this node does not mount \"{device}\" as {fstype} with \"{options}\": no `mount` of its limits allows it"

@@ -8,7 +8,7 @@ use super::pattern;
 const REQUIRED: &[(&str, &str)] = &[("nosuid", "suid"), ("nodev", "dev")];
 
 /// True when an entry allows a mount.
-fn fits(entry: &MountLimit, mounting: &MountRequest) -> bool {
+fn entry_allows(entry: &MountLimit, mounting: &MountRequest) -> bool {
     let MountRequest { device, fstype, options, .. } = mounting;
     let given: Vec<&str> = mounting.options().collect();
     let listed = |option: &&str| entry.options.iter().any(|pattern| pattern::matches(pattern, option));
@@ -24,7 +24,7 @@ fn fits(entry: &MountLimit, mounting: &MountRequest) -> bool {
 
 /// True when some entry allows a mount. An unmount is allowed by any entry.
 pub(in crate::trust) fn allowed(entries: &[MountLimit], mounting: &MountRequest) -> bool {
-    if mounting.attaches { entries.iter().any(|entry| fits(entry, mounting)) } else { !entries.is_empty() }
+    if mounting.attaches { entries.iter().any(|entry| entry_allows(entry, mounting)) } else { !entries.is_empty() }
 }
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_listed_is_not_mounted() {
+    fn mounts_that_are_not_listed_are_denied() {
         let limit = |options: &[&str]| MountLimit {
             fstype: "nfs4".into(),
             options: options.iter().map(|&option| option.into()).collect(),

@@ -9,13 +9,13 @@ const DEEP: usize = 40;
 
 /// True when the whole of `text` matches `pattern`. The time is at most pattern × text.
 pub(in crate::trust) fn matches(pattern: &str, text: &str) -> bool {
-    fits(pattern, text, |_| true)
+    matches_where(pattern, text, |_| true)
 }
 
 /// True when a command matches a pattern. Wildcards match characters without meaning to a shell; a pattern must contain signs
 /// such as `;` or `$` literally. The pattern `**` alone matches every command.
 pub(in crate::trust) fn matches_command(pattern: &str, command: &str) -> bool {
-    pattern == "**" || pattern == command || fits(pattern, command, is_plain)
+    pattern == "**" || pattern == command || matches_where(pattern, command, is_plain)
 }
 
 /// True for characters without a meaning to a shell.
@@ -57,7 +57,7 @@ pub(in crate::trust) fn resolve_links(pattern: &str, real: &impl Fn(&str) -> Str
 }
 
 /// True when the whole of `text` matches `pattern`, and wildcards match only characters that `reaches` allows.
-fn fits(pattern: &str, text: &str, reaches: impl Fn(char) -> bool) -> bool {
+fn matches_where(pattern: &str, text: &str, reaches: impl Fn(char) -> bool) -> bool {
     let text: Vec<char> = text.chars().collect();
     // reach[i]: the pattern so far matches the first i characters.
     let mut reach = vec![false; text.len() + 1];

@@ -83,14 +83,14 @@ struct PolicyQuery<'a> {
 
 /// A check of a rule, in the order from coarse to fine. A result is the mismatch as a message.
 type Check = fn(&Rule, &PolicyQuery<'_>) -> Option<String>;
-const CHECKS: &[Check] = &[action, what, audience, count, channel, noop, quorum];
+const CHECKS: &[Check] = &[check_action, check_resource, check_target, check_node_count, check_channel, check_noop, check_quorum];
 
-fn action(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
+fn check_action(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let name = command.action.name();
     (!allows(rule.actions.as_deref(), name)).then(|| format!("it does not allow the action {name}"))
 }
 
-fn what(rule: &Rule, PolicyQuery { command, effects, .. }: &PolicyQuery<'_>) -> Option<String> {
+fn check_resource(rule: &Rule, PolicyQuery { command, effects, .. }: &PolicyQuery<'_>) -> Option<String> {
     match &command.action {
         Action::Ensure(ensure) => Rights::from_rule(rule).check_effects(&ensure.kind, effects).err(),
         // The content of a manifest is not known at verification.
@@ -104,7 +104,7 @@ fn what(rule: &Rule, PolicyQuery { command, effects, .. }: &PolicyQuery<'_>) -> 
     }
 }
 
-fn audience(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
+fn check_target(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     if rule.nodes.is_none() && rule.groups.is_none() {
         return None;
     }
@@ -123,7 +123,7 @@ fn audience(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Optio
     }
 }
 
-fn count(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
+fn check_node_count(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let most = rule.max_nodes?;
     match command.to.selector() {
         Some(Selector::Nodes(nodes)) if nodes.len() as u64 <= most => None,
@@ -132,7 +132,7 @@ fn count(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<S
     }
 }
 
-fn channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
+fn check_channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let channels = rule.channels.as_deref()?;
     match &command.channel {
         Some(channel) if pattern::matches_any(channels, &channel.name) => None,
@@ -141,7 +141,7 @@ fn channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option
     }
 }
 
-fn noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
+fn check_noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let changes_nothing = match &command.action {
         Action::Facts(_) | Action::Status(_) => true,
         Action::Ensure(_) | Action::Apply(_) => command.options.noop,
@@ -152,7 +152,7 @@ fn noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<St
     (rule.noop_only && !changes_nothing).then(|| "it allows dry runs only".to_owned())
 }
 
-fn quorum(rule: &Rule, PolicyQuery { keys, .. }: &PolicyQuery<'_>) -> Option<String> {
+fn check_quorum(rule: &Rule, PolicyQuery { keys, .. }: &PolicyQuery<'_>) -> Option<String> {
     let (wanted, found) = (rule.quorum as usize, keys.len());
     (found < wanted).then(|| format!("it requires {wanted} signatures by its own keys, and has {found}"))
 }

@@ -20,7 +20,7 @@ use crate::wire::pae;
 
 /// Rounds of bcrypt-pbkdf over the passphrase of a key file, the default of OpenSSH.
 const ROUNDS: u32 = 16;
-const SHORT: &str = "ed25519:";
+const SHORT_PREFIX: &str = "ed25519:";
 
 /// A key that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ pub enum KeyError {
 
 impl KeyError {
     /// A key of an algorithm that can't sign here.
-    fn other(algorithm: &ssh_key::Algorithm) -> Self {
+    fn unsupported(algorithm: &ssh_key::Algorithm) -> Self {
         match algorithm {
             ssh_key::Algorithm::SkEd25519 | ssh_key::Algorithm::SkEcdsaSha2NistP256 => Self::Fido(algorithm.to_string()),
             _ => Self::Algorithm(algorithm.to_string()),
@@ -82,7 +82,7 @@ impl PublicKey {
 
     /// Returns `ed25519:` and the base64 of the 32 bytes.
     pub fn to_short(&self) -> String {
-        format!("{SHORT}{}", STANDARD.encode(self.0.as_bytes()))
+        format!("{SHORT_PREFIX}{}", STANDARD.encode(self.0.as_bytes()))
     }
 
     /// Returns a line for `authorized_keys`: `ssh-ed25519 AAAA... comment`.
@@ -122,14 +122,14 @@ impl FromStr for PublicKey {
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let text = text.trim();
-        if let Some(encoded) = text.strip_prefix(SHORT) {
+        if let Some(encoded) = text.strip_prefix(SHORT_PREFIX) {
             let bytes = STANDARD.decode(encoded).map_err(|_| KeyError::NotAKey)?;
             return Self::from_bytes(bytes.as_slice().try_into().map_err(|_| KeyError::NotAKey)?);
         }
         let key = ssh_key::PublicKey::from_openssh(text).map_err(|_| KeyError::NotAKey)?;
         match key.key_data().ed25519() {
             Some(key) => Self::from_bytes(&key.0),
-            None => Err(KeyError::other(&key.algorithm())),
+            None => Err(KeyError::unsupported(&key.algorithm())),
         }
     }
 }
@@ -166,7 +166,7 @@ impl SigningKey {
     pub fn from_openssh(text: &str, passphrase: Option<&Secret>) -> Result<Self, KeyError> {
         let mut key = ssh_key::PrivateKey::from_openssh(text).map_err(KeyError::PrivateKey)?;
         if key.algorithm() != ssh_key::Algorithm::Ed25519 {
-            return Err(KeyError::other(&key.algorithm()));
+            return Err(KeyError::unsupported(&key.algorithm()));
         }
         if key.is_encrypted() {
             let passphrase = passphrase.ok_or(KeyError::NeedsPassphrase)?;
@@ -177,7 +177,7 @@ impl SigningKey {
         }
         match key.key_data() {
             KeypairData::Ed25519(pair) => Ok(Self::from_seed(&Zeroizing::new(pair.private.to_bytes()))),
-            _ => Err(KeyError::other(&key.algorithm())),
+            _ => Err(KeyError::unsupported(&key.algorithm())),
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
             "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
         ] {
             let bytes: Vec<u8> = (0..32).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect();
-            let text = format!("{SHORT}{}", STANDARD.encode(&bytes));
+            let text = format!("{SHORT_PREFIX}{}", STANDARD.encode(&bytes));
             assert!(matches!(text.parse::<PublicKey>(), Err(KeyError::Weak)), "{hex}");
         }
     }

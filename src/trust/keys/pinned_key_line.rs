@@ -27,7 +27,7 @@ impl<'a> PinnedKeyLine<'a> {
     ///
     /// # Errors
     /// When the line has not four parts.
-    pub fn split(line: &'a str) -> Result<Option<Self>, PinnedKeyLineError> {
+    pub fn parse(line: &'a str) -> Result<Option<Self>, PinnedKeyLineError> {
         if line.trim().is_empty() || line.starts_with('#') {
             return Ok(None);
         }

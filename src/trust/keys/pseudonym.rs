@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_concealed_is_of_one_key() {
+    fn pseudonyms_depend_on_the_key() {
         let key = |seed: u8| SigningKey::from_seed(&[seed; 32]);
         let concealed = key(1).pseudonymize("ab");
         assert_eq!((concealed.len(), key(1).pseudonymize("ab") == concealed), (64, true));

@@ -94,7 +94,7 @@ pub fn verify_receipt(
 pub fn proves_success(witness: &Witness, id: Uuid, command: &str, subject: &str, receipt: Option<&str>, payload: &[u8]) -> bool {
     let Ok(key) = witness.key.parse::<PublicKey>() else { return false };
     let attested =
-        verify_receipt(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.check_answers(command));
+        verify_receipt(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.check_command(command));
     let mark = json::read::<RolloutResult>(payload);
     attested.is_ok() && mark.is_ok_and(|mark| mark.protocol == ROLLOUT_SUCCESS && mark.id == id && mark.node == witness.node)
 }
@@ -104,7 +104,7 @@ impl VerifiedReceipt {
     ///
     /// # Errors
     /// When it answers another command, or none.
-    pub fn check_answers(self, command: &str) -> Result<Self, ReceiptError> {
+    pub fn check_command(self, command: &str) -> Result<Self, ReceiptError> {
         if self.statement.command.as_deref() == Some(command) { Ok(self) } else { Err(ReceiptError::Command) }
     }
 }
@@ -171,8 +171,8 @@ mod tests {
         };
         let attested = check(Some(&receipt), &key, "web1", "s", b"payload").unwrap();
         assert_eq!(attested.statement, statement());
-        assert!(attested.clone().check_answers("c").is_ok());
-        assert!(matches!(attested.check_answers("d"), Err(ReceiptError::Command)));
+        assert!(attested.clone().check_command("c").is_ok());
+        assert!(matches!(attested.check_command("d"), Err(ReceiptError::Command)));
         let other = SigningKey::from_seed(&[2; 32]);
         assert!(matches!(check(None, &key, "web1", "s", b"payload"), Err(ReceiptError::Missing)));
         assert!(matches!(check(Some("x"), &key, "web1", "s", b"payload"), Err(ReceiptError::Malformed(_))));

@@ -16,12 +16,12 @@ pub struct SignatureBudget {
     /// True when only signatures under their named keys count, up to the first that does not verify.
     named_only: bool,
     /// The number of computed signatures.
-    spent: usize,
+    computed: usize,
 }
 
 impl Default for SignatureBudget {
     fn default() -> Self {
-        Self { left: MAX_SIGNATURE_CHECKS, named_only: false, spent: 0 }
+        Self { left: MAX_SIGNATURE_CHECKS, named_only: false, computed: 0 }
     }
 }
 
@@ -33,20 +33,20 @@ impl SignatureBudget {
     }
 
     /// Returns the number of computed signatures.
-    pub fn spent(&self) -> usize {
-        self.spent
+    pub fn computed(&self) -> usize {
+        self.computed
     }
 
-    fn spend(&mut self) -> bool {
+    fn take(&mut self) -> bool {
         let some = self.left > 0;
         self.left = self.left.saturating_sub(1);
-        self.spent += usize::from(some);
+        self.computed += usize::from(some);
         some
     }
 }
 
 /// A signature that matches no key so far, and the key of its `keyid`.
-type Unnamed<'a> = (&'a Signature, Option<usize>);
+type UnmatchedSignature<'a> = (&'a Signature, Option<usize>);
 
 /// The result of a search for signers.
 pub(in crate::trust) struct SignerSearch {
@@ -86,7 +86,7 @@ impl TrustedBundle {
                 continue;
             };
             asked.push(index);
-            if effort.spend() && self.is_signed_by(index, &encoded, &signature.sig) {
+            if effort.take() && self.is_signed_by(index, &encoded, &signature.sig) {
                 found.keys.push(index);
             } else {
                 unnamed.push((signature, named));
@@ -104,7 +104,13 @@ impl TrustedBundle {
         found
     }
 
-    fn try_others(&self, mut open: Vec<Unnamed<'_>>, encoded: &[u8], found: &mut SignerSearch, effort: &mut SignatureBudget) {
+    fn try_others(
+        &self,
+        mut open: Vec<UnmatchedSignature<'_>>,
+        encoded: &[u8],
+        found: &mut SignerSearch,
+        effort: &mut SignatureBudget,
+    ) {
         let (revoked, good): (Vec<usize>, Vec<usize>) =
             (0..self.keys().len()).partition(|index| self.keys().get(*index).is_some_and(|key| key.revoked));
         // All signatures under one key before the next key: forged signatures do not use up the budget of an honest one.
@@ -113,7 +119,7 @@ impl TrustedBundle {
                 continue;
             }
             let tried = open.iter().position(|(signature, named)| {
-                *named != Some(index) && effort.spend() && self.is_signed_by(index, encoded, &signature.sig)
+                *named != Some(index) && effort.take() && self.is_signed_by(index, encoded, &signature.sig)
             });
             if let Some(place) = tried {
                 open.remove(place);
@@ -135,7 +141,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
+    use crate::trust::{BundleAuthority, SigningKey, open_bundle, sign_envelope};
     use crate::wire::{COMMAND_TYPE, TRUST_TYPE};
 
     fn key(seed: u8) -> SigningKey {
@@ -150,7 +156,11 @@ mod tests {
             "root": {"threshold": 1, "keys": [key(200).public().to_short()]},
             "keys": keys, "revoked": ["op1"], "rules": [{"keys": ["*"]}],
         });
-        open_bundle(&sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(200))]).encode(), Pin::Kept).unwrap()
+        open_bundle(
+            &sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(200))]).encode(),
+            BundleAuthority::Stored,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -180,10 +190,10 @@ mod tests {
             let envelope = sign_envelope(COMMAND_TYPE, b"{}".to_vec(), &signing);
             let mut effort = SignatureBudget::default();
             assert_eq!(bundle.find_signers(&envelope, &mut effort).keys, keys, "{by:?}");
-            assert_eq!(effort.spent(), spent, "{by:?}");
+            assert_eq!(effort.computed(), spent, "{by:?}");
             let mut effort = SignatureBudget::under_pressure();
             let found = bundle.find_signers(&envelope, &mut effort);
-            assert_eq!(effort.spent(), pressed, "{by:?}");
+            assert_eq!(effort.computed(), pressed, "{by:?}");
             assert!(found.keys == keys || found.cut_short, "{by:?}");
         }
     }

@@ -3,7 +3,7 @@
 //! The agent signs the bytes that nodes verify. So a node can't distinguish such a signature from that of a key file. `host`
 //! implements the protocol of the agent.
 
-use crate::host::ssh_agent::{Identity, SshAgent, SshAgentError};
+use crate::host::ssh_agent::{SshAgent, SshAgentError, SshIdentity};
 use crate::wire::pae;
 
 use super::sign::{SignError, Signer};
@@ -57,7 +57,7 @@ pub enum KeySelector {
 }
 
 impl KeySelector {
-    fn is(&self, held: &AgentIdentity) -> bool {
+    fn matches(&self, held: &AgentIdentity) -> bool {
         match self {
             Self::Only => held.algorithm == ED25519,
             Self::Named(name) => held.identity.comment == *name || held.fingerprint == *name,
@@ -65,7 +65,7 @@ impl KeySelector {
         }
     }
 
-    fn words(&self) -> String {
+    fn description(&self) -> String {
         match self {
             Self::Only => "that can sign (ssh-ed25519)".to_owned(),
             Self::Named(name) => format!("\"{name}\""),
@@ -76,14 +76,14 @@ impl KeySelector {
 
 /// A key in the list of the agent.
 struct AgentIdentity {
-    identity: Identity,
+    identity: SshIdentity,
     algorithm: String,
     fingerprint: String,
     key: Option<PublicKey>,
 }
 
 impl AgentIdentity {
-    fn of(identity: Identity) -> Self {
+    fn from_identity(identity: SshIdentity) -> Self {
         let parsed = ssh_key::PublicKey::from_bytes(&identity.blob).ok();
         let key = parsed.as_ref().and_then(|key| key.key_data().ed25519()).and_then(|key| PublicKey::from_bytes(&key.0).ok());
         Self {
@@ -116,13 +116,13 @@ impl AgentKey {
     /// # Errors
     /// When no key matches or several do, or when the key can't sign.
     pub fn find(agent: &SshAgent, wanted: &KeySelector) -> Result<Self, AgentKeyError> {
-        let all: Vec<AgentIdentity> = agent.identities()?.into_iter().map(AgentIdentity::of).collect();
+        let all: Vec<AgentIdentity> = agent.identities()?.into_iter().map(AgentIdentity::from_identity).collect();
         let has: Vec<String> = all.iter().map(AgentIdentity::name).collect();
-        let mut found: Vec<AgentIdentity> = all.into_iter().filter(|held| wanted.is(held)).collect();
+        let mut found: Vec<AgentIdentity> = all.into_iter().filter(|held| wanted.matches(held)).collect();
         let (count, last) = (found.len(), found.pop());
         match last {
-            None => Err(AgentKeyError::None { wanted: wanted.words(), has }),
-            Some(_) if count > 1 => Err(AgentKeyError::Several(count, wanted.words())),
+            None => Err(AgentKeyError::None { wanted: wanted.description(), has }),
+            Some(_) if count > 1 => Err(AgentKeyError::Several(count, wanted.description())),
             Some(AgentIdentity { identity, key: Some(public), .. }) => {
                 Ok(Self { agent: agent.clone(), blob: identity.blob, public, comment: identity.comment })
             }

@@ -19,8 +19,8 @@ use tempfile::TempDir;
 
 use super::{Bundle, OLD, effects, is_armed, is_done, is_whole};
 use crate::support::nats::binaries;
-use crate::support::place::{Place, Wishes, ended, read, stop};
-use crate::support::solo::{Agent, Fleet, PATIENCE, assign};
+use crate::support::node_dir::{NodeDir, NodeSettings, read, stop, wait_for_exit};
+use crate::support::single_node::{Agent, PATIENCE, SingleNodeFleet, assign_action};
 
 /// Checkpoints that only these tests reach.
 pub(super) const ONLY: &[Checkpoint] = &[
@@ -78,7 +78,7 @@ const TIMES: u32 = 2;
 const DATA: [&str; 2] = ["data:\n  greeting: one\n", "data:\n  greeting: another\n"];
 
 struct Stage {
-    fleet: Fleet,
+    fleet: SingleNodeFleet,
     older: Bundle,
     newer: Bundle,
     data: TempDir,
@@ -86,46 +86,46 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let fleet = Fleet::new(binaries().last().unwrap(), "").await;
+        let fleet = SingleNodeFleet::new(binaries().last().unwrap(), "").await;
         Self { fleet, older: Bundle::new(), newer: Bundle::new(), data: TempDir::new().unwrap() }
     }
 
-    fn data(&self, place: &Place) -> PathBuf {
+    fn data(&self, place: &NodeDir) -> PathBuf {
         self.data.path().join(format!("{}.yaml", place.node))
     }
 
     /// A node with a channel of its own: the assignments of others do not concern it.
-    fn place(&self, node: &str) -> Place {
+    fn place(&self, node: &str) -> NodeDir {
         let data = self.data.path().join(format!("{node}.yaml"));
         std::fs::write(&data, DATA[0]).unwrap();
         let head = format!("data = \"{}\"", data.display());
-        let wishes = Wishes { head, limits: "fetch_hosts = [\"127.0.0.1\"]".to_owned(), ..Wishes::default() };
-        let place = Place::new(&self.fleet, node, &self.fleet.server.url(), &wishes);
+        let wishes = NodeSettings { head, limits: "fetch_hosts = [\"127.0.0.1\"]".to_owned(), ..NodeSettings::default() };
+        let place = NodeDir::new(&self.fleet, node, &self.fleet.server.url(), &wishes);
         std::fs::write(place.site().join("conf"), OLD).unwrap();
         place
     }
 
     /// The next assignment of this node, in the channel of its name.
-    fn standing(&self, place: &Place, serial: u64, action: Action) -> Command {
-        let mut command = self.fleet.standing(serial, action);
+    fn assignment(&self, place: &NodeDir, serial: u64, action: Action) -> Command {
+        let mut command = self.fleet.assignment(serial, action);
         command.channel.as_mut().unwrap().name = place.node.to_string();
         command.to = ensign::wire::Target::nodes(vec![place.node.clone()]);
         command
     }
 
-    async fn desire(&self, place: &Place, command: &Command) {
+    async fn desire(&self, place: &NodeDir, command: &Command) {
         let subject = self.fleet.subjects.desired(place.node.as_str());
         self.fleet.bus.publish_stored(subject.as_str(), &[], self.fleet.sign(command)).await.unwrap();
     }
 
     /// Lets an agent die at a checkpoint of the second assignment, and checks. False when the agent did not reach the
     /// checkpoint.
-    async fn round(&self, at: Checkpoint, count: u32, withdraws: bool) -> bool {
+    async fn crash_at(&self, at: Checkpoint, count: u32, withdraws: bool) -> bool {
         let bus = &self.fleet.bus;
         let kind = if withdraws { "withdrawn" } else { "assigned" };
         let place = self.place(&format!("{kind}-{}-{count}", at.name().replace('.', "-")));
         let site = place.site();
-        let first = self.standing(&place, 1, assign(self.older.apply(&site, "first")));
+        let first = self.assignment(&place, 1, assign_action(self.older.apply(&site, "first")));
         let mut agent = place.start(bus, &mut place.process()).await;
         self.desire(&place, &first).await;
         assert_eq!(place.only_result(bus, first.id).await.outcome, CommandOutcome::Changed);
@@ -133,11 +133,11 @@ impl Stage {
         std::fs::write(site.join("conf"), OLD).unwrap();
         std::fs::write(self.data(&place), DATA[1]).unwrap();
 
-        let action = if withdraws { Action::Withdraw(NoParameters {}) } else { assign(self.newer.apply(&site, "second")) };
-        let second = self.standing(&place, 2, action);
-        let died = self.live(&place, &second, &format!("{}:{count}", at.name())).await;
+        let action = if withdraws { Action::Withdraw(NoParameters {}) } else { assign_action(self.newer.apply(&site, "second")) };
+        let second = self.assignment(&place, 2, action);
+        let died = self.run_until_death(&place, &second, &format!("{}:{count}", at.name())).await;
         is_whole(&site);
-        let recorded = self.look_at_the_disk(&place, &first, &second);
+        let recorded = self.check_disk(&place, &first, &second);
         let before = effects(&site, "first");
         std::fs::remove_file(self.data(&place)).unwrap();
 
@@ -164,7 +164,7 @@ impl Stage {
             assert!((1..=2).contains(&effects(&site, "second")), "{}", effects(&site, "second"));
         }
         assert_eq!(place.results(bus, second.id).await.len(), 1);
-        let runs = self.look_at_events(&place, &second).await;
+        let runs = self.check_events(&place, &second).await;
         assert!(runs == 0 || !withdraws, "{runs}");
         assert!(runs > 0 || withdraws, "the run of {} is not reported", second.id);
         // The unpacked bundle of an active assignment stays until the next run.
@@ -176,14 +176,14 @@ impl Stage {
     }
 
     /// Starts an agent that must die, and that finds the command in the stream. True when it died.
-    async fn live(&self, place: &Place, command: &Command, checkpoint: &str) -> bool {
+    async fn run_until_death(&self, place: &NodeDir, command: &Command, checkpoint: &str) -> bool {
         let bus = &self.fleet.bus;
         let mut results = bus.subscribe(&format!("ensign.v1.test.job.{}.{}.done", command.id, place.node)).await.unwrap();
         bus.flush_roundtrip().await.unwrap();
         self.desire(place, command).await;
         let mut agent = Agent::start(place.process().env("ENSIGN_CHECKPOINT", checkpoint));
         tokio::select! {
-            status = ended(&mut agent) => {
+            status = wait_for_exit(&mut agent) => {
                 assert_eq!(status.signal(), Some(9), "{status:?}\n{}", place.log());
                 return true;
             }
@@ -195,7 +195,7 @@ impl Stage {
     }
 
     /// Checks that every file is whole, and that none is ahead of the ledger. True when the ledger has the second assignment.
-    fn look_at_the_disk(&self, place: &Place, first: &Command, second: &Command) -> bool {
+    fn check_disk(&self, place: &NodeDir, first: &Command, second: &Command) -> bool {
         let state = place.state_dir();
         let ledger = std::fs::read_to_string(state.join("ledger.jsonl")).unwrap();
         let is_recorded = ledger.lines().filter(|line| line.ends_with('}')).any(|line| line.contains(&second.id.to_string()));
@@ -211,7 +211,7 @@ impl Stage {
     }
 
     /// Checks that no event is double. Returns the number of summaries of the command's run.
-    async fn look_at_events(&self, place: &Place, command: &Command) -> usize {
+    async fn check_events(&self, place: &NodeDir, command: &Command) -> usize {
         let events: Vec<(String, Value)> =
             place.events(&self.fleet.bus).await.iter().map(|event| (event.subject.clone(), read(event).unwrap())).collect();
         let mut ids: Vec<&str> = events.iter().map(|(_, event)| event["event_id"].as_str().unwrap()).collect();
@@ -234,7 +234,7 @@ impl Stage {
         let worker = async || {
             while let Some(at) = checkpoints.get(next.fetch_add(1, Ordering::Relaxed)) {
                 for count in 1..=TIMES {
-                    let died = self.round(*at, count, withdraws).await;
+                    let died = self.crash_at(*at, count, withdraws).await;
                     assert!(died || count > 1, "the agent does not come to {}", at.name());
                     if !died {
                         break;
@@ -246,7 +246,7 @@ impl Stage {
     }
 }
 
-fn is_at(state: &NodeState, place: &Place, serial: u64) -> bool {
+fn is_at(state: &NodeState, place: &NodeDir, serial: u64) -> bool {
     state.channels.get(place.node.as_str()).is_some_and(|channel| channel.serial == serial)
 }
 
@@ -265,7 +265,7 @@ async fn a_withdrawn_assignment_stays_withdrawn_wherever_the_agent_dies() {
 }
 
 /// Returns the version in the file of the trust bundle, which is whole.
-fn kept_version(place: &Place) -> u64 {
+fn kept_version(place: &NodeDir) -> u64 {
     let kept = std::fs::read(place.state_dir().join("trust.json")).unwrap();
     let bundle: TrustBundle = serde_json::from_slice(&Envelope::parse(&kept).unwrap().payload).unwrap();
     bundle.version
@@ -286,10 +286,10 @@ async fn the_next_trust_bundle_is_active_and_reported_wherever_the_agent_dies() 
         assert_eq!(kept_version(&place), 1);
         places.push((at, place));
     }
-    stage.fleet.rotate(2).await;
+    stage.fleet.store_trust(2).await;
     join_all(places.iter().map(|(at, place)| async {
         let mut agent = Agent::start(place.process().env("ENSIGN_CHECKPOINT", at.name()));
-        assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}\n{}", at.name(), place.log());
+        assert_eq!(wait_for_exit(&mut agent).await.signal(), Some(9), "{}\n{}", at.name(), place.log());
         let kept = kept_version(place);
         let mut states = place.states(bus).await;
         let mut agent = place.start(bus, &mut place.process()).await;
@@ -298,12 +298,12 @@ async fn the_next_trust_bundle_is_active_and_reported_wherever_the_agent_dies() 
             let state: NodeState = read(&message).unwrap();
             assert!(state.trust >= kept, "{}: an older bundle is active again", at.name());
         }
-        let command = place.append(&stage.fleet, "effect");
+        let command = place.append_command(&stage.fleet, "effect");
         stage.fleet.send(&command).await;
         assert_eq!(place.only_result(bus, command.id).await.outcome, CommandOutcome::Changed);
         place.until(bus, "nothing waits", |state| state.outbox == 0).await;
         assert_eq!(stop(&mut agent).await.code(), Some(0));
-        stage.look_at_events(place, &command).await;
+        stage.check_events(place, &command).await;
         // By the trust update, or by the start after it.
         let events = place.events(bus).await;
         let lives = events.iter().filter(|event| event.subject.ends_with(".lifecycle")).filter_map(read::<LifecycleEvent>);
@@ -320,8 +320,8 @@ async fn an_assignment_file_that_differs_from_the_ledger_is_not_applied() {
     let bus = &stage.fleet.bus;
     let place = stage.place("restored");
     let site = place.site();
-    let first = stage.standing(&place, 1, assign(stage.older.apply(&site, "first")));
-    let second = stage.standing(&place, 2, assign(stage.newer.apply(&site, "second")));
+    let first = stage.assignment(&place, 1, assign_action(stage.older.apply(&site, "first")));
+    let second = stage.assignment(&place, 2, assign_action(stage.newer.apply(&site, "second")));
     let (state, file) = (place.state_dir().to_owned(), place.state_dir().join("channels/restored.json"));
     let ledger = state.join("ledger.jsonl");
     let mut agent = place.start(bus, &mut place.process()).await;

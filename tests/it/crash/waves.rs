@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::is_armed;
 use crate::support::nats::binaries;
-use crate::support::place::{Place, Wishes, ended, read, stop, stored};
-use crate::support::solo::{Fleet, PATIENCE, apply, assign, ensure};
+use crate::support::node_dir::{NodeDir, NodeSettings, read, stop, stored, wait_for_exit};
+use crate::support::single_node::{PATIENCE, SingleNodeFleet, apply, assign_action, ensure_action};
 
 /// Checkpoints that only these tests reach.
 pub(super) const ONLY: &[Checkpoint] = &[Checkpoint::LookOwed, Checkpoint::LookTaken, Checkpoint::WordKept];
@@ -27,12 +27,12 @@ pub(super) const ONLY: &[Checkpoint] = &[Checkpoint::LookOwed, Checkpoint::LookT
 const LOOKED: &[Checkpoint] =
     &[Checkpoint::LookOwed, Checkpoint::ResultPosted, Checkpoint::ResultRecorded, Checkpoint::LookTaken];
 
-fn place(fleet: &Fleet, node: &str) -> Place {
-    Place::new(fleet, node, &fleet.server.url(), &Wishes::default())
+fn place(fleet: &SingleNodeFleet, node: &str) -> NodeDir {
+    NodeDir::new(fleet, node, &fleet.server.url(), &NodeSettings::default())
 }
 
 /// A file that is healthy as long as there is no `broken` beside it.
-fn resource(place: &Place) -> Value {
+fn resource(place: &NodeDir) -> Value {
     let own = nix::unistd::geteuid().as_raw().to_string();
     let check = format!("sh -c 'test ! -e {} || exit 2'", place.site().join("broken").display());
     json!({
@@ -42,32 +42,32 @@ fn resource(place: &Place) -> Value {
 }
 
 /// Puts the node into the first of two waves. The second begins soon, and further waves may begin within an hour.
-fn gated(place: &Place, mut command: Command) -> Command {
+fn gated(place: &NodeDir, mut command: Command) -> Command {
     let witness = Witness { node: place.node.clone(), key: SigningKey::from_seed(&[7; 32]).public().to_short() };
-    let first = Wave { upto: Turn::of(command.id, &place.node), witnesses: vec![witness], min_ok: 1 };
+    let first = Wave { upto: Turn::for_node(command.id, &place.node), witnesses: vec![witness], min_ok: 1 };
     let steps = vec![first, Wave { upto: Turn::LAST, witnesses: vec![], min_ok: 0 }];
     command.options.waves =
         Some(RolloutPlan { steps, hold: HumanDuration::seconds(2), margin: WAVE_MARGIN, max_failed: 0, health: true, go: false });
     command
 }
 
-fn once(fleet: &Fleet, place: &Place) -> Command {
+fn ensure_command(fleet: &SingleNodeFleet, place: &NodeDir) -> Command {
     let mut properties = resource(place);
     properties["name"] = json!(place.site().join("healthy"));
-    gated(place, place.command(fleet, ensure("file", &properties)))
+    gated(place, place.command(fleet, ensure_action("file", &properties)))
 }
 
-fn standing(fleet: &Fleet, place: &Place) -> Command {
+fn assignment(fleet: &SingleNodeFleet, place: &NodeDir) -> Command {
     let manifest = place.path("manifest.yaml");
     let file = json!({(place.site().join("healthy").display().to_string()): resource(place)});
     std::fs::write(&manifest, json!({"ccm": {"resources": [{"file": [file]}]}}).to_string()).unwrap();
-    let mut command = fleet.standing(1, assign(apply(&manifest)));
+    let mut command = fleet.assignment(1, assign_action(apply(&manifest)));
     command.channel.as_mut().unwrap().name = place.node.to_string();
     command.to = ensign::wire::Target::nodes(vec![place.node.clone()]);
     gated(place, command)
 }
 
-async fn send(fleet: &Fleet, place: &Place, command: &Command) {
+async fn send(fleet: &SingleNodeFleet, place: &NodeDir, command: &Command) {
     if command.channel.is_some() {
         let subject = fleet.subjects.desired(place.node.as_str());
         fleet.bus.publish_stored(subject.as_str(), &[], fleet.sign(command)).await.unwrap();
@@ -76,12 +76,12 @@ async fn send(fleet: &Fleet, place: &Place, command: &Command) {
     }
 }
 
-fn looks(place: &Place) -> Vec<PathBuf> {
+fn pending_health_gates(place: &NodeDir) -> Vec<PathBuf> {
     let directory = std::fs::read_dir(place.state_dir().join("rollouts")).unwrap();
     directory.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|ending| ending == "look")).collect()
 }
 
-async fn until(place: &Place, what: &str, holds: impl Fn() -> bool) {
+async fn until(place: &NodeDir, what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "waited for {what}\n{}", place.log());
@@ -89,7 +89,7 @@ async fn until(place: &Place, what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-async fn marks(fleet: &Fleet, command: &Command) -> Vec<RolloutResult> {
+async fn rollout_failures(fleet: &SingleNodeFleet, command: &Command) -> Vec<RolloutResult> {
     let failures = fleet.subjects.rollout_failures(command.id);
     stored(&fleet.bus, &fleet.subjects.stream("ROLLOUTS"), failures.as_str())
         .await
@@ -99,15 +99,15 @@ async fn marks(fleet: &Fleet, command: &Command) -> Vec<RolloutResult> {
 }
 
 /// Dies at a checkpoint and starts again. An unhealthy node reports its failure; a healthy one reports nothing.
-async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
+async fn crash_at(fleet: &SingleNodeFleet, at: Checkpoint, stands: bool, breaks: bool) {
     let (kind, end) = (if stands { "stands" } else { "once" }, if breaks { "ill" } else { "well" });
     let place = place(fleet, &format!("{kind}-{end}-{}", at.name().replace('.', "-")));
     let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", at.name())).await;
     // The node refuses a command that was signed before its ledger begins.
-    let command = if stands { standing(fleet, &place) } else { once(fleet, &place) };
+    let command = if stands { assignment(fleet, &place) } else { ensure_command(fleet, &place) };
     send(fleet, &place, &command).await;
-    assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}\n{}", at.name(), place.log());
-    assert_eq!(looks(&place).len(), 1, "{}: no record on disk", at.name());
+    assert_eq!(wait_for_exit(&mut agent).await.signal(), Some(9), "{}\n{}", at.name(), place.log());
+    assert_eq!(pending_health_gates(&place).len(), 1, "{}: no record on disk", at.name());
     if breaks {
         std::fs::write(place.site().join("broken"), "").unwrap();
     }
@@ -116,7 +116,7 @@ async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
     // A command that died between its end and its result is interrupted, which is a failure. An assignment runs again.
     let fails = breaks || done.outcome == CommandOutcome::Interrupted;
     assert!(done.outcome != CommandOutcome::Interrupted || (at == Checkpoint::LookOwed && !stands), "{done:?}");
-    until(&place, "the look", || looks(&place).is_empty()).await;
+    until(&place, "the look", || pending_health_gates(&place).is_empty()).await;
     if fails {
         let subject = fleet.subjects.rollout_failed(command.id, &place.node);
         let stream = fleet.subjects.stream("ROLLOUTS");
@@ -125,14 +125,14 @@ async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
     }
     place.until(&fleet.bus, "nothing waits", |state| state.outbox == 0 && state.running.is_none()).await;
     assert_eq!(stop(&mut agent).await.code(), Some(0));
-    let marks = marks(fleet, &command).await;
+    let marks = rollout_failures(fleet, &command).await;
     assert_eq!(marks.len(), usize::from(fails), "{} {marks:?}", at.name());
     let ok = fleet.subjects.rollout_successes(command.id);
     let ok = stored(&fleet.bus, &fleet.subjects.stream("ROLLOUTS"), ok.as_str()).await.len();
     // A node that died right after its success reports its failure at the next health gate.
     let was_well = !fails || at == Checkpoint::LookTaken;
     assert_eq!(ok, usize::from(was_well), "{}: one report of the success", at.name());
-    assert_eq!(looks(&place), Vec::<PathBuf>::new());
+    assert_eq!(pending_health_gates(&place), Vec::<PathBuf>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,15 +140,15 @@ async fn the_health_check_after_a_run_survives_the_death_of_the_agent() {
     if !is_armed() {
         return;
     }
-    let fleet = Fleet::new(binaries().last().unwrap(), "").await;
+    let fleet = SingleNodeFleet::new(binaries().last().unwrap(), "").await;
     for stands in [false, true] {
-        let rounds = LOOKED.iter().flat_map(|at| [true, false].map(|breaks| round(&fleet, *at, stands, breaks)));
+        let rounds = LOOKED.iter().flat_map(|at| [true, false].map(|breaks| crash_at(&fleet, *at, stands, breaks)));
         join_all(rounds).await;
     }
 }
 
 /// A `halt` or `resume` of a job, signed this many milliseconds after the job.
-fn word(fleet: &Fleet, place: &Place, halt: bool, job: &Command, after: i64) -> Command {
+fn override_command(fleet: &SingleNodeFleet, place: &NodeDir, halt: bool, job: &Command, after: i64) -> Command {
     let about = JobRef { job: job.id };
     let mut word = place.command(fleet, if halt { Action::Halt(about) } else { Action::Resume(about) });
     word.issued = job.issued + SignedDuration::from_millis(after);
@@ -161,21 +161,24 @@ async fn a_halt_survives_the_death_of_the_agent() {
     if !is_armed() {
         return;
     }
-    let fleet = Fleet::new(&binaries()[0], "").await;
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     let place = place(&fleet, "web1");
     let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", Checkpoint::WordKept.name())).await;
-    let job = once(&fleet, &place);
-    let (before, halt, after) =
-        (word(&fleet, &place, false, &job, 1), word(&fleet, &place, true, &job, 2), word(&fleet, &place, false, &job, 3));
+    let job = ensure_command(&fleet, &place);
+    let (before, halt, after) = (
+        override_command(&fleet, &place, false, &job, 1),
+        override_command(&fleet, &place, true, &job, 2),
+        override_command(&fleet, &place, false, &job, 3),
+    );
     // By direct message alone: the stream lacks this command, and will have an older one.
     fleet.send(&halt).await;
-    assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}", place.log());
+    assert_eq!(wait_for_exit(&mut agent).await.signal(), Some(9), "{}", place.log());
     fleet.bus.publish_stored(fleet.subjects.rollout_control(job.id).as_str(), &[], fleet.sign(&before)).await.unwrap();
 
     let mut agent = place.start(&fleet.bus, &mut place.process()).await;
     send(&fleet, &place, &job).await;
     let said = async |word: &Command| -> CommandResult {
-        read(&place.ask(&fleet, word, &fleet.sign(word), PATIENCE).await.expect("an answer")).unwrap()
+        read(&place.first_answer(&fleet, word, &fleet.sign(word), PATIENCE).await.expect("an answer")).unwrap()
     };
     assert_eq!(said(&before).await.message.as_deref(), Some("a later `halt` or `resume` of this job is active"));
     // An operator without an answer sends again; the command counts already.

@@ -5,8 +5,8 @@ use std::process::Command as Process;
 
 use tempfile::TempDir;
 
+use crate::support::single_node::{Agent, SingleNodeFleet, on_every_server};
 use crate::support::skip::{Reason, no_namespaces, skip};
-use crate::support::solo::{Agent, Fleet, on_every_server};
 
 /// A library to preload: shifts the clock of the program by the seconds in a file.
 fn shifted_clock(dir: &TempDir) -> Option<PathBuf> {
@@ -32,7 +32,7 @@ fn shifted_clock(dir: &TempDir) -> Option<PathBuf> {
 #[test]
 fn a_clock_far_from_the_servers_raises_an_alarm() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let Some(library) = shifted_clock(&fleet.dir) else {
             return skip(Reason::Missing, "no C compiler for a clock that is wrong: install the package gcc");
         };
@@ -42,7 +42,7 @@ fn a_clock_far_from_the_servers_raises_an_alarm() {
             fleet.state(&said, |state| state.alarms.contains(&said)).await;
             assert_eq!(agent.stop(), Some(0));
         }
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         fleet.state("no alarm", |state| state.alive && state.alarms.is_empty()).await;
     });
 }
@@ -67,17 +67,17 @@ impl Drop for Mounted {
 #[test]
 fn a_nearly_full_disk_raises_an_alarm() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
         let Some(mounted) = Mounted::new(&fleet.path("state")) else {
             return skip(no_namespaces(), "mount is impossible");
         };
-        let _agent = fleet.agent().await;
+        let _agent = fleet.start_agent().await;
         fleet.state("no alarm", |state| state.alarms.is_empty()).await;
         std::fs::write(mounted.0.join("filling"), vec![0; 4_050_000]).unwrap();
         let wanted = format!("less than 204 KiB are free on the file system of {}", mounted.0.display());
         fleet.state("an alarm", |state| state.alarms == [wanted.as_str()]).await;
         // There is still space for a command.
-        let command = fleet.slow("last", 0);
+        let command = fleet.slow_command("last", 0);
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
         std::fs::remove_file(mounted.0.join("filling")).unwrap();
@@ -86,10 +86,10 @@ fn a_nearly_full_disk_raises_an_alarm() {
 }
 
 #[test]
-fn two_hosts_of_one_id_are_noticed_by_both() {
+fn two_hosts_with_one_node_id_raise_an_alarm_on_both() {
     on_every_server(async |binary| {
-        let fleet = Fleet::new(binary, "").await;
-        let first = fleet.agent().await;
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let first = fleet.start_agent().await;
         // The same configuration on another host: with a state directory of its own.
         fleet.edit_config("state_dir = \"state\"", "state_dir = \"state2\"");
         let second = Agent::start(&mut fleet.process());

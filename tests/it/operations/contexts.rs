@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::fleet::Fleet;
 use crate::support::jwt::Operator;
 use crate::support::nats::{NatsServer, Options};
-use crate::support::solo::{self, on_every_server};
+use crate::support::single_node::{self, on_every_server};
 
 fn run(config_home: &std::path::Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ensign"));
@@ -20,7 +20,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn operators_and_agents_connect_as_a_context_says() {
+fn operators_and_agents_connect_with_a_nats_context() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, &[("web1", "web")]);
         let home = fleet.path("config");
@@ -47,7 +47,7 @@ fn operators_and_agents_connect_as_a_context_says() {
         std::fs::write(fleet.path("web1/agent.toml"), &config).unwrap();
         let checked = run(&home, &["agent", "check", "--config", fleet.path("web1/agent.toml").to_str().unwrap()]);
         assert!(checked.status.success() && text(&checked).contains(&url), "{}", text(&checked));
-        let _agent = solo::Agent::start(
+        let _agent = single_node::Agent::start(
             Command::new(env!("CARGO_BIN_EXE_ensign"))
                 .args(["agent", "run", "--config"])
                 .arg(fleet.path("web1/agent.toml"))

@@ -7,7 +7,7 @@ use ensign::transport::Bus;
 use serde_json::Value;
 
 use crate::support::fleet::Fleet;
-use crate::support::solo::{PATIENCE, on_every_server};
+use crate::support::single_node::{PATIENCE, on_every_server};
 
 /// Returns this many answers to a request, and everything that arrives soon after the last.
 async fn answers(bus: &Bus, subject: &str, count: usize) -> Vec<Value> {
@@ -25,7 +25,7 @@ async fn answers(bus: &Bus, subject: &str, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn every_agent_answers_for_itself() {
+fn every_agent_answers_service_discovery() {
     on_every_server(async |binary: &Path| {
         let mut fleet = Fleet::new(binary, &[("web1", "web"), ("db1", "db")]);
         fleet.start("web1", "web");

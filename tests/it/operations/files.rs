@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::support::fleet::{Fleet, Ran, ensign};
-use crate::support::solo::on_every_server;
+use crate::support::single_node::on_every_server;
 
 #[test]
-fn a_command_is_signed_verified_and_carried() {
+fn a_command_file_is_signed_verified_and_delivered() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, &[("web1", "web")]);
         fleet.start("web1", "web");
@@ -51,7 +51,7 @@ fn a_command_is_signed_verified_and_carried() {
         assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "x\n");
         // The record has the command, as if it had come over NATS: no answer without a command.
-        fleet.settled("web1");
+        fleet.wait_until_published("web1");
         let export = path("export.jsonl");
         assert_eq!(fleet.run(&["audit", "export", &export]).code, 0);
         let (known, trust) = (path("known_nodes"), path("trust.dsse.json"));

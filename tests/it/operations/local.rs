@@ -11,34 +11,34 @@ use serde_json::Value;
 
 use crate::support::fleet::{Ran, ensign};
 use crate::support::port::Port;
-use crate::support::solo::{Fleet, PATIENCE, on_every_server};
+use crate::support::single_node::{PATIENCE, SingleNodeFleet, on_every_server};
 
-fn ask(fleet: &Fleet, args: &[&str]) -> Ran {
+fn run_agent_command(fleet: &SingleNodeFleet, args: &[&str]) -> Ran {
     let config = fleet.path("agent.toml");
     ensign(&[&["agent"], args, &["--config", config.to_str().unwrap()]].concat())
 }
 
-fn status(fleet: &Fleet) -> AgentStatus {
-    serde_json::from_value(ask(fleet, &["status", "--output", "json"]).json()).unwrap()
+fn status(fleet: &SingleNodeFleet) -> AgentStatus {
+    serde_json::from_value(run_agent_command(fleet, &["status", "--output", "json"]).json()).unwrap()
 }
 
 #[test]
 fn the_status_is_printed_with_and_without_a_server() {
     on_every_server(async |binary| {
-        let mut fleet = Fleet::new(binary, "paths = [\"/srv\", \"/tmp\"]").await;
-        let none = ask(&fleet, &["status"]);
+        let mut fleet = SingleNodeFleet::new(binary, "paths = [\"/srv\", \"/tmp\"]").await;
+        let none = run_agent_command(&fleet, &["status"]);
         assert_eq!(none.code, 4, "{}", none.stderr);
         assert!(none.stderr.contains("no agent runs with its state in") && none.stderr.contains("systemctl start"));
-        let agent = fleet.agent().await;
-        let command = fleet.slow("done", 0);
+        let agent = fleet.start_agent().await;
+        let command = fleet.slow_command("done", 0);
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
-        fleet.ask(&command, b"{}".to_vec(), 1).await;
+        fleet.answers(&command, b"{}".to_vec(), 1).await;
         // The server has the result before the agent has recorded that.
         let settled =
             |now: &AgentStatus| (now.running, now.last_run.is_some(), now.counts.published.get("done")) == (None, true, Some(&1));
         fleet.until("the end of the command", || settled(&status(&fleet))).await;
-        let said = ask(&fleet, &["status"]);
+        let said = run_agent_command(&fleet, &["status"]);
         assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
         for line in [
             "node      web1 of fleet test",
@@ -59,62 +59,66 @@ fn the_status_is_printed_with_and_without_a_server() {
         assert_eq!(mode & 0o777, 0o600);
         // Also with a broken configuration, and without a server.
         fleet.edit_config("node = ", "noode = ");
-        assert_eq!(ask(&fleet, &["status"]).code, 0);
+        assert_eq!(run_agent_command(&fleet, &["status"]).code, 0);
         fleet.edit_config("noode = ", "node = ");
         fleet.edit_config("fleet = \"test\"", "fleet = \"other\"");
         agent.hangup();
         fleet.until("a key that needs a restart", || status(&fleet).pending == ["fleet"]).await;
         fleet.server.kill();
         fleet.until("no connection", || !status(&fleet).connection.connected).await;
-        let said = ask(&fleet, &["status"]);
+        let said = run_agent_command(&fleet, &["status"]);
         assert_eq!(said.code, 1, "{}", said.stdout);
         assert!(said.stdout.contains("not connected") && said.stdout.contains("restart   needed: fleet"), "{}", said.stdout);
         assert_eq!(agent.stop(), Some(0));
-        assert_eq!(ask(&fleet, &["status"]).code, 4);
+        assert_eq!(run_agent_command(&fleet, &["status"]).code, 4);
     });
 }
 
 #[test]
-fn a_command_that_is_carried_by_hand_runs_as_one_from_the_bus() {
+fn a_command_from_a_file_runs_like_one_from_the_bus() {
     on_every_server(async |binary| {
-        let mut fleet = Fleet::new(binary, "").await;
-        let write = |fleet: &Fleet, command: &Command| {
+        let mut fleet = SingleNodeFleet::new(binary, "").await;
+        let write = |fleet: &SingleNodeFleet, command: &Command| {
             let path = fleet.path("carried.json");
             std::fs::write(&path, fleet.sign(command)).unwrap();
             path.display().to_string()
         };
-        let early = write(&fleet, &fleet.slow("early", 1));
-        assert_eq!(ask(&fleet, &["accept", &early]).code, 4, "no agent runs");
-        let _agent = fleet.agent().await;
-        assert_eq!(ask(&fleet, &["accept", &early]).code, 3, "it was signed before the node began to remember commands");
-        let first = fleet.slow("first", 1);
+        let early = write(&fleet, &fleet.slow_command("early", 1));
+        assert_eq!(run_agent_command(&fleet, &["accept", &early]).code, 4, "no agent runs");
+        let _agent = fleet.start_agent().await;
+        assert_eq!(
+            run_agent_command(&fleet, &["accept", &early]).code,
+            3,
+            "it was signed before the node began to remember commands"
+        );
+        let first = fleet.slow_command("first", 1);
         let carried = write(&fleet, &first);
         fleet.server.kill();
-        let done = ask(&fleet, &["accept", &carried, "--output", "jsonl"]);
+        let done = run_agent_command(&fleet, &["accept", &carried, "--output", "jsonl"]);
         assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
         let lines: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((&lines[0]["status"], &lines[1]["outcome"]), (&"accepted".into(), &"changed".into()));
         assert_eq!(fleet.lines("first"), ["begun", "ended"]);
         // Again: the same answer, and no second run.
-        let again = ask(&fleet, &["accept", &carried]);
+        let again = run_agent_command(&fleet, &["accept", &carried]);
         assert_eq!((again.code, fleet.lines("first").len()), (0, 2), "{}", again.stdout);
         assert!(again.stdout.contains("changed"), "{}", again.stdout);
         // A forged command is refused as over NATS.
-        let mut forged = fleet.sign(&fleet.slow("forged", 0));
+        let mut forged = fleet.sign(&fleet.slow_command("forged", 0));
         let at = forged.len() / 2;
         forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
         std::fs::write(fleet.path("forged.json"), forged).unwrap();
-        let refused = ask(&fleet, &["accept", fleet.path("forged.json").to_str().unwrap()]);
+        let refused = run_agent_command(&fleet, &["accept", fleet.path("forged.json").to_str().unwrap()]);
         assert_eq!(refused.code, 3, "{}{}", refused.stdout, refused.stderr);
         assert!(refused.stdout.starts_with("refused "), "{}", refused.stdout);
         std::fs::write(fleet.path("large.json"), vec![b' '; 70_000]).unwrap();
-        let large = ask(&fleet, &["accept", fleet.path("large.json").to_str().unwrap()]);
+        let large = run_agent_command(&fleet, &["accept", fleet.path("large.json").to_str().unwrap()]);
         assert!(large.code == 2 || large.stdout.contains("too_large"), "{}{}", large.stdout, large.stderr);
         // A failure has exit code 1. The stream gets all messages once there is a server.
-        let failing = fleet.file("nowhere/x/y", "x");
-        let failed = ask(&fleet, &["accept", &write(&fleet, &failing)]);
+        let failing = fleet.file_command("nowhere/x/y", "x");
+        let failed = run_agent_command(&fleet, &["accept", &write(&fleet, &failing)]);
         assert_eq!(failed.code, 1, "{}{}", failed.stdout, failed.stderr);
-        fleet.server.up();
+        fleet.server.start_again();
         let (stream, start) = (fleet.subjects.stream("JOBS"), Instant::now());
         while fleet.bus.last_per_subject(&stream, fleet.subjects.all_jobs().as_str()).await.is_err() {
             assert!(start.elapsed() < PATIENCE, "the server did not come back");
@@ -140,20 +144,20 @@ fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn figures_and_health_are_served_on_loopback() {
+fn metrics_and_health_are_served_on_loopback() {
     on_every_server(async |binary| {
-        let mut fleet = Fleet::new(binary, "").await;
+        let mut fleet = SingleNodeFleet::new(binary, "").await;
         let port = Port::new();
         let address = port.address();
         let busy = TcpListener::bind(address).unwrap();
         fleet.edit_config("listen = \"off\"", &format!("listen = \"{address}\""));
-        let agent = fleet.agent().await;
+        let agent = fleet.start_agent().await;
         // A port in use raises an alarm and has no other effect.
         let state = fleet.state("an alarm", |state| !state.alarms.is_empty()).await;
         assert!(state.alarms[0].starts_with(&format!("could not listen on {address} for monitoring")), "{:?}", state.alarms);
         drop(busy);
         fleet.state("no alarm", |state| state.alarms.is_empty()).await;
-        let command = fleet.slow("done", 0);
+        let command = fleet.slow_command("done", 0);
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
         let build = format!("ensign_build_info{{version=\"{}\",node=\"web1\",fleet=\"test\"}} 1", status(&fleet).version);

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 /// A sequence of numbers from a seed: SplitMix64.
-pub struct Dice(u64);
+pub struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -23,7 +23,7 @@ impl Dice {
         (self.next() % end as u64) as usize
     }
 
-    pub fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 
@@ -47,7 +47,7 @@ pub struct Case {
 }
 
 /// A resource of the manifest.
-struct Made {
+struct GeneratedResource {
     reference: String,
     kind: &'static str,
     properties: Map<String, Value>,
@@ -55,11 +55,11 @@ struct Made {
 
 /// Makes a manifest for a directory. `app.tar.gz` on the server with this URL has the file `app/run`.
 pub struct Maker<'a> {
-    dice: &'a mut Dice,
+    dice: &'a mut SplitMix64,
     root: String,
     url: String,
     owner: (u32, u32),
-    made: Vec<Made>,
+    made: Vec<GeneratedResource>,
     restless: Vec<String>,
     surprising: bool,
     /// Directories that exist at this point.
@@ -69,7 +69,7 @@ pub struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    pub fn new(dice: &'a mut Dice, root: &str, url: &str) -> Self {
+    pub fn new(dice: &'a mut SplitMix64, root: &str, url: &str) -> Self {
         let owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
         let directories = vec![root.to_owned(), format!("{root}/given")];
         let texts = vec![format!("{root}/given/text")];
@@ -81,7 +81,7 @@ impl<'a> Maker<'a> {
         for _ in 0..=self.dice.below(12) {
             self.resource();
         }
-        let wrong = if self.dice.once_in(4) { Some(self.spoil()) } else { None };
+        let wrong = if self.dice.once_in(4) { Some(self.add_mistake()) } else { None };
         let mut ccm = json!({"resources": self.written()});
         if self.dice.once_in(6) {
             ccm["fail_on_error"] = json!(true);
@@ -99,7 +99,7 @@ impl<'a> Maker<'a> {
     /// The resources in order. Consecutive resources of one type sometimes share a list.
     fn written(&mut self) -> Vec<Value> {
         let mut written: Vec<Value> = Vec::new();
-        for Made { kind, mut properties, .. } in std::mem::take(&mut self.made) {
+        for GeneratedResource { kind, mut properties, .. } in std::mem::take(&mut self.made) {
             if self.dice.once_in(2) {
                 written.push(json!({ kind: properties }));
                 continue;
@@ -137,12 +137,12 @@ impl<'a> Maker<'a> {
         if self.dice.once_in(12) {
             return format!("{}/nowhere/{name}", self.root);
         }
-        format!("{}/{name}", self.dice.one(&self.directories).clone())
+        format!("{}/{name}", self.dice.choose(&self.directories).clone())
     }
 
     fn mode(&mut self) -> &'static str {
         let modes: &[&'static str] = &["0644", "644", "0600", "0755", "0o640", "u=rwx,go=rx", "u=rw,g=r"];
-        self.dice.one::<&'static str>(modes)
+        self.dice.choose::<&'static str>(modes)
     }
 
     fn owned(&mut self, mut properties: Value) -> Value {
@@ -154,7 +154,7 @@ impl<'a> Maker<'a> {
 
     fn file(&mut self) {
         let path = self.path("file");
-        let content = *self.dice.one(&["", "one\n", "two\nlines", "{{ Data.word }}\n", "umlaut ä\n", "{% raw %}\n"]);
+        let content = *self.dice.choose(&["", "one\n", "two\nlines", "{{ Data.word }}\n", "umlaut ä\n", "{% raw %}\n"]);
         let what = if self.dice.once_in(5) { json!({"source": "source"}) } else { json!({ "content": content }) };
         let mut properties = self.owned(what);
         properties["ensure"] = json!("present");
@@ -163,9 +163,9 @@ impl<'a> Maker<'a> {
 
     fn directory(&mut self) {
         // A path without a parent stays missing.
-        let path = format!("{}/{}", self.dice.one(&self.directories).clone(), self.fresh("dir"));
+        let path = format!("{}/{}", self.dice.choose(&self.directories).clone(), self.fresh("dir"));
         let mut properties = self.owned(json!({"ensure": "directory"}));
-        properties["mode"] = json!(self.dice.one(&["0755", "0700", "0711", "1777", "02755", "u=rwx,g=rxs,o="]));
+        properties["mode"] = json!(self.dice.choose(&["0755", "0700", "0711", "1777", "02755", "u=rwx,g=rxs,o="]));
         // The type creates missing directories above.
         if self.add("file", &path, properties) {
             self.directories.push(path);
@@ -173,7 +173,7 @@ impl<'a> Maker<'a> {
     }
 
     fn gone(&mut self) {
-        let name = self.dice.one(&["given/old", "given/full", "given/link", "given/none", "given/dangling"]).to_string();
+        let name = self.dice.choose(&["given/old", "given/full", "given/link", "given/none", "given/dangling"]).to_string();
         let path = format!("{}/{name}", self.root);
         if self.made.iter().any(|made| made.properties["name"] == path) {
             return;
@@ -192,7 +192,7 @@ impl<'a> Maker<'a> {
                 properties["create"] = json!(true);
             }
         } else {
-            properties["path"] = json!(self.dice.one(&self.texts));
+            properties["path"] = json!(self.dice.choose(&self.texts));
         }
         match self.dice.below(4) {
             0 => properties["match"] = json!(format!("^key{} ", self.made.len())),
@@ -208,14 +208,14 @@ impl<'a> Maker<'a> {
 
     fn symlink(&mut self) {
         let path = self.path("link");
-        let target = *self.dice.one(&["given/text", "/nowhere", "../up"]);
+        let target = *self.dice.choose(&["given/text", "/nowhere", "../up"]);
         self.add("symlink", &path, json!({ "target": target }));
     }
 
     fn archive(&mut self) {
         let name = self.fresh("app");
         let path = format!("{}/{name}.tar.gz", self.root);
-        let file = *self.dice.one(&["app.tar.gz", "app.tar.gz", "app.tar.gz", "none.tar.gz", "broken.tar.gz"]);
+        let file = *self.dice.choose(&["app.tar.gz", "app.tar.gz", "app.tar.gz", "none.tar.gz", "broken.tar.gz"]);
         self.surprising |= file != "app.tar.gz";
         let mut properties = json!({"ensure": "present", "url": format!("{}/{file}", self.url)});
         properties["owner"] = json!(self.owner.0.to_string());
@@ -250,7 +250,7 @@ impl<'a> Maker<'a> {
                     json!({"provider": "shell", "command": format!("{touch}; exit 3"), "returns": [0, 3], "creates": mark});
             }
             5 => properties["refreshonly"] = json!(true),
-            6 => properties = json!({"command": "true", "timeout": self.dice.one(&["0", "0s", "1m"]), "onlyif": "false"}),
+            6 => properties = json!({"command": "true", "timeout": self.dice.choose(&["0", "0s", "1m"]), "onlyif": "false"}),
             7 => properties["logoutput"] = json!(true),
             _ => restless = true,
         }
@@ -292,12 +292,12 @@ impl<'a> Maker<'a> {
             managed = false;
         }
         let in_the_way = name.contains("/nowhere/") && kind != "file";
-        self.made.push(Made { reference, kind, properties: properties.as_object().unwrap().clone() });
+        self.made.push(GeneratedResource { reference, kind, properties: properties.as_object().unwrap().clone() });
         managed && !in_the_way
     }
 
     /// Adds one mistake, and returns its name.
-    fn spoil(&mut self) -> &'static str {
+    fn add_mistake(&mut self) -> &'static str {
         let at = self.dice.below(self.made.len());
         let own = self.made[at].reference.clone();
         let mut require = |at: usize, reference: String| self.made[at].properties.insert("require".into(), json!([reference]));
@@ -339,14 +339,14 @@ impl<'a> Maker<'a> {
                 "disagree about content"
             }
             7 => {
-                let child = *self.dice.one(&["missing.yaml", "invalid.yaml", "manifest.yaml"]);
+                let child = *self.dice.choose(&["missing.yaml", "invalid.yaml", "manifest.yaml"]);
                 self.push("apply", child, json!({}));
                 "manifest"
             }
             _ => {
                 let wrong =
                     [("colour", json!("red")), ("alias", json!(["x"])), ("require", json!(["x"])), ("provider", json!({}))];
-                let (property, value) = self.dice.one(&wrong).clone();
+                let (property, value) = self.dice.choose(&wrong).clone();
                 self.made[at].properties.insert(property.to_owned(), value);
                 property
             }
@@ -356,6 +356,6 @@ impl<'a> Maker<'a> {
     fn push(&mut self, kind: &'static str, name: &str, mut properties: Value) {
         properties["name"] = json!(name);
         let properties = properties.as_object().unwrap().clone();
-        self.made.push(Made { reference: format!("{kind}#{name}"), kind, properties });
+        self.made.push(GeneratedResource { reference: format!("{kind}#{name}"), kind, properties });
     }
 }

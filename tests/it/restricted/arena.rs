@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ensign::fleet::setup::init::{Retention, init};
+use ensign::fleet::setup::init::{Retention, create_streams};
 use ensign::transport::{Bus, BusSettings};
 use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::{COMMAND_TYPE, NodeState, Subjects, TRUST_TYPE};
@@ -20,10 +20,10 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::support::nats::{NatsServer, Options};
-use crate::support::place::read;
-use crate::support::solo::{Agent, PATIENCE};
+use crate::support::node_dir::read;
+use crate::support::single_node::{Agent, PATIENCE};
 
-use super::cases::{Ask, Case};
+use super::cases::{AttackRequest, Case};
 
 const FLEET: &str = "test";
 /// A text that must never leave the node.
@@ -80,34 +80,39 @@ impl Arena {
         let server = NatsServer::start_binary(binary, &Options { jetstream: true, ..Options::default() });
         let bus = Bus::connect(&BusSettings { servers: vec![server.url()], ..BusSettings::default() }).await.unwrap();
         let subjects = Subjects::new(FLEET);
-        init(&bus, &subjects, Retention { jobs_size: 16 << 20, events_size: 16 << 20, ..Retention::default() }, &mut |_, _| ())
-            .await
-            .unwrap();
+        create_streams(
+            &bus,
+            &subjects,
+            Retention { jobs_size: 16 << 20, events_size: 16 << 20, ..Retention::default() },
+            &mut |_, _| (),
+        )
+        .await
+        .unwrap();
         let heard = listen(&bus).await;
         let dir = TempDir::new().unwrap();
         let keys = rules().iter().zip(10..).map(|((id, _), seed)| (*id, SigningKey::from_seed(&[seed; 32]))).collect();
         let mut arena = Self { server, bus, subjects, dir, keys, heard, agent: None, pid: 0, before: BTreeMap::new() };
-        arena.furnish(limits);
+        arena.make_files(limits);
         arena.start().await;
         arena.before = arena.snapshot();
         arena
     }
 
     /// Returns a text with the directory of the test in the place of `W`.
-    pub fn here(&self, text: &str) -> String {
+    pub fn expand(&self, text: &str) -> String {
         let place = self.dir.path().display().to_string();
         text.replace("W/", &format!("{place}/"))
     }
 
-    fn value_here(&self, value: &Value) -> Value {
-        serde_json::from_str(&self.here(&value.to_string())).unwrap()
+    fn expand_value(&self, value: &Value) -> Value {
+        serde_json::from_str(&self.expand(&value.to_string())).unwrap()
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn furnish(&self, limits: &str) {
+    fn make_files(&self, limits: &str) {
         for directory in ["www/sub", "www/tpl", "outside", "marks", "etc", "layer"] {
             std::fs::create_dir_all(self.path(directory)).unwrap();
         }
@@ -118,18 +123,18 @@ impl Arena {
         std::os::unix::fs::symlink(self.path("outside"), self.path("www/out")).unwrap();
         std::os::unix::fs::symlink(self.path("secret"), self.path("www/leak")).unwrap();
         nix::unistd::mkfifo(&self.path("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
-        std::fs::write(self.path("www/evil"), self.here("#!/bin/sh\n: > W/marks/evil\n")).unwrap();
+        std::fs::write(self.path("www/evil"), self.expand("#!/bin/sh\n: > W/marks/evil\n")).unwrap();
         std::fs::set_permissions(self.path("www/evil"), PermissionsExt::from_mode(0o755)).unwrap();
         std::fs::write(self.path("www/tpl/new"), "x").unwrap();
         for (engine, text) in TEMPLATES {
             std::fs::create_dir(self.path(&format!("www/tpl-{engine}"))).unwrap();
-            std::fs::write(self.path(&format!("www/tpl-{engine}/a.j2")), self.here(text)).unwrap();
+            std::fs::write(self.path(&format!("www/tpl-{engine}/a.j2")), self.expand(text)).unwrap();
         }
         let root = SigningKey::from_seed(&[1; 32]);
         let rules: Vec<Value> = rules()
             .iter()
             .map(|(id, rule)| {
-                let mut rule = self.value_here(rule);
+                let mut rule = self.expand_value(rule);
                 rule["keys"] = json!([id]);
                 rule
             })
@@ -146,7 +151,7 @@ impl Arena {
              [http]\nlisten = \"off\"\n[nats]\nservers = [\"{}\"]\n[trust]\nroot = [\"{}\"]\nbundle = \"trust.json\"\n[limits]\n{}\n",
             self.server.url(),
             root.public(),
-            self.here(limits)
+            self.expand(limits)
         );
         std::fs::write(self.path("etc/agent.toml"), config).unwrap();
     }
@@ -156,7 +161,7 @@ impl Arena {
         self.bus.flush_roundtrip().await.unwrap();
         let log = std::fs::File::create(self.path("agent.log")).unwrap();
         let mut process = Process::new("unshare");
-        process.args(["--mount", "--propagation", "private", "sh", "-c", &self.here(OWN_ETC), "sh"]);
+        process.args(["--mount", "--propagation", "private", "sh", "-c", &self.expand(OWN_ETC), "sh"]);
         process.args([env!("CARGO_BIN_EXE_ensign"), "agent", "run", "--config"]).arg(self.path("etc/agent.toml"));
         process.env("AGENT_SECRET", SECRET).stderr(log).stdin(Stdio::null());
         let agent = Agent::start(&mut process);
@@ -184,7 +189,7 @@ impl Arena {
     /// Sends one attack. An error is the harm that it did.
     pub async fn send(&mut self, case: &Case) -> Result<(), String> {
         self.heard.lock().unwrap().clear();
-        let answer = self.ask(case).await;
+        let answer = self.send_case(case).await;
         let outcome = answer["outcome"].as_str().unwrap_or_default().to_owned();
         let mut harm = Vec::new();
         if !case.may_end_well && ["stable", "changed"].contains(&outcome.as_str()) {
@@ -208,7 +213,7 @@ impl Arena {
         if harm.is_empty() { Ok(()) } else { Err(format!("{} ({answer})", harm.join(", "))) }
     }
 
-    async fn ask(&self, case: &Case) -> Value {
+    async fn send_case(&self, case: &Case) -> Value {
         let now = Timestamp::now();
         let id = Uuid::now_v7();
         let (action, noop) = self.action(&case.ask, id);
@@ -240,34 +245,41 @@ impl Arena {
         }
     }
 
-    fn action(&self, ask: &Ask, id: Uuid) -> (Value, bool) {
+    fn action(&self, ask: &AttackRequest, id: Uuid) -> (Value, bool) {
         match ask {
-            Ask::Ensure(kind, properties) => {
-                (json!({"ensure": {"type": kind, "properties": self.value_here(properties)}}), false)
+            AttackRequest::Ensure(kind, properties) => {
+                (json!({"ensure": {"type": kind, "properties": self.expand_value(properties)}}), false)
             }
-            Ask::Noop(kind, properties) => (json!({"ensure": {"type": kind, "properties": self.value_here(properties)}}), true),
-            Ask::Manifest(text) => (self.manifest(text, id), false),
-            Ask::NoopManifest(text) => (self.manifest(text, id), true),
-            Ask::Action(action, noop) => (self.value_here(action), *noop),
+            AttackRequest::Noop(kind, properties) => {
+                (json!({"ensure": {"type": kind, "properties": self.expand_value(properties)}}), true)
+            }
+            AttackRequest::Manifest(text) => (self.manifest(text, id), false),
+            AttackRequest::NoopManifest(text) => (self.manifest(text, id), true),
+            AttackRequest::Action(action, noop) => (self.expand_value(action), *noop),
         }
     }
 
     fn manifest(&self, text: &str, id: Uuid) -> Value {
         let path = self.path(&format!("etc-{id}.yaml"));
-        let bytes = self.here(text).into_bytes();
+        let bytes = self.expand(text).into_bytes();
         std::fs::write(&path, &bytes).unwrap();
         json!({"apply": {"url": format!("file://{}", path.display()), "sha256": ensign::host::fs::sha256(&bytes), "size": bytes.len()}})
     }
 
     /// Panics unless the keys can still do what their rules permit: the agent must not refuse everything.
-    pub async fn still_obeys(&mut self) {
+    pub async fn check_permitted_commands(&mut self) {
         let content = json!({"name": "W/www/mine", "ensure": "present", "content": "mine", "owner": "root", "group": "root", "mode": "0644"});
         for key in ["ops", "files"] {
             std::fs::remove_file(self.path("www/mine")).ok();
             let about = format!("{key} may do this");
-            let case =
-                Case { about, key, ask: Ask::Ensure("file".to_owned(), content.clone()), only_where: None, may_end_well: true };
-            let answer = self.ask(&case).await;
+            let case = Case {
+                about,
+                key,
+                ask: AttackRequest::Ensure("file".to_owned(), content.clone()),
+                only_where: None,
+                may_end_well: true,
+            };
+            let answer = self.send_case(&case).await;
             assert_eq!(answer["outcome"], "changed", "{key}: {answer}");
             assert_eq!(std::fs::read_to_string(self.path("www/mine")).unwrap(), "mine");
         }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::arena::Arena;
 
 /// The request of an attack.
-pub enum Ask {
+pub enum AttackRequest {
     /// A single resource.
     Ensure(String, Value),
     /// The same as a dry run.
@@ -23,7 +23,7 @@ pub enum Ask {
 pub struct Case {
     pub about: String,
     pub key: &'static str,
-    pub ask: Ask,
+    pub ask: AttackRequest,
     pub only_where: Option<String>,
     /// True when a run without harm is as good as a rejection.
     pub may_end_well: bool,
@@ -31,19 +31,25 @@ pub struct Case {
 
 fn ensure(key: &'static str, kind: &str, properties: Value) -> Case {
     let about = format!("{key}: {kind} {properties}");
-    Case { about, key, ask: Ask::Ensure(kind.to_owned(), properties), only_where: None, may_end_well: false }
+    Case { about, key, ask: AttackRequest::Ensure(kind.to_owned(), properties), only_where: None, may_end_well: false }
 }
 
 fn noop(key: &'static str, kind: &str, properties: Value) -> Case {
     let about = format!("{key}, dry run: {kind} {properties}");
-    Case { about, key, ask: Ask::Noop(kind.to_owned(), properties), only_where: None, may_end_well: true }
+    Case { about, key, ask: AttackRequest::Noop(kind.to_owned(), properties), only_where: None, may_end_well: true }
 }
 
 fn manifest(key: &'static str, text: &str) -> Case {
-    Case { about: format!("{key}: {text}"), key, ask: Ask::Manifest(text.to_owned()), only_where: None, may_end_well: false }
+    Case {
+        about: format!("{key}: {text}"),
+        key,
+        ask: AttackRequest::Manifest(text.to_owned()),
+        only_where: None,
+        may_end_well: false,
+    }
 }
 
-fn one(kind: &str, properties: &Value) -> String {
+fn manifest_of(kind: &str, properties: &Value) -> String {
     json!({"ccm": {"resources": [{kind: properties}]}}).to_string()
 }
 
@@ -100,7 +106,7 @@ pub fn dry_runs(_: &Arena) -> Vec<Case> {
             for key in ["noop", "noop-exec"] {
                 cases.push(noop(key, kind, properties.clone()));
             }
-            let ask = Ask::NoopManifest(one(kind, &properties));
+            let ask = AttackRequest::NoopManifest(manifest_of(kind, &properties));
             let about = format!("noop, manifest: {kind} {properties}");
             cases.push(Case { about, key: "noop", ask, only_where: None, may_end_well: true });
         }
@@ -114,7 +120,7 @@ pub fn dry_runs(_: &Arena) -> Vec<Case> {
             cases.push(Case {
                 about,
                 key: "noop",
-                ask: Ask::Action(action.clone(), is_noop),
+                ask: AttackRequest::Action(action.clone(), is_noop),
                 only_where: None,
                 may_end_well: false,
             });
@@ -154,7 +160,7 @@ fn reads_nothing(expression: &str) -> bool {
 }
 
 /// Properties that can hold an expression.
-fn slots() -> Vec<(&'static str, &'static str, Value, &'static str)> {
+fn properties_with_expression() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     let service = json!({"name": "nginx", "ensure": "running"});
     let link = json!({"name": "W/www/link", "target": "plain", "ensure": "present"});
     let line = json!({"name": "W/www/plain", "line": "x"});
@@ -182,7 +188,7 @@ fn slots() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 
 pub fn reads(_: &Arena) -> Vec<Case> {
     let mut cases = Vec::new();
-    for (key, kind, base, slot) in slots() {
+    for (key, kind, base, slot) in properties_with_expression() {
         for expression in READS {
             for text in [format!("{{{{ {expression} }}}}"), format!("x ${{ {expression} }}")] {
                 let mut case = ensure(key, kind, with(&base, &json!({slot: text})));
@@ -391,8 +397,8 @@ pub fn names(_: &Arena) -> Vec<Case> {
     ] {
         cases.push(ensure(key, kind, properties));
     }
-    cases.push(manifest("files", &one("file", &file())));
-    cases.push(manifest("names", &one("file", &file())));
+    cases.push(manifest("files", &manifest_of("file", &file())));
+    cases.push(manifest("names", &manifest_of("file", &file())));
     cases
 }
 
@@ -434,7 +440,7 @@ pub fn limits(_: &Arena) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut both = |kind: &str, properties: Value| {
         cases.push(ensure("ops", kind, properties.clone()));
-        cases.push(manifest("ops", &one(kind, &properties)));
+        cases.push(manifest("ops", &manifest_of(kind, &properties)));
     };
     for (device, fstype, options) in MOUNTS {
         for state in ["mounted", "present"] {

@@ -85,7 +85,7 @@ const SEEN: &str = "needs effects";
 
 /// An action of the program.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Act {
+enum ObservedEffect {
     Write(PathBuf),
     Read(PathBuf),
     Start(String),
@@ -149,7 +149,7 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 /// Returns the actions of one line of a trace. A failed call has no action.
-fn acts(line: &str) -> Vec<Act> {
+fn acts(line: &str) -> Vec<ObservedEffect> {
     let Some((call, result)) = line.rsplit_once(" = ") else { return vec![] };
     let result = result.trim();
     let name = call.split('(').next().unwrap_or_default();
@@ -163,25 +163,27 @@ fn acts(line: &str) -> Vec<Act> {
             let path = opened.filter(|path| path.is_absolute()).or_else(|| paths(line).into_iter().next());
             let writes = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"].iter().any(|flag| call.contains(flag)) || name == "creat";
             match path {
-                Some(path) if writes => vec![Act::Write(path)],
-                Some(path) if !call.contains("O_PATH") && !call.contains("O_DIRECTORY") => vec![Act::Read(path)],
+                Some(path) if writes => vec![ObservedEffect::Write(path)],
+                Some(path) if !call.contains("O_PATH") && !call.contains("O_DIRECTORY") => vec![ObservedEffect::Read(path)],
                 _ => vec![],
             }
         }
-        "symlink" | "symlinkat" => paths(line).into_iter().next_back().map(Act::Write).into_iter().collect(),
-        "mount" | "umount2" | "move_mount" => paths(line).into_iter().next_back().map(Act::Mount).into_iter().collect(),
+        "symlink" | "symlinkat" => paths(line).into_iter().next_back().map(ObservedEffect::Write).into_iter().collect(),
+        "mount" | "umount2" | "move_mount" => {
+            paths(line).into_iter().next_back().map(ObservedEffect::Mount).into_iter().collect()
+        }
         "execve" => {
             let program = arguments(call).into_iter().next().unwrap_or_default();
-            vec![Act::Start(program.trim_start_matches('"').to_owned())]
+            vec![ObservedEffect::Start(program.trim_start_matches('"').to_owned())]
         }
-        "connect" if call.contains("AF_INET") => vec![Act::Connect(call.to_owned())],
+        "connect" if call.contains("AF_INET") => vec![ObservedEffect::Connect(call.to_owned())],
         "connect" | "clone" | "clone3" | "fork" | "vfork" => vec![],
-        _ => paths(line).into_iter().map(Act::Write).collect(),
+        _ => paths(line).into_iter().map(ObservedEffect::Write).collect(),
     }
 }
 
 /// Returns the actions of the program and its threads, without the programs that it started.
-fn trace(threads: &BTreeMap<u32, String>, own: &str) -> BTreeSet<Act> {
+fn trace(threads: &BTreeMap<u32, String>, own: &str) -> BTreeSet<ObservedEffect> {
     let is_first = |text: &&String| text.lines().next().is_some_and(|line| line.starts_with("execve(") && line.contains(own));
     let first = *threads.iter().find(|(_, text)| is_first(text)).expect("the program was traced").0;
     let (mut found, mut left) = (BTreeSet::new(), vec![first]);
@@ -189,7 +191,7 @@ fn trace(threads: &BTreeMap<u32, String>, own: &str) -> BTreeSet<Act> {
         let text = threads.get(&pid).map_or("", String::as_str);
         for line in text.lines().skip(usize::from(pid == first)) {
             let done = acts(line);
-            let began_another = done.iter().any(|act| matches!(act, Act::Start(_)));
+            let began_another = done.iter().any(|act| matches!(act, ObservedEffect::Start(_)));
             found.extend(done);
             if began_another {
                 break;
@@ -233,7 +235,7 @@ struct Declared {
 
 impl Declared {
     /// The effects of the scenario's manifest, and of the manifests that it applies.
-    fn of(place: &Place, manifest: &Path, args: &[String], depth: usize) -> Self {
+    fn from_check(place: &Place, manifest: &Path, args: &[String], depth: usize) -> Self {
         let mut command = place.command(env!("CARGO_BIN_EXE_ensign"), &place.home);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &place.home).env("TMPDIR", &place.home);
         command.arg("check").arg(manifest).args(["--effects", "--output", "json"]).args(args);
@@ -243,7 +245,7 @@ impl Declared {
         let mut all: Vec<Value> = all.collect();
         let nested: Vec<String> = all.iter().filter_map(|one| one["nested"].as_str().map(str::to_owned)).collect();
         for other in nested.iter().filter(|_| depth < 3) {
-            all.extend(Self::of(place, &manifest.parent().unwrap().join(other), &[], depth + 1).effects);
+            all.extend(Self::from_check(place, &manifest.parent().unwrap().join(other), &[], depth + 1).effects);
         }
         Self { effects: all, links: links(&place.root) }
     }
@@ -278,21 +280,21 @@ impl Declared {
     }
 
     /// True when a read goes through a link that is covered.
-    fn leads(&self, path: &Path, root: &Path) -> bool {
+    fn is_read_through_link(&self, path: &Path, root: &Path) -> bool {
         let mut links = self.links.iter().filter(|(_, target)| path.starts_with(target));
         links.any(|(link, _)| self.covers(&["read", "write"], link, root))
     }
 
-    fn allows(&self, act: &Act, root: &Path, home: &Path) -> bool {
+    fn allows(&self, act: &ObservedEffect, root: &Path, home: &Path) -> bool {
         match act {
             // The program's own files: the name of a terminal, a temporary directory, the cache of a download.
-            Act::Write(path) => {
+            ObservedEffect::Write(path) => {
                 path.starts_with("/dev")
                     || path.starts_with(home)
                     || path.starts_with("/proc/self")
                     || self.covers(&["write"], path, root)
             }
-            Act::Read(path) => {
+            ObservedEffect::Read(path) => {
                 OWN_READS.iter().any(|own| path.starts_with(own))
                     || path.starts_with(home)
                     || path.is_dir()
@@ -300,21 +302,21 @@ impl Declared {
                     || *path == root.join("manifest.yaml")
                     || self.has("nested")
                     || self.covers(&["read", "write", "look"], path, root)
-                    || self.leads(path, root)
+                    || self.is_read_through_link(path, root)
                     || (self.has("account") && path.starts_with("/etc"))
                     || (self.has("mount") && path == Path::new("/etc/fstab"))
             }
-            Act::Start(program) => {
+            ObservedEffect::Start(program) => {
                 let name = program.rsplit('/').next().unwrap_or_default();
                 let manages = ["account", "mount", "unit", "package", "kernel"].iter().any(|kind| self.has(kind));
                 self.has("run") || (manages && TOOLS.contains(&name))
             }
-            Act::Mount(path) => self
+            ObservedEffect::Mount(path) => self
                 .effects
                 .iter()
                 .filter_map(|one| one.get("mount"))
                 .any(|one| Path::new(one["point"].as_str().unwrap()) == path),
-            Act::Connect(_) => self.has("fetch") || self.has("connect"),
+            ObservedEffect::Connect(_) => self.has("fetch") || self.has("connect"),
         }
     }
 }
@@ -331,7 +333,7 @@ fn is_temporary(path: &Path) -> bool {
 }
 
 /// Returns the arguments that `check` has too.
-fn of_check(args: &[String]) -> Vec<String> {
+fn check_arguments(args: &[String]) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), args.iter());
     while let Some(arg) = rest.next() {
         if ["--fact", "--facts", "--data", "--hiera"].contains(&arg.as_str()) {
@@ -341,11 +343,11 @@ fn of_check(args: &[String]) -> Vec<String> {
     found
 }
 
-fn law(run: &Run, place: &mut Place) -> Vec<String> {
+fn check_run(run: &Run, place: &mut Place) -> Vec<String> {
     if let Err(why) = place.shell(&run.between) {
         return vec![why];
     }
-    let declared = Declared::of(place, &place.root.join("manifest.yaml"), &of_check(&run.args), 0);
+    let declared = Declared::from_check(place, &place.root.join("manifest.yaml"), &check_arguments(&run.args), 0);
     let directory = tempfile::tempdir().unwrap();
     place.trace = Some(directory.path().join("trace"));
     place.ensign(&run.args);
@@ -353,7 +355,9 @@ fn law(run: &Run, place: &mut Place) -> Vec<String> {
     assert!(!found.is_empty());
     let undeclared = |declared: &Declared| -> Vec<String> {
         // A refused manifest has no effects. The program read it together with the manifests that it applies.
-        let planned = |act: &Act| run.exit == 2 && matches!(act, Act::Read(path) if Path::new(path).starts_with(&place.root));
+        let planned = |act: &ObservedEffect| {
+            run.exit == 2 && matches!(act, ObservedEffect::Read(path) if Path::new(path).starts_with(&place.root))
+        };
         let acts = found.iter().filter(|act| !planned(act) && !declared.allows(act, &place.root, &place.home));
         acts.map(|act| format!("{act:?} was not declared: {}", Value::Array(declared.effects.clone()))).collect()
     };
@@ -372,7 +376,7 @@ fn resources_have_no_undeclared_effects() {
     let mut wrong = Vec::new();
     let (mut count, mut seen) = (0, 0);
     for file in files().into_values().flatten() {
-        let undeclared = play(&file, |run, place, _| law(run, place));
+        let undeclared = play(&file, |run, place, _| check_run(run, place));
         count += 1;
         seen += usize::from(undeclared.iter().any(|why| why.ends_with(SEEN)));
         let name = file.strip_prefix(cases()).unwrap().display().to_string();
@@ -416,7 +420,7 @@ fn resources_on_a_node_have_no_undeclared_effects() {
         let threads = files.split("@@ ").skip(1).filter_map(|part| part.split_once('\n'));
         let threads: BTreeMap<u32, String> = threads.map(|(pid, text)| (pid.parse().unwrap(), text.to_owned())).collect();
         let found = trace(&threads, ENSIGN);
-        assert!(found.iter().any(|act| matches!(act, Act::Write(_))), "{found:?}");
+        assert!(found.iter().any(|act| matches!(act, ObservedEffect::Write(_))), "{found:?}");
         let undeclared: Vec<_> =
             found.iter().filter(|act| !declared.allows(act, Path::new("/root"), Path::new("/var/lib/ensign"))).collect();
         assert!(undeclared.is_empty(), "{undeclared:#?} were not declared: {listed}");
@@ -426,16 +430,19 @@ fn resources_on_a_node_have_no_undeclared_effects() {
 
 #[test]
 fn lines_of_a_trace_are_read() {
-    let write = |path: &str| vec![Act::Write(path.into())];
+    let write = |path: &str| vec![ObservedEffect::Write(path.into())];
     for (line, expected) in [
         (r#"openat(AT_FDCWD</w>, "a", O_WRONLY|O_CREAT, 0600) = 3</w/a>"#, write("/w/a")),
         (r#"openat(5</w/d>, ".a.x", O_RDWR|O_CREAT|O_EXCL, 0600) = 6</w/d/.a.x>"#, write("/w/d/.a.x")),
-        (r#"openat(AT_FDCWD</w>, "/etc/x", O_RDONLY|O_CLOEXEC) = 3</etc/y>"#, vec![Act::Read("/etc/y".into())]),
+        (r#"openat(AT_FDCWD</w>, "/etc/x", O_RDONLY|O_CLOEXEC) = 3</etc/y>"#, vec![ObservedEffect::Read("/etc/y".into())]),
         (r#"openat(AT_FDCWD</w>, "/etc/x", O_WRONLY) = -1 ENOENT (No such file or directory)"#, vec![]),
-        (r#"renameat(5</w>, ".t", 5</w>, "a") = 0"#, vec![Act::Write("/w/.t".into()), Act::Write("/w/a".into())]),
+        (
+            r#"renameat(5</w>, ".t", 5</w>, "a") = 0"#,
+            vec![ObservedEffect::Write("/w/.t".into()), ObservedEffect::Write("/w/a".into())],
+        ),
         (r#"symlinkat("/etc", 5</w>, "l") = 0"#, write("/w/l")),
         (r#"fchmod(3</w/a>, 0644) = 0"#, write("/w/a")),
-        (r#"execve("/usr/bin/id", ["id"], 0x7ff /* 3 vars */) = 0"#, vec![Act::Start("/usr/bin/id".into())]),
+        (r#"execve("/usr/bin/id", ["id"], 0x7ff /* 3 vars */) = 0"#, vec![ObservedEffect::Start("/usr/bin/id".into())]),
         (r#"mkdirat(5</w>, "x\"y", 0755) = 0"#, write("/w/x\\\"y")),
     ] {
         assert_eq!(acts(line), expected, "{line}");

@@ -28,7 +28,7 @@ impl Clock {
     }
 
     /// Sets the environment of a process that is about to start.
-    pub fn give(&self, library: &Path, process: &mut Command) {
+    pub fn set_environment(&self, library: &Path, process: &mut Command) {
         process.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", &self.0).env("FAKETIME_NO_CACHE", "1");
         process.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("TZ", "UTC");
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ensign::fleet::setup::permissions::{Role, User, authorization};
+use ensign::fleet::setup::permissions::{Role, ServerUser, authorization};
 use ensign::model::Secret;
 use ensign::transport::nkey::UserKey;
 use ensign::transport::{Bus, BusSettings, Credentials};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::nats::{NatsServer, Options};
-use super::solo::PATIENCE;
+use super::single_node::PATIENCE;
 
 pub const FLEET: &str = "test";
 
@@ -50,12 +50,12 @@ impl Fleet {
         let path = |name: &str| dir.path().join(name);
         let nkey = |name: &str| ensign(&["key", "new", "--nats", path(name).to_str().unwrap()]).stdout.trim().to_owned();
         let mut users = vec![
-            User { role: Role::Operator, nkey: nkey("operator.nk") },
-            User { role: Role::Monitor, nkey: nkey("monitor.nk") },
+            ServerUser { role: Role::Operator, nkey: nkey("operator.nk") },
+            ServerUser { role: Role::Monitor, nkey: nkey("monitor.nk") },
         ];
         for (node, group) in nodes {
             let role = Role::Node(node.parse().unwrap(), vec![(*group).to_owned()]);
-            users.push(User { role, nkey: nkey(&format!("{node}.nk")) });
+            users.push(ServerUser { role, nkey: nkey(&format!("{node}.nk")) });
         }
         let server = NatsServer::start_binary(binary, &Options { jetstream: true, config: authorization(&users, &subjects) });
         for key in ["root", "ops-alice", "ops-bob"] {
@@ -134,22 +134,24 @@ impl Fleet {
             home.display()
         );
         std::fs::write(home.join("agent.toml"), config).unwrap();
-        let before = self.row(node).map(|row| row["boot"].clone());
+        let before = self.node_row(node).map(|row| row["boot"].clone());
         self.spawn(node);
         self.wait_for(&format!("{node} is online"), || {
-            self.row(node).is_some_and(|row| row["presence"] == "alive" && Some(&row["boot"]) != before.as_ref())
+            self.node_row(node).is_some_and(|row| row["presence"] == "alive" && Some(&row["boot"]) != before.as_ref())
         });
     }
 
     /// The row of a node in the operator's list of nodes.
-    pub fn row(&self, node: &str) -> Option<Value> {
+    pub fn node_row(&self, node: &str) -> Option<Value> {
         let nodes = self.run(&["nodes", "--output", "json"]).json();
         nodes.as_array().unwrap().iter().find(|row| row["node"] == node).cloned()
     }
 
     /// Waits until a node is offline for the operator.
-    pub fn until_away(&self, node: &str) {
-        self.wait_for(&format!("{node} is known to be away"), || self.row(node).is_some_and(|row| row["presence"] != "alive"));
+    pub fn wait_until_offline(&self, node: &str) {
+        self.wait_for(&format!("{node} is known to be away"), || {
+            self.node_row(node).is_some_and(|row| row["presence"] != "alive")
+        });
     }
 
     /// Starts the agent of a node that was started before. Does not wait.
@@ -182,12 +184,12 @@ impl Fleet {
         for (_, child) in self.agents.iter_mut().filter(|(name, _)| name == node) {
             child.wait().unwrap();
         }
-        self.until_away(node);
+        self.wait_until_offline(node);
     }
 
     /// Waits until the server has stored all messages of a node so far.
-    pub fn settled(&self, node: &str) {
-        super::solo::settled(&self.path(node).join("agent.toml"));
+    pub fn wait_until_published(&self, node: &str) {
+        super::single_node::wait_until_published(&self.path(node).join("agent.toml"));
     }
 
     /// The process of the agent of a node.

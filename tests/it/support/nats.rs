@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use tempfile::TempDir;
 
 use super::port::Port;
-use super::solo::PATIENCE;
+use super::single_node::PATIENCE;
 
 /// The options of a server.
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl NatsServer {
         let text = format!("host: 127.0.0.1\nport: {}\nserver_name: test\n{jetstream}{}", port.number(), options.config);
         std::fs::write(dir.path().join("nats.conf"), text).unwrap();
         let mut server = Self { binary: binary.to_owned(), dir, port, child: None };
-        server.up();
+        server.start_again();
         server
     }
 
@@ -69,7 +69,7 @@ impl NatsServer {
     }
 
     /// Starts the server again after [`NatsServer::kill`], on the same port, with its stored data.
-    pub fn up(&mut self) {
+    pub fn start_again(&mut self) {
         let mut child = Command::new(&self.binary)
             .arg("-c")
             .arg(self.dir.path().join("nats.conf"))
@@ -112,7 +112,7 @@ impl NatsServer {
     /// Kills the server and starts it again.
     pub fn restart(&mut self) {
         self.kill();
-        self.up();
+        self.start_again();
     }
 }
 

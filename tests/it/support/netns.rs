@@ -82,7 +82,7 @@ impl Netns {
     }
 
     /// Ends [`Netns::deafen`].
-    pub fn hear(&self) {
+    pub fn undeafen(&self) {
         run(&format!("ip netns exec {} nft delete table inet cut", self.name)).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The handling of bytes in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Way {
+pub struct Direction {
     /// Holds the bytes back; the connection seems open.
     pub stalled: bool,
     /// The delay of each piece.
@@ -18,18 +18,18 @@ pub struct Way {
 }
 
 #[derive(Default)]
-struct Weather {
+struct ProxyState {
     /// From the client to the server.
-    up: Way,
+    up: Direction,
     /// From the server to the client.
-    down: Way,
+    down: Direction,
     connections: Vec<TcpStream>,
 }
 
 /// A proxy that serves as long as the process lives.
 pub struct Proxy {
     at: SocketAddr,
-    weather: Arc<Mutex<Weather>>,
+    weather: Arc<Mutex<ProxyState>>,
 }
 
 impl Proxy {
@@ -42,7 +42,7 @@ impl Proxy {
     pub fn at(address: Ipv4Addr, server: u16) -> Self {
         let listener = TcpListener::bind((address, 0)).unwrap();
         let at = listener.local_addr().unwrap();
-        let weather: Arc<Mutex<Weather>> = Arc::default();
+        let weather: Arc<Mutex<ProxyState>> = Arc::default();
         let shared = Arc::clone(&weather);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -68,7 +68,7 @@ impl Proxy {
     }
 
     /// Sets both directions from now on.
-    pub fn set(&self, up: Way, down: Way) {
+    pub fn set(&self, up: Direction, down: Direction) {
         let mut weather = self.weather.lock().unwrap();
         (weather.up, weather.down) = (up, down);
     }
@@ -82,7 +82,7 @@ impl Proxy {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, way: impl Fn() -> Way) {
+fn carry(mut from: TcpStream, mut to: TcpStream, way: impl Fn() -> Direction) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
         let mut rest = &buffer[..count];

@@ -130,7 +130,7 @@ impl SimulatedFleet {
         let sim = Sim::start(&self.server.url(), &self.path("trust.toml"), nodes, more);
         let until = Instant::now() + PATIENCE;
         loop {
-            if nodes as usize > ensign::fleet::targeting::node_identity::NEW_AT_ONCE {
+            if nodes as usize > ensign::fleet::targeting::node_identity::MAX_NEW_NODES {
                 self.run(&["node", "trust", "--all-new"]);
             }
             let status = self.run(&["status", "--output", "json"]).json();

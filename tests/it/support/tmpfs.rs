@@ -43,7 +43,7 @@ impl Tmpfs {
     }
 
     /// Makes the file system read-only, or writable again.
-    pub fn read_only(&self, is: bool) {
+    pub fn set_read_only(&self, is: bool) {
         remount(self.0.path(), if is { "remount,ro" } else { "remount,rw" });
     }
 }

@@ -1,7 +1,7 @@
 //! One file for each kind of message: read strictly, and without loss.
 
 use ensign::model::{ApplyState, TransactionEvent};
-use ensign::trust::{Pin, PublicKey, issue_receipt, open_bundle, verify_receipt};
+use ensign::trust::{BundleAuthority, PublicKey, issue_receipt, open_bundle, verify_receipt};
 use ensign::wire::digest;
 use ensign::wire::receipt::{Receipt, ReceiptBody};
 use ensign::wire::report::LifecycleEvent;
@@ -101,7 +101,7 @@ fn check_receipts(value: &Value) -> Result<(), String> {
         let text = |name: &str| message[name].as_str().unwrap();
         let node = "web1".parse().unwrap();
         let attested = verify_receipt(Some(text("receipt")), &key, &node, text("subject"), text("payload").as_bytes())
-            .map_err(|error| ensign::diag::chain(&error))?;
+            .map_err(|error| ensign::diag::error_chain(&error))?;
         if attested.statement.seq.is_some() {
             assert_eq!(attested.statement.prev, prev);
             prev = Some(attested.digest);
@@ -175,7 +175,7 @@ fn messages() -> Vec<(String, Value)> {
 
 /// Reads a file as its type, and writes it again: the result must have everything in the file.
 fn survives<T: DeserializeOwned + Serialize>(value: &Value) -> Result<T, String> {
-    let message: T = strict::read(value.to_string().as_bytes()).map_err(|error| ensign::diag::chain(&error))?;
+    let message: T = strict::read(value.to_string().as_bytes()).map_err(|error| ensign::diag::error_chain(&error))?;
     let again = serde_json::to_value(&message).unwrap();
     if within(value, &again) { Ok(message) } else { Err(format!("{value}\nbecame {again}")) }
 }
@@ -202,7 +202,7 @@ fn check(name: &str, value: &Value) -> Result<(), String> {
         }
         "trust" => {
             let roots = [key(1).public(), key(2).public(), key(3).public()];
-            let pin = Pin::Roots { fleet: "prod", keys: &roots, threshold: 2 };
+            let pin = BundleAuthority::Roots { fleet: "prod", keys: &roots, threshold: 2 };
             let trusted = open_bundle(value.to_string().as_bytes(), pin).map_err(|error| error.to_string())?;
             survives::<TrustBundle>(&serde_json::to_value(trusted.bundle()).unwrap()).map(drop)
         }

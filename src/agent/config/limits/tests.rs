@@ -14,7 +14,7 @@ fn rights(rule: &Value) -> Rights {
     Rights::from_rule(&serde_json::from_value(rule.clone()).unwrap())
 }
 
-fn permit(permitted: &Permitted, kind: &str, properties: &Value) -> Result<(), String> {
+fn permit(permitted: &RunAuthorizer, kind: &str, properties: &Value) -> Result<(), String> {
     let effects = of_signed(kind, properties.as_object().unwrap());
     permitted.permit(kind, &effects, &host(FakeRunner::exiting(&[])))
 }
@@ -33,7 +33,7 @@ fn links_lead_nowhere_else() {
         let open = json!({"keys": ["a"]});
         let named = json!({"keys": ["a"], "names": [format!("{}/**", prefix.display())]});
         for (limits, rule) in [(limits(std::slice::from_ref(&prefix)), &open), (NodeLimits::default(), &named)] {
-            let permitted = Permitted::new(limits, rights(rule), &[], None);
+            let permitted = RunAuthorizer::new(limits, rights(rule), &[], None);
             for (kind, below, more, allowed) in [
                 ("file", "a", json!({}), true),
                 ("file", "sub/new/deep", json!({}), true),
@@ -64,7 +64,7 @@ fn the_agents_own_files_are_out_of_reach() {
     std::fs::create_dir_all(root.join("lib/ensign")).unwrap();
     std::fs::create_dir(root.join("www")).unwrap();
     std::os::unix::fs::symlink(root.join("lib"), root.join("www/link")).unwrap();
-    let permitted = Permitted::new(
+    let permitted = RunAuthorizer::new(
         NodeLimits { exec: true, ..NodeLimits::default() },
         rights(&json!({"keys": ["a"]})),
         &[root.join("lib/ensign"), root.join("agent.toml")],
@@ -112,9 +112,9 @@ fn files_of_the_bundle_may_be_read() {
     let bundle = directory.path().join("state/work/bundle");
     std::fs::create_dir_all(bundle.join("sub")).unwrap();
     let strict = rights(&json!({"keys": ["a"], "noop_only": true}));
-    let permitted = Permitted::new(limits(&["/srv".into()]), strict, &[directory.path().join("state")], Some(&bundle));
+    let permitted = RunAuthorizer::new(limits(&["/srv".into()]), strict, &[directory.path().join("state")], Some(&bundle));
     let of = |source: &str, below: &str| {
-        let host = host(FakeRunner::exiting(&[])).in_directory(bundle.join(below));
+        let host = host(FakeRunner::exiting(&[])).with_directory(bundle.join(below));
         permitted.permit("file", &[Effect::write("/srv/a"), Effect::read(source)].into_iter().collect(), &host)
     };
     std::fs::write(bundle.join("x"), "").unwrap();
@@ -131,7 +131,7 @@ fn content_is_shown_to_those_who_may_read_it() {
     let (file, other) = (directory.path().join("a"), directory.path().join("b"));
     std::fs::write(&file, "x").unwrap();
     let shows = |rule: &Value| {
-        let permitted = Permitted::new(NodeLimits::default(), rights(rule), &[], None);
+        let permitted = RunAuthorizer::new(NodeLimits::default(), rights(rule), &[], None);
         let properties = json!({"name": file, "ensure": "present", "content": "y"});
         permitted.may_show(&of_signed("file", properties.as_object().unwrap()), &host(FakeRunner::exiting(&[])))
     };

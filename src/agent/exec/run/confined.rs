@@ -4,71 +4,71 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::config::BusData;
+use crate::config::BusDataPolicy;
 use crate::diag::Diagnostic;
-use crate::engine::{self, Diff, Plan, Report, RunInputs};
+use crate::engine::{self, Diff, Plan, RunInputs, RunReport};
 use crate::host::{Checkpoint, Host, checkpoint};
-use crate::manifest::Source;
+use crate::manifest::ManifestText;
 use crate::model::{DiscoveryClient, RunOutcome, merge};
 use crate::store::MemorySession;
 use crate::trust::RejectionCode;
 use crate::wire::command::Action;
 use crate::wire::report::PlannedChanges;
 
-use super::super::confinement::{ExchangeOutside, Placement};
+use super::super::confinement::{Placement, UnconfinedBus};
 use super::super::host_data;
-use super::ending;
+use super::outcome_and_reason;
 use crate::agent::config::limits;
-use crate::agent::config::limits::Permitted;
+use crate::agent::config::limits::RunAuthorizer;
 use crate::agent::exec::approval::PlanRecorder;
 use crate::agent::exec::context::RunContext;
-use crate::agent::exec::event_sink::{self, Record};
+use crate::agent::exec::event_sink::{self, RunRecorder};
 use crate::agent::exec::job::{Job, JobKind};
 use crate::agent::exec::result::RunResult;
 
 /// The inputs of the confined thread.
-pub(super) struct Inside<'a> {
+pub(super) struct ConfinedRun<'a> {
     pub(super) node: &'a Arc<RunContext>,
     pub(super) job: &'a Job,
-    pub(super) source: Option<&'a Source>,
+    pub(super) source: Option<&'a ManifestText>,
     pub(super) approved: Option<PlannedChanges>,
     pub(super) host: &'a Host,
-    pub(super) exchange: Arc<ExchangeOutside>,
+    pub(super) exchange: Arc<UnconfinedBus>,
     pub(super) placement: Arc<Placement>,
-    pub(super) record: &'a Record,
+    pub(super) record: &'a RunRecorder,
 }
 
 /// The result of the confined thread.
-pub(super) enum Ran {
+pub(super) enum ConfinedResult {
     /// The run could not be planned, for these reasons.
     Unplanned(Vec<Diagnostic>),
     /// The engine ran the plan.
-    Planned(Report),
+    Planned(RunReport),
 }
 
 /// Plans the run and runs it.
 ///
 /// # Errors
 /// When the run ends before the engine starts.
-pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunResult>> {
-    let Inside { node, job, host, record, .. } = *inside;
+pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunResult>> {
+    let ConfinedRun { node, job, host, record, .. } = *inside;
     let worker = &inside.placement.worker;
     let broke = |_| Box::new(RunResult::failed("the run panicked: the program has an error"));
     let plan = match inside.plan() {
         Ok(plan) => plan,
-        Err(wrong) => return Ok(Ran::Unplanned(wrong)),
+        Err(wrong) => return Ok(ConfinedResult::Unplanned(wrong)),
     };
     checkpoint(Checkpoint::RunPlanned);
     let settings = inside.settings();
     if let Some(approved) = &inside.approved {
-        let dry = engine::Settings { noop: true, registrar: None, ..settings.clone() };
-        let mut changes = PlanRecorder::of(job);
+        let dry = engine::RunSettings { noop: true, registrar: None, ..settings.clone() };
+        let mut changes = PlanRecorder::for_job(job);
         let report = engine::run(&plan, &dry, host, &mut MemorySession::default(), &mut |event| changes.record(&event));
         if report.outcome == RunOutcome::Interrupted {
-            let (outcome, why) = ending(report.outcome, report.error, host, job);
-            return Err(Box::new(RunResult::of(outcome, why)));
+            let (outcome, why) = outcome_and_reason(report.outcome, report.error, host, job);
+            return Err(Box::new(RunResult::new(outcome, why)));
         }
-        if let Err(why) = approved.still_holds(&changes.planned(job)) {
+        if let Err(why) = approved.check_unchanged(&changes.into_plan(job)) {
             return Err(Box::new(RunResult::refused(
                 RejectionCode::PlanChanged,
                 format!("the planned changes differ from the approved ones: {why}"),
@@ -76,46 +76,46 @@ pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunResult>> {
         }
     }
     let (begun, owner, asked) = (record.clone(), Arc::clone(node), job.clone());
-    let (name, manifest) = (event_sink::name(job, &plan), plan.manifest.clone());
-    worker.run(move || begun.begin(&owner, &asked, name, manifest)).map_err(broke)?;
+    let (name, manifest) = (event_sink::run_name(job, &plan), plan.manifest.clone());
+    worker.run(move || begun.record_begin(&owner, &asked, name, manifest)).map_err(broke)?;
     let mut session = MemorySession::default();
     let mut lost = false;
     let report = engine::run(&plan, &settings, host, &mut session, &mut |event| {
         let record = record.clone();
-        lost |= worker.post(move || record.event(event)).is_err();
+        lost |= worker.post(move || record.record_event(event)).is_err();
     });
-    if lost { Err(broke(crate::host::confine::Gone)) } else { Ok(Ran::Planned(report)) }
+    if lost { Err(broke(crate::host::confine::WorkerGone)) } else { Ok(ConfinedResult::Planned(report)) }
 }
 
-impl Inside<'_> {
-    fn settings(&self) -> engine::Settings {
-        let Inside { node, job, .. } = *self;
+impl ConfinedRun<'_> {
+    fn settings(&self) -> engine::RunSettings {
+        let ConfinedRun { node, job, .. } = *self;
         let exchange: Arc<dyn DiscoveryClient> = self.exchange.clone();
-        engine::Settings {
+        engine::RunSettings {
             noop: job.is_dry() && job.kind != JobKind::HealthCheck,
             health_check_only: job.kind == JobKind::HealthCheck,
             // The diff of a plan is for people. The diff of a run would only repeat the command.
             diff: if job.command.options.noop { Diff::Public } else { Diff::None },
-            bare: false,
+            omit_details: false,
             run_id: job.run,
             node: Some(node.settings.now().node.clone()),
-            permit: Some(Arc::new(self.permitted())),
+            authorizer: Some(Arc::new(self.authorizer())),
             registrar: node.settings.now().registration.is_published().then_some(exchange),
-            conceal: Some(conceal(node)),
-            outside: Some(self.placement.clone()),
+            pseudonymize: Some(pseudonymizer(node)),
+            unconfined_thread: Some(self.placement.clone()),
         }
     }
 
     /// Returns the authorizer of this run.
-    fn permitted(&self) -> Permitted {
-        let Inside { node, job, .. } = *self;
+    fn authorizer(&self) -> RunAuthorizer {
+        let ConfinedRun { node, job, .. } = *self;
         let own = limits::own_files(&node.settings.now());
         let bundle = self.source.and_then(|source| source.directory.as_deref());
-        Permitted::new(limits::of(&node.settings.now()), job.rights.clone(), &own, bundle)
+        RunAuthorizer::new(limits::node_limits(&node.settings.now()), job.rights.clone(), &own, bundle)
     }
 
     fn plan(&self) -> Result<Plan, Vec<Diagnostic>> {
-        let Inside { node, job, host, .. } = *self;
+        let ConfinedRun { node, job, host, .. } = *self;
         let worker = self.placement.worker.clone();
         let gather = Arc::clone(&node.facts);
         // Facts are gathered outside: they read files that a run may not, and run the scripts of the administrator.
@@ -125,21 +125,21 @@ impl Inside<'_> {
         };
         let mut inputs = RunInputs::new(facts, node.environ.clone(), None);
         inputs.exchange = Some(self.exchange.clone());
-        inputs.access = Arc::new(self.permitted());
+        inputs.access = Arc::new(self.authorizer());
         inputs.bus = match node.settings.now().limits.bus_data {
-            BusData::Any => engine::BusData::Any,
-            BusData::Signed => engine::BusData::Signed { unsigned: Value::Null },
+            BusDataPolicy::Any => engine::BusData::Any,
+            BusDataPolicy::Signed => engine::BusData::Signed { unsigned: Value::Null },
         };
         match (&job.command.action, job.manifest(), self.source) {
             (Action::Ensure(ensure), ..) => {
                 engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host)
             }
             (_, Some(manifest), Some(source)) => {
-                let mut inputs = self.laid(inputs)?;
+                let mut inputs = self.with_host_data(inputs)?;
                 let signed = manifest.data.clone().into_iter().collect();
                 let signed = Some(Value::Object(signed)).filter(|_| !manifest.data.is_empty());
                 if let (engine::BusData::Signed { unsigned }, Some(signed)) = (&mut inputs.bus, &signed) {
-                    merge::without(unsigned, signed);
+                    merge::remove_overridden(unsigned, signed);
                 }
                 // Signed data has priority over the data of the host.
                 inputs.data = match (inputs.data.take(), signed) {
@@ -153,7 +153,7 @@ impl Inside<'_> {
     }
 
     /// Returns the inputs with the host data, which is read and kept outside of the confinement.
-    fn laid(&self, mut inputs: RunInputs) -> Result<RunInputs, Vec<Diagnostic>> {
+    fn with_host_data(&self, mut inputs: RunInputs) -> Result<RunInputs, Vec<Diagnostic>> {
         let (node, host) = (Arc::clone(self.node), self.host.clone());
         let laid = self.placement.worker.run(move || host_data::overlay(&node, &mut inputs, &host).map(|()| inputs));
         laid.unwrap_or_else(|gone| Err(Diagnostic::new(gone.to_string()))).map_err(|wrong| vec![wrong])
@@ -161,7 +161,7 @@ impl Inside<'_> {
 }
 
 /// Returns the pseudonymizer of digests, which uses the node key.
-fn conceal(node: &Arc<RunContext>) -> engine::Pseudonymize {
+fn pseudonymizer(node: &Arc<RunContext>) -> engine::Pseudonymize {
     let node = Arc::clone(node);
-    Arc::new(move |digest| node.durable.notary().pseudonymize(digest))
+    Arc::new(move |digest| node.durable.receipt_signer().pseudonymize(digest))
 }

@@ -8,26 +8,26 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::diag::{Diagnostic, chain};
+use crate::diag::{Diagnostic, error_chain};
 use crate::host::confine::{ConfineError, Confined, Worker};
-use crate::host::{Cancel, Checkpoint, Host, ProgressEvent, RunLock, RunLockError, Share, checkpoint, run_lock};
-use crate::manifest::Source;
+use crate::host::{Cancel, Checkpoint, Host, LockMode, ProgressEvent, RunLock, RunLockError, checkpoint, run_lock};
+use crate::manifest::ManifestText;
 use crate::model::summary::Summary;
 use crate::model::{ApplyState, DiscoveryClient, ManifestId, RunOutcome};
 use crate::store::history::RunEnd;
 use crate::trust::RejectionCode;
 use crate::wire::CommandOutcome;
 
-use super::confinement::{self, ExchangeOutside, Placement};
+use super::confinement::{self, Placement, UnconfinedBus};
 use super::context::RunContext;
-use super::event_sink::Record;
+use super::event_sink::RunRecorder;
 use super::job::{Job, JobKind};
 use super::result::RunResult;
 use super::summary::{publish_health, publish_state, summary};
 use crate::agent::config::limits;
 use crate::agent::exec::approval;
 
-use confined::{Inside, Ran};
+use confined::{ConfinedResult, ConfinedRun};
 
 /// Most problems of a manifest that a result names.
 const MAX_PROBLEMS: usize = 10;
@@ -37,7 +37,7 @@ const MAX_PROBLEMS: usize = 10;
 pub(in crate::agent) fn run(
     node: &Arc<RunContext>,
     job: &Job,
-    source: Option<&Source>,
+    source: Option<&ManifestText>,
     exchange: &Arc<dyn DiscoveryClient>,
     cancel: Cancel,
     until: Instant,
@@ -47,50 +47,50 @@ pub(in crate::agent) fn run(
         Err(why) => return RunResult::refused(RejectionCode::PlanChanged, why),
     };
     let settings = node.settings.now();
-    let mut host = Host::recorded(node.search_path.as_deref(), Arc::clone(&node.orphans.journal))
-        .bounded(cancel, Some(until))
-        .within(limits::bounds(&settings.limits));
+    let mut host = Host::with_journal(node.search_path.as_deref(), Arc::clone(&node.orphans.journal))
+        .with_deadline(cancel, Some(until))
+        .with_limits(limits::resource_limits(&settings.limits));
     host = host.with_listener(Arc::new(|news: ProgressEvent<'_>| {
-        if let ProgressEvent::Said(what) = news {
+        if let ProgressEvent::Message(what) = news {
             tracing::info!("{what}");
         }
     }));
     let directory = source.and_then(|source| source.directory.as_deref());
     if let Some(directory) = directory {
-        host = host.in_directory(directory);
+        host = host.with_directory(directory);
     }
     // A local run of a person goes first. Local runs wait for this run, too.
-    let _turn = match its_turn(node, job, &host, until) {
+    let _turn = match acquire_run_lock(node, job, &host, until) {
         Ok(turn) => turn,
         Err(ended) => return *ended,
     };
-    let record = Record::new(node, job);
-    let confinement = confinement::of(&settings.limits, directory);
+    let record = RunRecorder::new(node, job);
+    let confinement = confinement::from_limits(&settings.limits, directory);
     let inside = |confined: Result<Confined, ConfineError>, worker: Worker| {
         let confined =
-            confined.map_err(|error| Box::new(RunResult::failed(format!("cannot confine the run: {}", chain(&error)))))?;
-        let exchange = Arc::new(ExchangeOutside { inner: Arc::clone(exchange), worker: worker.clone() });
+            confined.map_err(|error| Box::new(RunResult::failed(format!("cannot confine the run: {}", error_chain(&error)))))?;
+        let exchange = Arc::new(UnconfinedBus { inner: Arc::clone(exchange), worker: worker.clone() });
         let placement = Arc::new(Placement {
             worker,
             write: confined.write,
             unnamed_types: settings.limits.paths.is_some() && settings.limits.types.is_none(),
         });
-        confined::run(&Inside { node, job, source, approved, host: &host, exchange, placement, record: &record })
+        confined::run(&ConfinedRun { node, job, source, approved, host: &host, exchange, placement, record: &record })
     };
-    let ran = match confinement::run(&confinement, inside) {
+    let ran = match confinement::run_confined(&confinement, inside) {
         Some(Ok(ran)) => ran,
         Some(Err(ended)) => return *ended,
         None => return RunResult::failed("the run panicked: the program has an error"),
     };
     let report = match ran {
-        Ran::Unplanned(wrong) => return not_planned(node, job, source, &wrong),
-        Ran::Planned(report) => report,
+        ConfinedResult::Unplanned(wrong) => return not_planned(node, job, source, &wrong),
+        ConfinedResult::Planned(report) => report,
     };
     checkpoint(Checkpoint::RunEnded);
     let (told, manifest) =
-        record.end(&RunEnd { ended: node.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
-    let (outcome, why) = ending(report.outcome, report.error, &host, job);
-    let corrective = told.causes.end(node, report.outcome != RunOutcome::Interrupted);
+        record.record_end(&RunEnd { ended: node.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
+    let (outcome, why) = outcome_and_reason(report.outcome, report.error, &host, job);
+    let corrective = told.causes.finish(node, report.outcome != RunOutcome::Interrupted);
     let state = ApplyState { corrective, ..summary(node, job, manifest, report.outcome, why.clone(), report.summary) };
     if job.kind == JobKind::HealthCheck {
         publish_health(node, job, &state, told.health);
@@ -103,36 +103,36 @@ pub(in crate::agent) fn run(
         event: told.last,
         apply: Some(state),
         failures: told.failures,
-        plan: told.changes.filter(|_| whole).map(|changes| changes.planned(job)),
+        plan: told.changes.filter(|_| whole).map(|changes| changes.into_plan(job)),
         checked: told.checked,
         planned: true,
         health: told.health,
-        ..RunResult::of(outcome, why)
+        ..RunResult::new(outcome, why)
     }
 }
 
 /// Acquires the run lock for a run that changes something, after local runs. Returns none where the lock cannot be used.
-fn its_turn(node: &RunContext, job: &Job, host: &Host, until: Instant) -> Result<Option<RunLock>, Box<RunResult>> {
+fn acquire_run_lock(node: &RunContext, job: &Job, host: &Host, until: Instant) -> Result<Option<RunLock>, Box<RunResult>> {
     let Some(path) = run_lock::path(|name| node.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
         return Ok(None);
     };
     let what = format!("ensign agent, command {}", job.id());
-    let waiting = |holder: &run_lock::Holder| host.notify(&format!("waiting for another run: {holder}"));
-    match RunLock::acquire(&path, &what, Share::Others, until, host, &waiting) {
+    let waiting = |holder: &run_lock::RunLockHolder| host.notify(&format!("waiting for another run: {holder}"));
+    match RunLock::acquire(&path, &what, LockMode::Shared, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
-        Err(RunLockError::Over(_)) if host.cancel().is_cancelled() => Err(Box::new(RunResult::interrupted())),
-        Err(RunLockError::Busy(holder) | RunLockError::Over(holder)) => {
+        Err(RunLockError::RunEnded(_)) if host.cancel().is_cancelled() => Err(Box::new(RunResult::interrupted())),
+        Err(RunLockError::Busy(holder) | RunLockError::RunEnded(holder)) => {
             Err(Box::new(RunResult::failed(format!("another run took longer than {}: {holder}", job.command.options.timeout))))
         }
         Err(RunLockError::File(error)) => {
-            tracing::warn!("cannot use the run lock, so that runs of this host may overlap: {}", chain(&error));
+            tracing::warn!("cannot use the run lock, so that runs of this host may overlap: {}", error_chain(&error));
             Ok(None)
         }
     }
 }
 
 /// Returns the outcome of a run, and the reason when the run did not finish.
-fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) -> (CommandOutcome, Option<String>) {
+fn outcome_and_reason(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) -> (CommandOutcome, Option<String>) {
     match outcome {
         RunOutcome::Stable => (CommandOutcome::Stable, error),
         RunOutcome::Changed if job.is_dry() => (CommandOutcome::WouldChange, error),
@@ -148,7 +148,7 @@ fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) ->
 }
 
 /// Returns the result of a manifest that cannot be planned: a failed run, which the fleet view shows as one.
-fn not_planned(node: &RunContext, job: &Job, source: Option<&Source>, wrong: &[Diagnostic]) -> RunResult {
+fn not_planned(node: &RunContext, job: &Job, source: Option<&ManifestText>, wrong: &[Diagnostic]) -> RunResult {
     let why = wrong.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let manifest = source.map(|source| ManifestId { source: source.name.clone(), digest: source.digest.clone() });
     let state = summary(node, job, manifest, RunOutcome::Failed, Some(why.clone()), Summary::default());

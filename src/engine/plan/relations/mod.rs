@@ -5,15 +5,15 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::PlannedResource;
-use super::children::PlanContext;
-use super::texts::sharpen;
+use super::nested_check::PlanContext;
+use super::runtime_texts::narrow_place;
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::engine::provenance::Provenance;
 use crate::manifest::Declaration;
 use crate::model::{Effects, ResourceRef};
 use crate::resource::{self, ParsedResource, ResourceType};
 use crate::template::is_template;
-use crate::yaml::Document;
+use crate::yaml::YamlDocument;
 
 /// A resource, as far as it is known before the run.
 pub(super) struct KnownResource<'a> {
@@ -23,14 +23,14 @@ pub(super) struct KnownResource<'a> {
     /// The alias; empty without one, none when a template determines it.
     pub(super) alias: Option<&'a str>,
     /// Required and subscribed references, each with its property.
-    pub(super) wanted: Vec<(&'static str, ResourceRef)>,
+    pub(super) references: Vec<(&'static str, ResourceRef)>,
     /// True when a control decides if the resource is managed.
     pub(super) conditional: bool,
     pub(super) declaration: &'a Declaration,
     /// The properties; none when templates determine some.
     pub(super) decoded: Option<&'a dyn ParsedResource>,
     written: Option<&'a Map<String, Value>>,
-    shaped: Option<&'a Provenance>,
+    provenance: Option<&'a Provenance>,
 }
 
 impl<'a> KnownResource<'a> {
@@ -42,12 +42,12 @@ impl<'a> KnownResource<'a> {
             kind: planned.kind,
             name: Some(planned.decoded.name()),
             alias: Some(&planned.common.alias),
-            wanted: requires.chain(subscribes).collect(),
+            references: requires.chain(subscribes).collect(),
             conditional: planned.common.control.is_some(),
             declaration: &planned.declaration,
             decoded: Some(planned.decoded.as_ref()),
             written: None,
-            shaped: Some(&planned.shaped),
+            provenance: Some(&planned.provenance),
         }
     }
 
@@ -65,12 +65,12 @@ impl<'a> KnownResource<'a> {
             kind,
             name: text("name"),
             alias: text("alias"),
-            wanted: references("require").chain(references("subscribe")).collect(),
+            references: references("require").chain(references("subscribe")).collect(),
             conditional: written.get("control").is_some_and(|control| !control.is_null()),
             declaration,
             decoded: None,
             written: Some(written),
-            shaped: None,
+            provenance: None,
         }
     }
 
@@ -95,18 +95,25 @@ impl<'a> KnownResource<'a> {
     }
 
     /// Returns a diagnostic about the resource, which repeats no read value.
-    pub(super) fn diagnose(&self, document: &Document, property: &str, message: &str, hint: impl Into<String>) -> Diagnostic {
+    pub(super) fn diagnose(&self, document: &YamlDocument, property: &str, message: &str, hint: impl Into<String>) -> Diagnostic {
         let message = format!("invalid manifest resource {}: {message}", self.declaration.number);
         let diagnostic = self.declaration.diagnose(document, Some(property), message).hint(hint);
-        match self.shaped {
+        match self.provenance {
             Some(shaped) => shaped.withhold(diagnostic),
             None => diagnostic,
         }
     }
 
-    fn at_reference(&self, document: &Document, property: &str, reference: &ResourceRef, why: &str, hint: String) -> Diagnostic {
+    fn at_reference(
+        &self,
+        document: &YamlDocument,
+        property: &str,
+        reference: &ResourceRef,
+        why: &str,
+        hint: String,
+    ) -> Diagnostic {
         let message = format!("{property}: {} {why}", self.label());
-        sharpen(document, self.diagnose(document, property, &message, hint), &reference.to_string(), 0)
+        narrow_place(document, self.diagnose(document, property, &message, hint), &reference.to_string(), 0)
     }
 
     pub(super) fn is_named(&self, reference: &ResourceRef) -> bool {
@@ -127,10 +134,10 @@ struct ResourceIndex<'a> {
 }
 
 impl<'a> ResourceIndex<'a> {
-    fn of(list: &'a [KnownResource<'a>]) -> Self {
+    fn new(list: &'a [KnownResource<'a>]) -> Self {
         let mut index = Self { list, places: HashMap::new(), open: HashSet::new() };
         // Without references nothing needs the index.
-        if list.iter().all(|known| known.wanted.is_empty()) {
+        if list.iter().all(|known| known.references.is_empty()) {
             return index;
         }
         for (place, known) in list.iter().enumerate() {
@@ -157,7 +164,7 @@ impl<'a> ResourceIndex<'a> {
             if at == to {
                 return Some(path);
             }
-            let wanted = self.list.get(at)?.wanted.iter().flat_map(|(_, reference)| self.places(reference));
+            let wanted = self.list.get(at)?.references.iter().flat_map(|(_, reference)| self.places(reference));
             for next in wanted.copied() {
                 if seen.insert(next) {
                     left.push([path.as_slice(), &[next]].concat());
@@ -169,9 +176,9 @@ impl<'a> ResourceIndex<'a> {
 }
 
 /// Returns the errors in the references of one resource; `before` has the resources that ran before the manifest.
-fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, document: &Document, wrong: &mut Vec<Diagnostic>) {
+fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
     let Some(known) = index.list.get(at) else { return };
-    for (property, reference) in &known.wanted {
+    for (property, reference) in &known.references {
         let mut say = |why: String, hint: String| wrong.push(known.at_reference(document, property, reference, &why, hint));
         if resource::find(&reference.kind).is_none() {
             let near = did_you_mean(&reference.kind, resource::names());
@@ -208,7 +215,7 @@ fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, docume
         if before.is_open() || index.open.contains(reference.kind.as_str()) {
             continue;
         }
-        if before.is_alone() {
+        if before.is_single_resource() {
             let hint = "put both into a manifest, or use a session (ensign session new)".to_owned();
             say(format!("names {reference}, and it is the only resource of this request"), hint);
             continue;
@@ -224,7 +231,7 @@ fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, docume
 }
 
 /// Finds ambiguous aliases.
-fn aliases(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
+fn aliases(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<(&str, &str), &KnownResource<'_>> = HashMap::new();
     for known in list {
         let Some(alias) = known.alias.filter(|alias| !alias.is_empty()) else { continue };
@@ -246,14 +253,14 @@ fn aliases(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diag
 }
 
 /// Finds resources that would undo each other in every run: the same path with different properties.
-fn contradictions(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
+fn contradictions(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<&str, &KnownResource<'_>> = HashMap::new();
     for known in list.iter().filter(|known| !known.conditional && !known.kind.claimed_paths().is_empty()) {
         let (Some(name), Some(decoded)) = (known.name, known.decoded) else { continue };
         let Some(earlier) = taken.insert(name, known) else { continue };
         let Some(other) = earlier.decoded else { continue };
         if let Some(property) = contradiction(known, decoded, earlier, other) {
-            let (label, place) = (known.label(), place(earlier, document));
+            let (label, place) = (known.label(), describe_place(earlier, document));
             let message = format!("{label} is managed twice, and the two disagree about {property}: the other is {place}");
             let hint = "keep one of them; a control lets conditions decide which one holds";
             wrong.push(known.diagnose(document, property, &message, hint));
@@ -261,7 +268,7 @@ fn contradictions(list: &[KnownResource<'_>], document: &Document, wrong: &mut V
     }
 }
 
-fn place(known: &KnownResource<'_>, document: &Document) -> String {
+fn describe_place(known: &KnownResource<'_>, document: &YamlDocument) -> String {
     let place = known.declaration.diagnose(document, None, "").place;
     let number = known.declaration.number;
     place.map_or_else(|| format!("resource {number}"), |place| format!("in line {}", place.line))
@@ -281,10 +288,10 @@ fn contradiction(
         return None;
     }
     let differs = |property: &&&str| {
-        decoded.is(&|mine| {
-            let mine = mine.get(**property).filter(|value| !is_late(value));
-            other.is(&|theirs| {
-                let theirs = theirs.get(**property).filter(|value| !is_late(value));
+        decoded.matches(&|mine| {
+            let mine = mine.get(**property).filter(|value| !is_deferred(value));
+            other.matches(&|theirs| {
+                let theirs = theirs.get(**property).filter(|value| !is_deferred(value));
                 mine.zip(theirs).is_some_and(|(mine, theirs)| mine != theirs)
             })
         })
@@ -293,21 +300,21 @@ fn contradiction(
 }
 
 /// Returns true for a text that is resolved when the resource runs.
-fn is_late(value: &Value) -> bool {
+fn is_deferred(value: &Value) -> bool {
     value.as_str().is_some_and(is_template)
 }
 
 /// Checks the relations of the resources of one manifest, and adds them to the earlier resources of `around`.
-pub(super) fn check(list: &[KnownResource<'_>], document: &Document, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) {
+pub(super) fn check(list: &[KnownResource<'_>], document: &YamlDocument, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) {
     aliases(list, document, wrong);
     contradictions(list, document, wrong);
-    let index = ResourceIndex::of(list);
+    let index = ResourceIndex::new(list);
     let remembers = around.is_child() || list.iter().any(|known| known.kind.nests());
     for at in 0..list.len() {
         references(at, &index, around, document, wrong);
         let Some(known) = list.get(at).filter(|_| remembers) else { continue };
         if known.kind.nests() {
-            super::children::check(known, list, document, around, wrong);
+            super::nested_check::check(known, list, document, around, wrong);
         }
         around.add(known);
     }

@@ -1,7 +1,7 @@
 use crate::engine::{RunInputs, plan_manifest, plan_next, plan_one, precheck, precheck_one};
 use crate::host::fake::{FakeRunner, host};
 use crate::host::{Host, fs};
-use crate::manifest::Source;
+use crate::manifest::ManifestText;
 
 fn site() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -11,7 +11,7 @@ fn site() -> tempfile::TempDir {
 fn said_in(directory: &std::path::Path, resources: &str) -> (String, String) {
     let path = directory.join("site.yaml");
     std::fs::write(&path, format!("ccm:\n  resources:\n{resources}")).unwrap();
-    let (source, host) = (Source::file(&path).unwrap(), host(FakeRunner::exiting(&[])).in_directory(directory));
+    let (source, host) = (ManifestText::file(&path).unwrap(), host(FakeRunner::exiting(&[])).with_directory(directory));
     let text = |errors: Vec<crate::diag::Diagnostic>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let planned = plan_manifest(&source, &inputs(), &host).map(drop).map_err(text);
     (planned.err().unwrap_or_default(), precheck(&source, &host).map_err(text).err().unwrap_or_default())
@@ -123,13 +123,13 @@ fn children_are_looked_at_before_anything_runs() {
 #[test]
 fn files_beside_a_manifest_that_is_sent_alone_are_missing() {
     let text = "ccm: {resources: [{apply: {name: child.yaml}}]}".to_owned();
-    let source = Source { text, name: "m.yaml".into(), directory: None, digest: None };
+    let source = ManifestText { text, name: "m.yaml".into(), directory: None, digest: None };
     let errors = precheck(&source, &Host::system(None)).unwrap_err();
     assert!(errors[0].to_string().contains("sent without the files beside it"), "{}", errors[0]);
     // A file of the node is the node's.
     let text = "ccm: {resources: [{apply: {name: /etc/none.yaml}}]}".to_owned();
-    assert!(precheck(&Source { text, ..source }, &Host::system(None)).is_ok());
-    assert!(!fs::real("/etc/none.yaml".as_ref()).exists());
+    assert!(precheck(&ManifestText { text, ..source }, &Host::system(None)).is_ok());
+    assert!(!fs::resolve_links("/etc/none.yaml".as_ref()).exists());
 }
 
 #[test]

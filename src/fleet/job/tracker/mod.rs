@@ -23,32 +23,39 @@ use crate::wire::{Ack, AckStatus, CommandResult, Subjects};
 use super::event::{JobEvent, JobProgress};
 use crate::fleet::targeting::key_discovery::{HeldMessage, KeyDiscovery};
 use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys};
-use crate::fleet::targeting::parallel::share;
+use crate::fleet::targeting::parallel::map_parallel;
 use crate::fleet::targeting::states::{ExpectedNode, Liveness};
 use report_verifier::Verdict;
 
-pub use outcome::{Grade, NodeResult, Outcome};
+pub use outcome::{Grade, NodeOutcome, NodeResult};
 pub use report_verifier::{ReportVerifier, VerifiedReport};
 
 /// Most reports that are verified together: enough for all processors, few enough that a user sees progress.
-const TOGETHER: usize = 1024;
+const BATCH_SIZE: usize = 1024;
 
 #[derive(Debug)]
 struct NodeProgress {
-    presence: Liveness,
-    outcome: Outcome,
+    liveness: Liveness,
+    outcome: NodeOutcome,
     done: Option<CommandResult>,
     /// True when the outcome is provisional: it came to the reply subject only, or from the liveness monitor.
-    hearsay: bool,
+    provisional: bool,
     /// True when the state of the node is not verified.
-    unknown: bool,
+    has_unverified_state: bool,
     /// The verification error of a message in its name.
-    doubt: Option<String>,
+    verification_error: Option<String>,
 }
 
 impl NodeProgress {
-    fn new(presence: Liveness, doubt: Option<String>) -> Self {
-        Self { presence, outcome: Outcome::Pending, done: None, hearsay: false, unknown: doubt.is_some(), doubt }
+    fn new(liveness: Liveness, verification_error: Option<String>) -> Self {
+        Self {
+            liveness,
+            outcome: NodeOutcome::Pending,
+            done: None,
+            provisional: false,
+            has_unverified_state: verification_error.is_some(),
+            verification_error,
+        }
     }
 }
 
@@ -61,14 +68,14 @@ pub struct JobTracker {
     /// Updated with every change: with ten thousand nodes, a new count at each message takes longer than the work.
     counts: Counts,
     /// The lookup of keys for nodes that join meanwhile.
-    newcomers: Option<KeyDiscovery>,
+    key_discovery: Option<KeyDiscovery>,
 }
 
 /// Counts of nodes by state.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     /// Online nodes without an answer.
-    silent: usize,
+    unanswered: usize,
     /// Online nodes that have not reached their terminal state.
     missing: usize,
     /// Nodes in their terminal state.
@@ -77,8 +84,8 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, seen: &NodeProgress) {
-        let there = !seen.is_gone();
-        self.silent += usize::from(there && seen.outcome == Outcome::Pending);
+        let there = !seen.is_offline();
+        self.unanswered += usize::from(there && seen.outcome == NodeOutcome::Pending);
         self.missing += usize::from(there && !seen.outcome.is_terminal());
         self.ended += usize::from(seen.outcome.is_terminal());
     }
@@ -86,7 +93,7 @@ impl Counts {
     fn remove(&mut self, seen: &NodeProgress) {
         let mut one = Self::default();
         one.add(seen);
-        self.silent -= one.silent;
+        self.unanswered -= one.unanswered;
         self.missing -= one.missing;
         self.ended -= one.ended;
     }
@@ -102,17 +109,18 @@ impl JobTracker {
         expected: Vec<ExpectedNode>,
     ) -> Self {
         let verifier = ReportVerifier { node_keys, subjects, id, digest: digest.into() };
-        let seen = |ExpectedNode { node, presence, doubt }| (node, NodeProgress::new(presence, doubt));
+        let seen =
+            |ExpectedNode { node, liveness: presence, verification_error: doubt }| (node, NodeProgress::new(presence, doubt));
         let nodes: BTreeMap<_, _> = expected.into_iter().map(seen).collect();
         let mut counts = Counts::default();
         nodes.values().for_each(|seen| counts.add(seen));
-        Self { verifier, began: Instant::now(), nodes, counts, newcomers: None }
+        Self { verifier, began: Instant::now(), nodes, counts, key_discovery: None }
     }
 
     /// Looks up nodes that join meanwhile.
     #[must_use]
-    pub fn meeting(self, newcomers: KeyDiscovery) -> Self {
-        Self { newcomers: Some(newcomers), ..self }
+    pub fn with_key_discovery(self, newcomers: KeyDiscovery) -> Self {
+        Self { key_discovery: Some(newcomers), ..self }
     }
 
     /// Returns the id of the command.
@@ -142,58 +150,58 @@ impl JobTracker {
 
     /// True when the job is complete, and no message of an unknown node waits for its key.
     pub fn is_done(&self) -> bool {
-        self.is_complete() && !self.newcomers.as_ref().is_some_and(KeyDiscovery::is_waiting)
+        self.is_complete() && !self.key_discovery.as_ref().is_some_and(KeyDiscovery::is_waiting)
     }
 
     /// Returns the online nodes that have not reached their terminal state. The flag is true after an acknowledgement.
     pub fn missing(&self) -> impl Iterator<Item = (&NodeId, bool)> {
-        let missing = self.nodes.iter().filter(|(_, seen)| !seen.is_gone() && !seen.outcome.is_terminal());
-        missing.map(|(node, seen)| (node, seen.outcome != Outcome::Pending))
+        let missing = self.nodes.iter().filter(|(_, seen)| !seen.is_offline() && !seen.outcome.is_terminal());
+        missing.map(|(node, seen)| (node, seen.outcome != NodeOutcome::Pending))
     }
 
     /// True when every online node has answered.
-    pub fn is_heard(&self) -> bool {
-        self.counts.silent == 0
+    pub fn is_answered(&self) -> bool {
+        self.counts.unanswered == 0
     }
 
     /// Takes a verified message.
     pub fn take(&mut self, verified: VerifiedReport) -> Option<JobEvent> {
         match verified.0 {
-            Verdict::Ack(ack) => self.acked(&ack),
-            Verdict::Done(done) => self.ended(done.node.clone(), *done, false),
-            Verdict::NotTaken(done) => self.ended(done.node.clone(), *done, true),
-            Verdict::NobodyListens(node) => self.nobody_listens(&node),
-            Verdict::Doubtful { node, what, doubt } => self.doubted(node, format!("{what}: {doubt}")),
-            Verdict::Stranger { node, what, .. } => self.doubted(node, format!("{what}: {}", IdentityError::Unknown)),
-            Verdict::Nothing => None,
+            Verdict::Ack(ack) => self.mark_acknowledged(&ack),
+            Verdict::Done(done) => self.mark_ended(done.node.clone(), *done, false),
+            Verdict::NotAccepted(done) => self.mark_ended(done.node.clone(), *done, true),
+            Verdict::NoResponders(node) => self.mark_disconnected(&node),
+            Verdict::Unverified { node, what, error: doubt } => self.mark_unverified(node, format!("{what}: {doubt}")),
+            Verdict::UnknownNode { node, what, .. } => self.mark_unverified(node, format!("{what}: {}", IdentityError::Unknown)),
+            Verdict::Ignored => None,
         }
     }
 
     /// As [`JobTracker::take`]. A message of an unknown node waits until its key is found.
     fn take_or_hold(&mut self, verified: VerifiedReport) -> Option<JobEvent> {
-        match (verified.0, &mut self.newcomers) {
-            (Verdict::Stranger { node, what, said }, Some(newcomers)) => {
+        match (verified.0, &mut self.key_discovery) {
+            (Verdict::UnknownNode { node, what, message: said }, Some(newcomers)) => {
                 let said = newcomers.hold(node.clone(), said).err()?;
-                self.take(VerifiedReport(Verdict::Stranger { node, what, said }))
+                self.take(VerifiedReport(Verdict::UnknownNode { node, what, message: said }))
             }
             (verdict, _) => self.take(VerifiedReport(verdict)),
         }
     }
 
     /// Takes the messages of unknown nodes whose keys were found, or will not be.
-    async fn meet(&mut self) -> Vec<JobEvent> {
-        let Some(newcomers) = &mut self.newcomers else { return Vec::new() };
-        let said = newcomers.meet().await;
-        self.take_said(said)
+    async fn take_discovered(&mut self) -> Vec<JobEvent> {
+        let Some(newcomers) = &mut self.key_discovery else { return Vec::new() };
+        let said = newcomers.look_up_due().await;
+        self.take_held(said)
     }
 
     /// Ends the waiting, and takes the messages of unknown nodes as far as their keys were found.
     pub fn give_up(&mut self) -> Vec<JobEvent> {
-        let said = self.newcomers.as_mut().map(KeyDiscovery::give_up).unwrap_or_default();
-        self.take_said(said)
+        let said = self.key_discovery.as_mut().map(KeyDiscovery::give_up).unwrap_or_default();
+        self.take_held(said)
     }
 
-    fn take_said(&mut self, said: Vec<HeldMessage>) -> Vec<JobEvent> {
+    fn take_held(&mut self, said: Vec<HeldMessage>) -> Vec<JobEvent> {
         let take = |said| match said {
             HeldMessage::Report(message) => self.take_report(&message),
             HeldMessage::Answer(message, asked) => self.take_answer(&message, asked.as_ref()),
@@ -202,10 +210,10 @@ impl JobTracker {
     }
 
     /// Marks a node without an answer as offline since its last heartbeat. A later report of it still counts.
-    pub fn take_silence(&mut self, node: &NodeId, since: Timestamp) -> Option<JobEvent> {
-        self.nodes.get(node).filter(|seen| seen.outcome == Outcome::Pending)?;
-        self.change(node, |seen| (seen.outcome, seen.hearsay) = (Outcome::Offline(Some(since)), true));
-        Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), Outcome::Offline(Some(since)), None))))
+    pub fn take_offline(&mut self, node: &NodeId, since: Timestamp) -> Option<JobEvent> {
+        self.nodes.get(node).filter(|seen| seen.outcome == NodeOutcome::Pending)?;
+        self.change(node, |seen| (seen.outcome, seen.provisional) = (NodeOutcome::Offline(Some(since)), true));
+        Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), NodeOutcome::Offline(Some(since)), None))))
     }
 
     /// Verifies and takes a message of the JOBS stream.
@@ -221,20 +229,20 @@ impl JobTracker {
     /// Records a message that failed verification. The tracker still waits for the node: a verified message may come.
     ///
     /// A node without a pinned key ends as unverified, since no message of such a node can be verified.
-    fn doubted(&mut self, node: NodeId, why: String) -> Option<JobEvent> {
+    fn mark_unverified(&mut self, node: NodeId, why: String) -> Option<JobEvent> {
         // An unverified message does not make the tracker wait for a node that the command is not for.
         if !self.nodes.contains_key(&node) {
             return Some(JobEvent::Unverified { node, reason: why });
         }
         let news = self.change(&node, |seen| {
-            if seen.outcome.is_terminal() && !seen.hearsay {
+            if seen.outcome.is_terminal() && !seen.provisional {
                 return false;
             }
-            seen.unknown &= seen.outcome == Outcome::Pending;
-            if seen.unknown {
-                seen.outcome = Outcome::Unverified;
+            seen.has_unverified_state &= seen.outcome == NodeOutcome::Pending;
+            if seen.has_unverified_state {
+                seen.outcome = NodeOutcome::Unverified;
             }
-            seen.doubt.replace(why.clone()).as_ref() != Some(&why)
+            seen.verification_error.replace(why.clone()).as_ref() != Some(&why)
         });
         news.then_some(JobEvent::Unverified { node, reason: why })
     }
@@ -256,38 +264,38 @@ impl JobTracker {
         changed
     }
 
-    fn acked(&mut self, ack: &Ack) -> Option<JobEvent> {
+    fn mark_acknowledged(&mut self, ack: &Ack) -> Option<JobEvent> {
         let (node, status) = (ack.node.clone(), ack.status);
         let taken = self.change(&node, |seen| {
-            if seen.outcome.is_final() && !seen.hearsay {
+            if seen.outcome.is_final() && !seen.provisional {
                 return false;
             }
             // The node is online, even when its state was too old.
-            seen.presence = Liveness::Alive;
-            seen.hearsay = false;
+            seen.liveness = Liveness::Alive;
+            seen.provisional = false;
             seen.outcome = match status {
-                AckStatus::Accepted => ack.wave.map_or(Outcome::Accepted, Outcome::Waiting),
-                AckStatus::NotSelected => Outcome::NotSelected,
+                AckStatus::Accepted => ack.wave.map_or(NodeOutcome::Accepted, NodeOutcome::Waiting),
+                AckStatus::NotSelected => NodeOutcome::NotSelected,
             };
             true
         });
         taken.then(|| match status {
             AckStatus::Accepted => JobEvent::Acknowledged(node),
-            AckStatus::NotSelected => JobEvent::NodeDone(Box::new(NodeResult::new(node, Outcome::NotSelected, None))),
+            AckStatus::NotSelected => JobEvent::NodeDone(Box::new(NodeResult::new(node, NodeOutcome::NotSelected, None))),
         })
     }
 
-    fn ended(&mut self, node: NodeId, done: CommandResult, hearsay: bool) -> Option<JobEvent> {
-        let outcome = Outcome::of(&done);
+    fn mark_ended(&mut self, node: NodeId, done: CommandResult, hearsay: bool) -> Option<JobEvent> {
+        let outcome = NodeOutcome::from_result(&done);
         let news = self.change(&node, |seen| {
             // A node that was busy or refused may have accepted the same command when it was sent again.
-            let taken_after_all = seen.outcome.is_not_taken() && !outcome.is_not_taken();
-            if seen.outcome.is_final() && (hearsay || !(seen.hearsay || taken_after_all)) {
+            let taken_after_all = seen.outcome.is_not_accepted() && !outcome.is_not_accepted();
+            if seen.outcome.is_final() && (hearsay || !(seen.provisional || taken_after_all)) {
                 return false;
             }
-            let repeated = seen.hearsay && seen.outcome == outcome;
+            let repeated = seen.provisional && seen.outcome == outcome;
             seen.outcome = outcome.clone();
-            seen.hearsay = hearsay;
+            seen.provisional = hearsay;
             seen.done = Some(done.clone());
             !repeated
         });
@@ -295,27 +303,27 @@ impl JobTracker {
     }
 
     /// Marks a node as offline: the server reports that no agent listens for it.
-    fn nobody_listens(&mut self, node: &NodeId) -> Option<JobEvent> {
-        self.nodes.get(node).filter(|seen| seen.outcome == Outcome::Pending)?;
+    fn mark_disconnected(&mut self, node: &NodeId) -> Option<JobEvent> {
+        self.nodes.get(node).filter(|seen| seen.outcome == NodeOutcome::Pending)?;
         let since = self.change(node, |seen| {
-            let since = if let Liveness::Offline(at) = seen.presence { Some(at) } else { None };
-            seen.outcome = Outcome::Offline(since);
+            let since = if let Liveness::Offline(at) = seen.liveness { Some(at) } else { None };
+            seen.outcome = NodeOutcome::Offline(since);
             since
         });
-        Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), Outcome::Offline(since), None))))
+        Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), NodeOutcome::Offline(since), None))))
     }
 
     /// Ends the job, and returns every node with its terminal state.
     pub fn finish(self) -> Vec<NodeResult> {
         let results = self.nodes.into_iter().map(|(node, seen)| {
-            let outcome = match (seen.outcome, seen.presence) {
-                (Outcome::Pending, _) if seen.doubt.is_some() => Outcome::Unverified,
-                (Outcome::Pending, Liveness::Offline(at)) => Outcome::Offline(Some(at)),
-                (Outcome::Pending, _) => Outcome::NoAnswer,
-                (Outcome::Accepted, _) => Outcome::Unfinished,
+            let outcome = match (seen.outcome, seen.liveness) {
+                (NodeOutcome::Pending, _) if seen.verification_error.is_some() => NodeOutcome::Unverified,
+                (NodeOutcome::Pending, Liveness::Offline(at)) => NodeOutcome::Offline(Some(at)),
+                (NodeOutcome::Pending, _) => NodeOutcome::NoAnswer,
+                (NodeOutcome::Accepted, _) => NodeOutcome::Unfinished,
                 (outcome, _) => outcome,
             };
-            NodeResult { doubt: seen.doubt, ..NodeResult::new(node, outcome, seen.done) }
+            NodeResult { doubt: seen.verification_error, ..NodeResult::new(node, outcome, seen.done) }
         });
         results.collect()
     }
@@ -323,8 +331,8 @@ impl JobTracker {
 
 impl NodeProgress {
     /// True for an offline node without an answer.
-    fn is_gone(&self) -> bool {
-        matches!(self.presence, Liveness::Offline(_)) && self.outcome == Outcome::Pending
+    fn is_offline(&self) -> bool {
+        matches!(self.liveness, Liveness::Offline(_)) && self.outcome == NodeOutcome::Pending
     }
 }
 
@@ -335,7 +343,7 @@ impl NodeProgress {
 ///
 /// # Errors
 /// When the stream of reports can't be read any more.
-pub async fn gather(
+pub async fn read_reports(
     gather: &mut JobTracker,
     feed: &mut StreamReader,
     mut answers: Option<(&mut Inbox, &[Option<NodeId>])>,
@@ -343,29 +351,29 @@ pub async fn gather(
     on_update: &mut dyn FnMut(&JobTracker, JobEvent),
 ) -> Result<(), TransportError> {
     while !gather.is_done() {
-        let look = gather.newcomers.as_ref().and_then(KeyDiscovery::next);
+        let look = gather.key_discovery.as_ref().and_then(KeyDiscovery::next_lookup);
         let (reports, answer) = tokio::select! {
             // Safe to cancel: a stream reader loses no message (see `StreamReader::next`).
             report = feed.next() => match report {
-                Some(report) => (with_those_behind(report?, feed)?, None),
+                Some(report) => (with_arrived_reports(report?, feed)?, None),
                 None => return Err(TransportError::Disconnected),
             },
             // Safe to cancel: an inbox loses no message. On a closed inbox this branch waits for ever, and the others go on.
             answer = next_answer(&mut answers) => (Vec::new(), Some(answer)),
             // Safe to cancel: a timer.
-            () = at(look) => (Vec::new(), None),
+            () = sleep_until(look) => (Vec::new(), None),
             // Safe to cancel: a timer.
             () = tokio::time::sleep_until(deadline.into()) => return Ok(()),
         };
         let verifier = gather.verifier.clone();
-        let mut verified = share(reports, move |report| verifier.report(report)).await;
+        let mut verified = map_parallel(reports, move |report| verifier.report(report)).await;
         verified.extend(answer.map(|(answer, asked)| gather.verifier.answer(&answer, asked.as_ref())));
         for verified in verified {
             if let Some(update) = gather.take_or_hold(verified) {
                 on_update(gather, update);
             }
         }
-        for update in gather.meet().await {
+        for update in gather.take_discovered().await {
             on_update(gather, update);
         }
     }
@@ -373,7 +381,7 @@ pub async fn gather(
 }
 
 /// Waits until a time; for ever without a time.
-async fn at(moment: Option<Instant>) {
+async fn sleep_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
         None => std::future::pending().await,
@@ -381,9 +389,9 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// Returns a report together with the reports that have arrived after it.
-fn with_those_behind(first: Message, feed: &mut StreamReader) -> Result<Vec<Message>, TransportError> {
+fn with_arrived_reports(first: Message, feed: &mut StreamReader) -> Result<Vec<Message>, TransportError> {
     let mut reports = vec![first];
-    while reports.len() < TOGETHER {
+    while reports.len() < BATCH_SIZE {
         // Safe to cancel: a stream reader loses no message.
         match feed.next().now_or_never() {
             Some(Some(report)) => reports.push(report?),

@@ -8,7 +8,7 @@ use crate::wire::{CommandOutcome, CommandResult};
 
 /// The state of a command on a node. All but the first three are terminal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum NodeOutcome {
     /// No answer yet.
     Pending,
     /// The node accepted it.
@@ -49,7 +49,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// Success.
-    Good,
+    Success,
     /// Unknown, or not done.
     Incomplete,
     /// The node refused.
@@ -58,9 +58,9 @@ pub enum Grade {
     Failed,
 }
 
-impl Outcome {
+impl NodeOutcome {
     /// Returns its name in JSON and on the terminal.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Accepted => "accepted",
@@ -85,7 +85,7 @@ impl Outcome {
     /// Returns its weight for the exit code.
     pub fn grade(&self) -> Grade {
         match self {
-            Self::Stable | Self::Changed | Self::WouldChange | Self::NotSelected => Grade::Good,
+            Self::Stable | Self::Changed | Self::WouldChange | Self::NotSelected => Grade::Success,
             Self::Failed => Grade::Failed,
             Self::Refused(_) => Grade::Refused,
             _ => Grade::Incomplete,
@@ -93,7 +93,7 @@ impl Outcome {
     }
 
     /// True for the outcomes of a command that a node did not accept.
-    pub(super) fn is_not_taken(&self) -> bool {
+    pub(super) fn is_not_accepted(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Busy | Self::Expired)
     }
 
@@ -106,7 +106,7 @@ impl Outcome {
         self.is_terminal() && *self != Self::Unverified
     }
 
-    pub(super) fn of(done: &CommandResult) -> Self {
+    pub(super) fn from_result(done: &CommandResult) -> Self {
         match done.outcome {
             CommandOutcome::Stable => Self::Stable,
             CommandOutcome::Changed => Self::Changed,
@@ -122,9 +122,9 @@ impl Outcome {
     }
 }
 
-impl Serialize for Outcome {
+impl Serialize for NodeOutcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
+        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -134,7 +134,7 @@ pub struct NodeResult {
     /// The node.
     pub node: NodeId,
     /// The state.
-    pub outcome: Outcome,
+    pub outcome: NodeOutcome,
     /// For `refused`: the rejection code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
@@ -156,11 +156,11 @@ pub struct NodeResult {
 
 impl NodeResult {
     /// Builds the result of a command on a node.
-    pub fn new(node: NodeId, outcome: Outcome, done: Option<CommandResult>) -> Self {
-        let code = if let Outcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
-        let since = if let Outcome::Offline(since) = outcome { since } else { None };
-        let wave = if let Outcome::Waiting(wave) = outcome { Some(wave) } else { None };
-        let said = matches!(outcome, Outcome::NotSelected | Outcome::Unfinished | Outcome::Waiting(_));
+    pub fn new(node: NodeId, outcome: NodeOutcome, done: Option<CommandResult>) -> Self {
+        let code = if let NodeOutcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
+        let since = if let NodeOutcome::Offline(since) = outcome { since } else { None };
+        let wave = if let NodeOutcome::Waiting(wave) = outcome { Some(wave) } else { None };
+        let said = matches!(outcome, NodeOutcome::NotSelected | NodeOutcome::Unfinished | NodeOutcome::Waiting(_));
         let verified = done.is_some() || said;
         Self { node, outcome, code, since, wave, done, verified, doubt: None }
     }

@@ -11,7 +11,7 @@ use crate::transport::Message;
 use crate::wire::subject::ReportStage;
 use crate::wire::{Ack, CommandResult, Subjects, json};
 
-use super::outcome::Outcome;
+use super::outcome::NodeOutcome;
 use crate::fleet::targeting::key_discovery::HeldMessage;
 use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys};
 
@@ -24,20 +24,20 @@ pub struct VerifiedReport(pub(super) Verdict);
 pub(super) enum Verdict {
     Ack(Box<Ack>),
     Done(Box<CommandResult>),
-    NotTaken(Box<CommandResult>),
-    NobodyListens(NodeId),
-    Doubtful {
+    NotAccepted(Box<CommandResult>),
+    NoResponders(NodeId),
+    Unverified {
         node: NodeId,
         what: &'static str,
-        doubt: IdentityError,
+        error: IdentityError,
     },
     /// The key of the node is not pinned: the node may be new.
-    Stranger {
+    UnknownNode {
         node: NodeId,
         what: &'static str,
-        said: Box<HeldMessage>,
+        message: Box<HeldMessage>,
     },
-    Nothing,
+    Ignored,
 }
 
 /// Verifies the reports and answers of nodes about one command.
@@ -50,15 +50,15 @@ pub struct ReportVerifier {
 }
 
 impl ReportVerifier {
-    fn signed(&self, node: &NodeId, message: &Message) -> Result<(), IdentityError> {
+    fn verify_signature(&self, node: &NodeId, message: &Message) -> Result<(), IdentityError> {
         // A receipt for another command is a replay.
-        self.node_keys.verify(node, message)?.check_answers(&self.digest)?;
+        self.node_keys.verify(node, message)?.check_command(&self.digest)?;
         Ok(())
     }
 
     /// Verifies a message of the JOBS stream.
     pub fn report(&self, message: &Message) -> VerifiedReport {
-        VerifiedReport(self.report_verdict(message).unwrap_or(Verdict::Nothing))
+        VerifiedReport(self.report_verdict(message).unwrap_or(Verdict::Ignored))
     }
 
     fn report_verdict(&self, message: &Message) -> Option<Verdict> {
@@ -67,12 +67,12 @@ impl ReportVerifier {
             return None;
         }
         let what = if stage == ReportStage::Ack { "an acknowledgement" } else { "a result" };
-        match self.signed(&node, message) {
+        match self.verify_signature(&node, message) {
             Ok(()) => {}
             Err(IdentityError::Unknown) => {
-                return Some(Verdict::Stranger { node, what, said: Box::new(HeldMessage::Report(message.clone())) });
+                return Some(Verdict::UnknownNode { node, what, message: Box::new(HeldMessage::Report(message.clone())) });
             }
-            Err(doubt) => return Some(Verdict::Doubtful { node, what, doubt }),
+            Err(doubt) => return Some(Verdict::Unverified { node, what, error: doubt }),
         }
         match stage {
             ReportStage::Ack => {
@@ -88,25 +88,25 @@ impl ReportVerifier {
 
     /// Verifies an answer to the reply subject. `asked` is the node to whose own subject the command went.
     pub fn answer(&self, message: &Message, asked: Option<&NodeId>) -> VerifiedReport {
-        VerifiedReport(self.answer_verdict(message, asked).unwrap_or(Verdict::Nothing))
+        VerifiedReport(self.answer_verdict(message, asked).unwrap_or(Verdict::Ignored))
     }
 
     fn answer_verdict(&self, message: &Message, asked: Option<&NodeId>) -> Option<Verdict> {
         if message.no_responders {
-            return asked.cloned().map(Verdict::NobodyListens);
+            return asked.cloned().map(Verdict::NoResponders);
         }
         let done: CommandResult = json::read(&message.payload).ok()?;
         let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
-        if !ours || !Outcome::of(&done).is_not_taken() || asked.is_some_and(|node| *node != done.node) {
+        if !ours || !NodeOutcome::from_result(&done).is_not_accepted() || asked.is_some_and(|node| *node != done.node) {
             return None;
         }
-        match self.signed(&done.node, message) {
-            Ok(()) => Some(Verdict::NotTaken(Box::new(done))),
+        match self.verify_signature(&done.node, message) {
+            Ok(()) => Some(Verdict::NotAccepted(Box::new(done))),
             Err(IdentityError::Unknown) => {
                 let said = HeldMessage::Answer(message.clone(), asked.cloned());
-                Some(Verdict::Stranger { node: done.node, what: "an answer", said: Box::new(said) })
+                Some(Verdict::UnknownNode { node: done.node, what: "an answer", message: Box::new(said) })
             }
-            Err(doubt) => Some(Verdict::Doubtful { node: done.node, what: "an answer", doubt }),
+            Err(doubt) => Some(Verdict::Unverified { node: done.node, what: "an answer", error: doubt }),
         }
     }
 }

@@ -42,22 +42,24 @@ fn done(name: &str, outcome: &str) -> Message {
 }
 
 fn gather(nodes: &[(&str, Liveness)]) -> JobTracker {
-    let expected =
-        nodes.iter().map(|(name, presence)| ExpectedNode { node: node(name), presence: *presence, doubt: None }).collect();
+    let expected = nodes
+        .iter()
+        .map(|(name, presence)| ExpectedNode { node: node(name), liveness: *presence, verification_error: None })
+        .collect();
     JobTracker::new(subjects(), node_keys(), ID, DIGEST, expected)
 }
 
 fn node_keys() -> Arc<NodeKeys> {
     let mut known = PinnedKeys::default();
     for name in ["a", "b", "ok", "slow", "where", "back", "joined", "again"] {
-        known.trust("f", &node(name), PinnedKey { key: key(1).public(), since: Timestamp::UNIX_EPOCH });
+        known.pin("f", &node(name), PinnedKey { key: key(1).public(), since: Timestamp::UNIX_EPOCH });
     }
     Arc::new(NodeKeys::new("f", known, None))
 }
 
 fn words(gather: JobTracker) -> String {
     let results = gather.finish();
-    results.iter().map(|result| format!("{}={}", result.node, result.outcome.word())).collect::<Vec<_>>().join(" ")
+    results.iter().map(|result| format!("{}={}", result.node, result.outcome.as_str())).collect::<Vec<_>>().join(" ")
 }
 
 const GONE: Liveness = Liveness::Offline(Timestamp::UNIX_EPOCH);
@@ -84,7 +86,7 @@ fn every_node_ends_in_a_named_state() {
     assert!(all.take_report(&done("again", "busy")).is_some());
     assert!(all.take_report(&done("again", "changed")).is_some());
     assert!(all.take_report(&done("again", "busy")).is_none());
-    assert!(!all.is_complete() && !all.is_heard());
+    assert!(!all.is_complete() && !all.is_answered());
     assert_eq!(all.progress(), JobProgress { done: 5, total: 9 });
     assert_eq!(
         words(all),
@@ -93,7 +95,7 @@ fn every_node_ends_in_a_named_state() {
 }
 
 #[test]
-fn who_waits_for_its_turn_is_neither_silent_nor_unfinished() {
+fn a_node_that_waits_for_its_wave_is_neither_silent_nor_unfinished() {
     let mut two = gather(&[("a", Liveness::Alive), ("b", Liveness::Alive)]);
     for name in ["a", "b"] {
         two.take_report(&report(name, ReportStage::Ack, &json!({"status": "accepted", "wave": 2})));
@@ -102,17 +104,17 @@ fn who_waits_for_its_turn_is_neither_silent_nor_unfinished() {
     assert!(!two.is_complete());
     let results = two.finish();
     assert_eq!(results[1].wave, Some(2));
-    let shown: Vec<_> = results.iter().map(|result| (result.outcome.word(), result.outcome.grade())).collect();
+    let shown: Vec<_> = results.iter().map(|result| (result.outcome.as_str(), result.outcome.grade())).collect();
     assert_eq!(shown, [("halted", Grade::Incomplete), ("waiting", Grade::Incomplete)]);
 }
 
 #[test]
-fn it_is_complete_when_everybody_who_is_there_has_ended() {
+fn a_job_is_complete_when_every_online_node_has_ended() {
     let mut two = gather(&[("a", Liveness::Alive), ("b", GONE)]);
     assert!(!two.is_complete());
     two.take_report(&report("b", ReportStage::Ack, &json!({"status": "accepted"})));
     two.take_report(&done("a", "stable"));
-    assert!(two.is_heard() && !two.is_complete(), "b is back, and at work");
+    assert!(two.is_answered() && !two.is_complete(), "b is back, and at work");
     two.take_report(&done("b", "interrupted"));
     assert!(two.is_complete());
     assert!(gather(&[("b", GONE)]).is_complete());
@@ -166,19 +168,19 @@ fn what_a_node_did_not_sign_does_not_count() {
 }
 
 #[test]
-fn a_node_whose_key_is_not_known_is_not_waited_for_twice() {
-    let expected = ExpectedNode { node: node("new"), presence: Liveness::Unknown, doubt: Some("its state".into()) };
+fn a_node_without_a_pinned_key_does_not_delay_the_job() {
+    let expected = ExpectedNode { node: node("new"), liveness: Liveness::Unknown, verification_error: Some("its state".into()) };
     let mut one = JobTracker::new(subjects(), node_keys(), ID, DIGEST, vec![expected]);
     assert!(!one.is_complete());
     assert!(matches!(one.take_report(&done("new", "stable")), Some(JobEvent::Unverified { .. })));
     assert!(one.is_complete());
     let results = one.finish();
-    assert_eq!((results[0].outcome.word(), results[0].verified), ("unverified", false));
+    assert_eq!((results[0].outcome.as_str(), results[0].verified), ("unverified", false));
     assert!(results[0].doubt.as_ref().unwrap().contains("the key of the node is not known"), "{results:?}");
 }
 
 #[test]
-fn answers_are_hearsay() {
+fn answers_are_provisional() {
     let answer = |name: &str, extra: serde_json::Value| own(Message { payload: body(name, &extra), ..Message::default() }, name);
     let refusal = json!({"outcome": "refused", "code": "bad_signature", "id": null});
     let mut two = gather(&[("a", Liveness::Alive), ("b", Liveness::Alive)]);
@@ -194,7 +196,7 @@ fn answers_are_hearsay() {
 }
 
 #[test]
-fn the_server_knows_when_nobody_listens() {
+fn the_server_reports_that_no_agent_is_connected() {
     let mut one = gather(&[("a", Liveness::Alive)]);
     let nobody = Message { no_responders: true, ..Message::default() };
     assert_eq!(one.take_answer(&nobody, None), None);
@@ -205,6 +207,7 @@ fn the_server_knows_when_nobody_listens() {
 
 #[test]
 fn grades_order_the_exit_codes() {
-    let worst = [Outcome::Stable, Outcome::Busy, Outcome::Refused("x".into()), Outcome::Failed].map(|outcome| outcome.grade());
+    let worst = [NodeOutcome::Stable, NodeOutcome::Busy, NodeOutcome::Refused("x".into()), NodeOutcome::Failed]
+        .map(|outcome| outcome.grade());
     assert!(worst.is_sorted());
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::fs::{self, FsError};
 use crate::host::resumable_file::ResumableFile;
 use crate::host::{Host, Meter};
-use crate::http::{self, Answer, Ask, HttpError, Part, Policy, shown};
+use crate::http::{self, HostPolicy, HttpError, HttpRequest, HttpResponse, ResumePoint, redact_url};
 
 use super::{MODE, Properties, ResourceError, mark};
 
@@ -36,29 +36,29 @@ enum DownloadError {
 pub(super) fn download(p: &Properties, host: &Host) -> Result<String, ResourceError> {
     // Check the owner before the download.
     let spec = p.write_spec(host, MODE)?;
-    obtain(p, host)
+    download_verified(p, host)
         .and_then(|(partial, digest)| {
             // A run that ends between here and the end of the extraction must be repeated.
             if p.extracts() {
-                mark(p, &host.managed(p.follow).known_place(p.path())?)?;
+                mark(p, &host.managed_paths(p.follow).existing_place(p.path())?)?;
             }
-            partial.put_in_place(spec)?;
+            partial.persist(spec)?;
             Ok(digest)
         })
-        .map_err(|error| ResourceError::State(format!("download failed: {}", chain(&error))))
+        .map_err(|error| ResourceError::State(format!("download failed: {}", error_chain(&error))))
 }
 
 /// Downloads the whole archive into its own partial file, and returns its digest.
-fn obtain(p: &Properties, host: &Host) -> Result<(ResumableFile, String), DownloadError> {
-    let mut partial = ResumableFile::open(host.managed(p.follow).known_place(p.path())?)?;
+fn download_verified(p: &Properties, host: &Host) -> Result<(ResumableFile, String), DownloadError> {
+    let mut partial = ResumableFile::open(host.managed_paths(p.follow).existing_place(p.path())?)?;
     let what = format!("downloading {}", p.path().file_name().unwrap_or_default().to_string_lossy());
-    let mut job = Job { p, host, partial: &mut partial, meter: Meter::new(host, what, None) };
-    let result = http::block_on(job.whole(), &|| host.is_over());
+    let mut job = DownloadJob { p, host, partial: &mut partial, meter: Meter::new(host, what, None) };
+    let result = http::block_on(job.download_all(), &|| host.is_over());
     drop(job);
     match result {
         Ok(digest) => Ok((partial, digest)),
         Err(error) => {
-            let broke = matches!(error, DownloadError::Http(HttpError::Transport { .. } | HttpError::Over));
+            let broke = matches!(error, DownloadError::Http(HttpError::Transport { .. } | HttpError::Cancelled));
             if !(broke && partial.note().is_some() && partial.length().is_ok_and(|length| length > 0)) {
                 partial.discard()?;
             }
@@ -67,16 +67,16 @@ fn obtain(p: &Properties, host: &Host) -> Result<(ResumableFile, String), Downlo
     }
 }
 
-struct Job<'a> {
+struct DownloadJob<'a> {
     p: &'a Properties,
     host: &'a Host,
     partial: &'a mut ResumableFile,
     meter: Meter<'a>,
 }
 
-impl Job<'_> {
+impl DownloadJob<'_> {
     /// Sends requests until the archive is complete, or the server sends no more.
-    async fn whole(&mut self) -> Result<String, DownloadError> {
+    async fn download_all(&mut self) -> Result<String, DownloadError> {
         let mut tries = 0;
         loop {
             let before = self.partial.length()?;
@@ -85,7 +85,7 @@ impl Job<'_> {
             match self.attempt(part).await {
                 Ok(digest) if self.p.is_wanted(&digest) => return Ok(digest),
                 // The partial file was no part of the archive, or the server does not send the announced bytes.
-                Ok(_) | Err(DownloadError::Http(HttpError::Part { .. })) if resumed => self.partial.begin(None)?,
+                Ok(_) | Err(DownloadError::Http(HttpError::RangeUnavailable { .. })) if resumed => self.partial.begin(None)?,
                 Ok(got) => return Err(DownloadError::Checksum { expected: self.p.checksum.clone(), got }),
                 Err(DownloadError::Http(HttpError::Transport { .. }))
                     if tries < TRIES && self.partial.note().is_some() && self.partial.length()? > before =>
@@ -99,12 +99,12 @@ impl Job<'_> {
     }
 
     /// Sends one request, and returns the digest of the complete archive.
-    async fn attempt(&mut self, part: Option<Part>) -> Result<String, DownloadError> {
-        let bounds = self.host.bounds();
-        let policy = Policy { hosts: bounds.fetch_hosts.clone(), internal: bounds.internal, loopback: false };
-        let ask = self.ask()?;
+    async fn attempt(&mut self, part: Option<ResumePoint>) -> Result<String, DownloadError> {
+        let bounds = self.host.limits();
+        let policy = HostPolicy { hosts: bounds.fetch_hosts.clone(), internal: bounds.internal, loopback: false };
+        let ask = self.request()?;
         let ask = match part {
-            Some(part) => ask.after(part),
+            Some(part) => ask.resume_from(part),
             None => ask,
         };
         let mut answer = http::get(&ask, &policy).await?;
@@ -116,23 +116,23 @@ impl Job<'_> {
             self.partial.digest()?
         };
         let mut size = answer.start();
-        self.within(size.max(answer.length().unwrap_or(0)))?;
+        self.check_size(size.max(answer.length().unwrap_or(0)))?;
         self.meter.set_total(answer.length());
         self.meter.set_done(size);
         while let Some(chunk) = answer.chunk().await? {
             let chunk = chunk.as_ref();
             size += chunk.len() as u64;
-            self.within(size)?;
-            self.partial.add(chunk)?;
+            self.check_size(size)?;
+            self.partial.append(chunk)?;
             hasher.update(chunk);
             self.meter.add(chunk.len() as u64);
         }
         Ok(fs::hex(&hasher.finalize()))
     }
 
-    fn ask(&self) -> Result<Ask, DownloadError> {
-        let url = Url::parse(&self.p.url).map_err(|_| DownloadError::Url(shown(&self.p.url)))?;
-        let mut ask = Ask::new(url);
+    fn request(&self) -> Result<HttpRequest, DownloadError> {
+        let url = Url::parse(&self.p.url).map_err(|_| DownloadError::Url(redact_url(&self.p.url)))?;
+        let mut ask = HttpRequest::new(url);
         if !self.p.username.is_empty() && !self.p.password.reveal().is_empty() {
             ask = ask.user(&self.p.username, &self.p.password);
         }
@@ -142,23 +142,23 @@ impl Job<'_> {
         Ok(ask)
     }
 
-    fn within(&self, size: u64) -> Result<(), DownloadError> {
-        let max = self.host.bounds().archive_size;
-        if size > max { Err(DownloadError::TooLarge { url: shown(&self.p.url), max }) } else { Ok(()) }
+    fn check_size(&self, size: u64) -> Result<(), DownloadError> {
+        let max = self.host.limits().archive_size;
+        if size > max { Err(DownloadError::TooLarge { url: redact_url(&self.p.url), max }) } else { Ok(()) }
     }
 
     /// Returns the identity of the partial content: the URL, and the validator of the server.
-    fn note(&self, answer: &Answer) -> Option<String> {
+    fn note(&self, answer: &HttpResponse) -> Option<String> {
         // A modification time does not distinguish two changes within a second. A checksum detects the difference.
         let validator = answer.validator().filter(|validator| validator.strong || !self.p.checksum.is_empty())?;
         Some(format!("{} {}", fs::sha256(self.p.url.as_bytes()), validator.text))
     }
 
     /// Returns the partial content, if it is of the same URL.
-    fn part(&self, from: u64) -> Option<Part> {
+    fn part(&self, from: u64) -> Option<ResumePoint> {
         let note = self.partial.note()?;
         let (url, validator) = note.split_once(' ')?;
         let same = url == fs::sha256(self.p.url.as_bytes()) && from > 0;
-        same.then(|| Part { from, validator: validator.to_owned() })
+        same.then(|| ResumePoint { from, validator: validator.to_owned() })
     }
 }

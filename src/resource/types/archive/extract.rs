@@ -7,12 +7,12 @@
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::account::effective_uid;
 use crate::host::fs::{self, FsError};
 use crate::host::tree::Tree;
 use crate::host::{Host, Meter, WriteSpec};
-use crate::unpack::{self, Caps, Cause, Format, Item, Look, Sink};
+use crate::unpack::{self, ArchiveEntry, ArchiveLimits, CountingSink, Format, Sink, SinkCause};
 
 use super::{Properties, ResourceError, mark};
 
@@ -26,15 +26,15 @@ pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> 
         let why = if host.is_over() { OVER.to_owned() } else { why };
         ResourceError::State(format!("could not extract {}: {why}", p.name))
     };
-    let format = Format::of(&p.name).ok_or_else(|| failed("archive type not supported".to_owned()))?;
-    let rules = host.managed(p.follow);
-    let place = rules.known_target(p.path())?;
+    let format = Format::from_name(&p.name).ok_or_else(|| failed("archive type not supported".to_owned()))?;
+    let rules = host.managed_paths(p.follow);
+    let place = rules.existing_target(p.path())?;
     let (mut file, look) = place.open_regular()?;
     // The owner could change the archive while it is read.
     let private = if look.uid == effective_uid() && look.mode & 0o022 == 0 {
         None
     } else {
-        Some(place.stage(&mut file, WriteSpec { uid: None, gid: None, mode: 0o600 })?)
+        Some(place.temp_file(&mut file, WriteSpec { uid: None, gid: None, mode: 0o600 })?)
     };
     if let Some(private) = &private {
         file = private.reader()?;
@@ -49,43 +49,44 @@ pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> 
     if !p.is_wanted(&digest) {
         return Err(failed(format!("checksum mismatch, expected \"{}\" got \"{digest}\"", p.checksum)));
     }
-    let bounds = host.bounds();
-    let caps = Caps { total: bounds.archive_size, entries: bounds.archive_entries, ratio: bounds.archive_ratio };
-    let mut look = Look::default();
+    let bounds = host.limits();
+    let caps = ArchiveLimits { total: bounds.archive_size, entries: bounds.archive_entries, ratio: bounds.archive_ratio };
+    let mut look = CountingSink::default();
     file.rewind().map_err(read)?;
-    if let Err(error) = unpack::walk(format, Until { inner: &file, host }, size, &caps, &mut look) {
+    if let Err(error) = unpack::walk(format, CancellableReader { inner: &file, host }, size, &caps, &mut look) {
         // Nothing was written. The next run must see a difference: the path in `creates` is missing, or else the useless archive
         // is removed.
-        let beside = rules.known_place(p.path())?;
+        let beside = rules.existing_place(p.path())?;
         if !host.is_over() {
             if p.creates.is_empty() || rules.exists(Path::new(&p.creates))? {
                 beside.remove()?;
             }
             p.mark(&beside)?.remove()?;
         }
-        return Err(failed(chain(&error)));
+        return Err(failed(error_chain(&error)));
     }
-    mark(p, &rules.known_place(p.path())?)?;
+    mark(p, &rules.existing_place(p.path())?)?;
     let what = format!("extracting {}", p.path().file_name().unwrap_or_default().to_string_lossy());
     let mut writer = Writer {
-        tree: rules.directory_made(Path::new(&p.extract_parent), 0o755)?.tree()?,
+        tree: rules.create_directory(Path::new(&p.extract_parent), 0o755)?.tree()?,
         host,
         meter: Meter::new(host, what, Some(look.bytes)),
         directories: Vec::new(),
         as_root: effective_uid() == 0,
     };
     file.rewind().map_err(read)?;
-    unpack::walk(format, Until { inner: &file, host }, size, &caps, &mut writer).map_err(|error| failed(chain(&error)))?;
-    writer.finish().map_err(|error| failed(chain(&error)))
+    unpack::walk(format, CancellableReader { inner: &file, host }, size, &caps, &mut writer)
+        .map_err(|error| failed(error_chain(&error)))?;
+    writer.finish().map_err(|error| failed(error_chain(&error)))
 }
 
 /// A reader that fails at the end of the run.
-struct Until<'a, R> {
+struct CancellableReader<'a, R> {
     inner: R,
     host: &'a Host,
 }
 
-impl<R: Read> Read for Until<'_, R> {
+impl<R: Read> Read for CancellableReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.host.is_over() {
             return Err(std::io::Error::other(OVER));
@@ -94,7 +95,7 @@ impl<R: Read> Read for Until<'_, R> {
     }
 }
 
-impl<R: Seek> Seek for Until<'_, R> {
+impl<R: Seek> Seek for CancellableReader<'_, R> {
     fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
         self.inner.seek(to)
     }
@@ -111,7 +112,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn spec(&self, item: &Item) -> WriteSpec {
+    fn spec(&self, item: &ArchiveEntry) -> WriteSpec {
         let owner = item.owner.as_ref().filter(|_| self.as_root);
         let accounts = self.host.accounts();
         let known = |name: &str| (!name.is_empty()).then_some(name.to_owned());
@@ -131,13 +132,13 @@ impl Writer<'_> {
 }
 
 impl Sink for Writer<'_> {
-    fn directory(&mut self, item: &Item) -> Result<(), Cause> {
+    fn directory(&mut self, item: &ArchiveEntry) -> Result<(), SinkCause> {
         self.tree.directory(&item.path)?;
         self.directories.push((item.path.clone(), self.spec(item), item.modified));
         Ok(())
     }
 
-    fn file(&mut self, item: &Item, content: &mut dyn Read) -> Result<(), Cause> {
+    fn file(&mut self, item: &ArchiveEntry, content: &mut dyn Read) -> Result<(), SinkCause> {
         let mut file = self.tree.create(&item.path)?;
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -154,12 +155,12 @@ impl Sink for Writer<'_> {
         Ok(())
     }
 
-    fn symlink(&mut self, item: &Item, target: &Path) -> Result<(), Cause> {
+    fn symlink(&mut self, item: &ArchiveEntry, target: &Path) -> Result<(), SinkCause> {
         let WriteSpec { uid, gid, .. } = self.spec(item);
         Ok(self.tree.symlink(&item.path, target.as_os_str(), uid, gid)?)
     }
 
-    fn hard_link(&mut self, item: &Item, target: &Path) -> Result<(), Cause> {
+    fn hard_link(&mut self, item: &ArchiveEntry, target: &Path) -> Result<(), SinkCause> {
         Ok(self.tree.hard_link(&item.path, target)?)
     }
 }

@@ -5,9 +5,9 @@ use crate::http::testing::{Asked, Reply, Web};
 use crate::resource::properties_test::prelude::*;
 use crate::unpack::testing::{file, gzip, tar_of};
 
-use super::Archive;
+use super::ArchiveType;
 
-impl TypeFixture for Archive {
+impl TypeFixture for ArchiveType {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         let packed = gzip(&tar_of(&[file("d/below", "x"), file("a", "y")]));
@@ -68,5 +68,5 @@ impl TypeFixture for Archive {
 
 #[test]
 fn keeps_the_laws() {
-    hold::<Archive>();
+    check_type::<ArchiveType>();
 }

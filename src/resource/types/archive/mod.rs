@@ -16,10 +16,10 @@ use serde_json::Value;
 use url::Url;
 
 use crate::host::fs::{self, FileInfo};
-use crate::host::resumable_file::{ResumableFile, beside};
+use crate::host::resumable_file::{ResumableFile, hidden_name};
 use crate::host::{DirEntryHandle, FsError, Host, PathInfo, WriteSpec};
-use crate::http::shown;
-use crate::model::{Effect, Effects, Hidden, Secret, effects};
+use crate::http::redact_url;
+use crate::model::{Effect, Effects, RedactedProperty, Secret, effects};
 use crate::unpack::Format;
 
 use crate::resource::core::text;
@@ -29,19 +29,19 @@ use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, S
 const MODE: u32 = 0o600;
 
 /// Archives.
-pub struct Archive;
+pub struct ArchiveType;
 
 /// The desired state of the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum ArchiveEnsure {
     /// Downloaded, and unpacked if requested.
     Present,
     /// Absent. Extracted files stay.
     Absent,
 }
 
-impl<'de> Deserialize<'de> for Ensure {
+impl<'de> Deserialize<'de> for ArchiveEnsure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match text::or_empty(deserializer)?.as_str() {
             "present" => Ok(Self::Present),
@@ -65,7 +65,7 @@ pub struct Properties {
     #[serde(deserialize_with = "text::text")]
     pub name: String,
     /// Desired state of the archive.
-    pub ensure: Ensure,
+    pub ensure: ArchiveEnsure,
     /// Source: `https://` or `http://`, with a suffix of the same kind as that of the name.
     #[serde(default, deserialize_with = "text::or_empty")]
     pub url: String,
@@ -125,7 +125,7 @@ impl Properties {
 
     /// The mark file, which exists during an extraction.
     fn mark(&self, place: &DirEntryHandle) -> Result<DirEntryHandle, FsError> {
-        place.sibling(beside(self.path().file_name().unwrap_or_default(), "unpacking"))
+        place.sibling(hidden_name(self.path().file_name().unwrap_or_default(), "unpacking"))
     }
 
     fn extracts(&self) -> bool {
@@ -259,9 +259,9 @@ impl Archives for Http {
     }
 }
 
-impl Resource for Archive {
+impl Resource for ArchiveType {
     const TYPE: &'static str = "archive";
-    const REACHES_SYSTEM: bool = false;
+    const CHANGES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Archives from HTTP servers, kept or unpacked.";
     const NOOP_PER_STEP: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -275,7 +275,7 @@ impl Resource for Archive {
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn Archives>] =
-        &[ProviderEntry { name: "http", explicit: false, suits: |_| true, open: |_| Box::new(Http) }];
+        &[ProviderEntry { name: "http", only_on_request: false, works_on: |_| true, open: |_| Box::new(Http) }];
 
     type Properties = Properties;
     type State = ArchiveState;
@@ -314,8 +314,8 @@ impl Resource for Archive {
 
     fn ensure(p: &Properties) -> &str {
         match p.ensure {
-            Ensure::Present => "present",
-            Ensure::Absent => "absent",
+            ArchiveEnsure::Present => "present",
+            ArchiveEnsure::Absent => "absent",
         }
     }
 
@@ -323,7 +323,7 @@ impl Resource for Archive {
         let mut effects = Effects::default();
         // A partial download and a mark lie beside the archive for a while.
         effects.push(Effect::write(&p.name));
-        if p.ensure == Ensure::Absent {
+        if p.ensure == ArchiveEnsure::Absent {
             return effects;
         }
         effects.push(Effect::Fetch(effects::RedactedUrl::new(&p.url)));
@@ -331,7 +331,7 @@ impl Resource for Archive {
             effects.push(Effect::write_below(&p.extract_parent));
         }
         if !p.creates.is_empty() {
-            effects.push(Effect::Look(effects::PathScope::at(&p.creates)));
+            effects.push(Effect::Look(effects::PathScope::single(&p.creates)));
         }
         effects
     }
@@ -343,12 +343,12 @@ impl Resource for Archive {
                 format!("no suitable provider found for archive: http fetches from http:// and https://, not {scheme}://");
             return Err(ResourceError::State(message));
         }
-        let rules = host.managed(p.follow);
-        let (found, foreign) = match rules.look(p.path(), true)? {
+        let rules = host.managed_paths(p.follow);
+        let (found, foreign) = match rules.inspect(p.path(), true)? {
             PathInfo::Nothing | PathInfo::Dangling => (None, false),
-            PathInfo::Something { look, .. } => (Some(look), false),
+            PathInfo::Object { info: look, .. } => (Some(look), false),
             // The object is replaced or removed without reading it.
-            PathInfo::Link | PathInfo::Shared => (None, true),
+            PathInfo::Link | PathInfo::SharedFile => (None, true),
         };
         if found.as_ref().is_some_and(|look| look.kind != fs::FileKind::File) {
             return Err(ResourceError::State(format!("{} is not a regular file; cannot manage it as an archive", p.name)));
@@ -367,15 +367,15 @@ impl Resource for Archive {
             metadata.mtime = Some(look.mtime);
             metadata.size = look.size;
         }
-        let remains = marked || foreign || place.as_ref().map_or(Ok(false), ResumableFile::is_there)?;
+        let remains = marked || foreign || place.as_ref().map_or(Ok(false), ResumableFile::exists)?;
         Ok(ArchiveState { found, interrupted: marked && p.extracts(), remains, downloaded: None, wanted, metadata })
     }
 
     fn diff(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, ResourceError> {
         match p.ensure {
-            Ensure::Absent if state.found.is_some() || state.remains => Ok(vec![ArchiveChange::Remove]),
-            Ensure::Absent => Ok(vec![]),
-            Ensure::Present => present(p, state),
+            ArchiveEnsure::Absent if state.found.is_some() || state.remains => Ok(vec![ArchiveChange::Remove]),
+            ArchiveEnsure::Absent => Ok(vec![]),
+            ArchiveEnsure::Present => present_steps(p, state),
         }
     }
 
@@ -386,7 +386,7 @@ impl Resource for Archive {
         provider: &dyn Archives,
         host: &Host,
     ) -> Result<(), ResourceError> {
-        let place = || host.managed(p.follow).known_place(p.path());
+        let place = || host.managed_paths(p.follow).existing_place(p.path());
         match change {
             ArchiveChange::Download { .. } => state.downloaded = Some(provider.download(p, host)?),
             ArchiveChange::Extract { .. } => {
@@ -416,15 +416,15 @@ impl Resource for Archive {
 
     fn redacted(p: &Properties) -> Value {
         // Password and headers are redacted by their type.
-        let p = Properties { url: shown(&p.url), ..p.clone() };
+        let p = Properties { url: redact_url(&p.url), ..p.clone() };
         serde_json::to_value(p).unwrap_or_default()
     }
 
-    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
-        p.headers.values().chain([&p.password]).for_each(|secret| note(Hidden::Value(secret.reveal())));
+    fn report_secrets(p: &Properties, note: &mut dyn FnMut(RedactedProperty<'_>)) {
+        p.headers.values().chain([&p.password]).for_each(|secret| note(RedactedProperty::Value(secret.reveal())));
         // The parts of the URL that are redacted.
         if let Ok(url) = Url::parse(&p.url) {
-            url.password().into_iter().chain(url.query()).for_each(|part| note(Hidden::Value(part)));
+            url.password().into_iter().chain(url.query()).for_each(|part| note(RedactedProperty::Value(part)));
         }
     }
 }
@@ -439,7 +439,7 @@ fn is_http(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
-const ENDS: &str = "must end in .zip, .tar.gz, .tgz, or .tar (or in .tar.xz, .tar.zst, .tar.bz2)";
+const SUFFIX_RULE: &str = "must end in .zip, .tar.gz, .tgz, or .tar (or in .tar.xz, .tar.zst, .tar.bz2)";
 
 fn check_url(p: &Properties) -> Result<(), Invalid> {
     let wrong = |message: String| Err(Invalid::new("url", message));
@@ -449,16 +449,18 @@ fn check_url(p: &Properties) -> Result<(), Invalid> {
     let url = match Url::parse(&p.url) {
         Ok(url) => url,
         Err(url::ParseError::RelativeUrlWithoutBase) => {
-            return wrong(format!("url must be absolute (include scheme like http:// or https://): \"{}\"", shown(&p.url)));
+            return wrong(format!("url must be absolute (include scheme like http:// or https://): \"{}\"", redact_url(&p.url)));
         }
-        Err(error) => return wrong(format!("invalid url: \"{}\": {error}", shown(&p.url))),
+        Err(error) => return wrong(format!("invalid url: \"{}\": {error}", redact_url(&p.url))),
     };
     let file = url.path().rsplit('/').next().unwrap_or_default();
     if file.is_empty() {
-        return wrong(format!("url must have a filename in the path: \"{}\"", shown(&p.url)));
+        return wrong(format!("url must have a filename in the path: \"{}\"", redact_url(&p.url)));
     }
-    let Some(theirs) = Format::of(file) else { return wrong(format!("url filename {ENDS}: \"{file}\"")) };
-    let Some(ours) = Format::of(&p.name) else { return Err(Invalid::new("name", format!("name {ENDS}: \"{}\"", p.name))) };
+    let Some(theirs) = Format::from_name(file) else { return wrong(format!("url filename {SUFFIX_RULE}: \"{file}\"")) };
+    let Some(ours) = Format::from_name(&p.name) else {
+        return Err(Invalid::new("name", format!("name {SUFFIX_RULE}: \"{}\"", p.name)));
+    };
     if theirs != ours {
         let (theirs, ours) = (theirs.as_str(), ours.as_str());
         return wrong(format!("url and name must have the same archive type: url is {theirs}, name is {ours}"));
@@ -466,7 +468,7 @@ fn check_url(p: &Properties) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn present(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, ResourceError> {
+fn present_steps(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, ResourceError> {
     let creates =
         (!p.creates.is_empty() && !state.metadata.creates_exists).then(|| format!("creates path missing: {}", p.creates));
     let interrupted = state.interrupted.then(|| "an extraction was interrupted".to_owned());

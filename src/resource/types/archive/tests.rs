@@ -81,21 +81,21 @@ fn decisions() {
         (&absent, There(None, false, true), "removed"),
         (&absent, There(Some(("aa", 1)), true, false), "removed"),
     ] {
-        let steps = Archive::diff(&properties(extra), &there.state()).unwrap();
+        let steps = ArchiveType::diff(&properties(extra), &there.state()).unwrap();
         let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
         let There(found, creates, interrupted) = there;
         assert_eq!(steps.join(", "), wanted, "{extra} {found:?} {creates} {interrupted}");
     }
     // No step leads there.
     let never = properties(&json!({"creates": "/d/c", "checksum": "aa"}));
-    let error = Archive::diff(&never, &There(Some(("aa", 1)), false, false).state()).unwrap_err().to_string();
+    let error = ArchiveType::diff(&never, &There(Some(("aa", 1)), false, false).state()).unwrap_err().to_string();
     assert!(error.contains("creates path missing: /d/c"), "{error}");
 }
 
 #[test]
-fn what_differs_is_said_once() {
+fn each_difference_is_listed_once() {
     let details = |extra: &Value, there: There| {
-        Archive::diff(&properties(extra), &there.state()).unwrap().iter().flat_map(Change::details).collect::<Vec<_>>()
+        ArchiveType::diff(&properties(extra), &there.state()).unwrap().iter().flat_map(Change::details).collect::<Vec<_>>()
     };
     let creates = json!({"extract_parent": "/d", "creates": "/d/c", "cleanup": true});
     assert_eq!(details(&creates, There(Some(("aa", 0)), false, false)), ["creates path missing: /d/c"]);
@@ -127,7 +127,7 @@ fn validation() {
         (json!({"owner": ""}), "owner cannot be empty"),
         (json!({"group": ""}), "group cannot be empty"),
     ] {
-        let error = Archive::validate(&properties(&extra)).unwrap_err().message;
+        let error = ArchiveType::validate(&properties(&extra)).unwrap_err().message;
         assert!(error.contains(message) && !error.contains("hunter2"), "{extra}: {error}");
     }
     for extra in [
@@ -136,15 +136,15 @@ fn validation() {
         json!({"name": "/a.tar.xz", "url": "http://h/b.tar.xz"}),
         json!({"owner": 0, "password": 12345, "headers": {"X": 1}, "checksum": null}),
     ] {
-        Archive::validate(&properties(&extra)).unwrap();
+        ArchiveType::validate(&properties(&extra)).unwrap();
     }
     for (ensure, message) in [("", "ensure is required"), ("gone", "invalid ensure value: must be one of")] {
         let written = json!({"name": "/a.zip", "ensure": ensure, "url": "http://h/a.zip", "owner": "0", "group": "0"});
         assert!(serde_json::from_value::<Properties>(written).unwrap_err().to_string().contains(message));
     }
     let ftp = properties(&json!({"url": "ftp://h/a.tar.gz"}));
-    Archive::validate(&ftp).unwrap();
-    let error = Archive::observe(&ftp, &Http, &Host::system(None)).unwrap_err().to_string();
+    ArchiveType::validate(&ftp).unwrap();
+    let error = ArchiveType::observe(&ftp, &Http, &Host::system(None)).unwrap_err().to_string();
     assert!(error.contains("no suitable provider found"), "{error}");
 }
 
@@ -154,7 +154,7 @@ fn secrets_are_not_shown() {
         "url": "http://joe:hunter2@h/a.tar.gz?token=hunter2", "username": "joe", "password": "hunter2",
         "headers": {"Authorization": "Bearer hunter2"},
     }));
-    let shown = Archive::redacted(&p);
+    let shown = ArchiveType::redacted(&p);
     assert_eq!((&shown["url"], &shown["headers"]), (&json!("http://h/a.tar.gz"), &json!({"Authorization": "***"})));
     assert!(!shown.to_string().contains("hunter2") && !format!("{:?} {:?}", p.password, p.headers).contains("hunter2"));
 }
@@ -233,13 +233,13 @@ fn a_broken_download_goes_on_where_it_ended() {
 
 /// Leaves the bytes of an earlier run, and their note.
 fn leave(p: &Properties, bytes: &[u8], validator: &str) {
-    let mut partial = ResumableFile::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
+    let mut partial = ResumableFile::open(Host::system(None).managed_paths(false).existing_place(p.path()).unwrap()).unwrap();
     partial.begin(Some(&format!("{} {validator}", sha256(p.url.as_bytes())))).unwrap();
-    partial.add(bytes).unwrap();
+    partial.append(bytes).unwrap();
 }
 
 #[test]
-fn what_an_earlier_run_left_is_used_only_where_it_fits() {
+fn a_partial_download_is_used_only_if_it_matches() {
     for (left, validator, checksum, ranges) in [
         (&CONTENT[..7], "\"v1\"", true, &["bytes=7-"][..]),
         (&CONTENT[..7], "\"v1\"", false, &["bytes=7-"]),
@@ -270,7 +270,7 @@ fn what_an_earlier_run_left_is_used_only_where_it_fits() {
 }
 
 #[test]
-fn what_is_not_had_leaves_what_was_there() {
+fn a_failed_download_keeps_the_old_archive() {
     let desk = Desk::new(|asked: &Asked| match asked.path.as_str() {
         "/none.tar.gz" => Reply::status("404 Not Found"),
         "/cut.tar.gz" => Reply::ok(CONTENT).cut(3, Cut::Close),
@@ -278,10 +278,10 @@ fn what_is_not_had_leaves_what_was_there() {
         _ => Reply::ok(CONTENT),
     });
     std::fs::write(desk.path("a.tar.gz"), "old").unwrap();
-    let small = Host::system(None).within(ResourceLimits { archive_size: 15, ..ResourceLimits::default() });
-    let inside = Host::system(None).within(ResourceLimits { internal: false, ..ResourceLimits::default() });
+    let small = Host::system(None).with_limits(ResourceLimits { archive_size: 15, ..ResourceLimits::default() });
+    let inside = Host::system(None).with_limits(ResourceLimits { internal: false, ..ResourceLimits::default() });
     let elsewhere =
-        Host::system(None).within(ResourceLimits { fetch_hosts: Some(vec!["h".into()]), ..ResourceLimits::default() });
+        Host::system(None).with_limits(ResourceLimits { fetch_hosts: Some(vec!["h".into()]), ..ResourceLimits::default() });
     let at = |name: &str| json!({"url": desk.web.url(&format!("/{name}.tar.gz"))});
     let system = Host::system(None);
     for (host, extra, why) in [
@@ -303,7 +303,7 @@ fn what_is_not_had_leaves_what_was_there() {
     }
     // A second process downloads the same archive.
     let p = desk.properties(&json!({}));
-    let _other = ResumableFile::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
+    let _other = ResumableFile::open(Host::system(None).managed_paths(false).existing_place(p.path()).unwrap()).unwrap();
     assert!(desk.download(&p).unwrap_err().contains("is being made by another process"));
 }
 
@@ -391,7 +391,7 @@ fn a_hostile_or_broken_archive_changes_nothing() {
     let small = ResourceLimits { archive_entries: 1, ..ResourceLimits::default() };
     std::fs::write(desk.path("a.tar"), tar_of(&[file("a", ""), file("b", "")])).unwrap();
     let p = Properties { checksum: String::new(), ..p };
-    let error = Http.extract(&p, None, &Host::system(None).within(small)).unwrap_err().to_string();
+    let error = Http.extract(&p, None, &Host::system(None).with_limits(small)).unwrap_err().to_string();
     assert!(error.contains("the number of its entries is more than 1"), "{error}");
     std::fs::write(desk.path("a.tar"), tar_of(&[file("a", "")])).unwrap();
     let over = Host::system(None);
@@ -409,8 +409,8 @@ fn an_interrupted_extraction_is_done_again() {
         "checksum": sum, "extract_parent": desk.path("out"), "creates": desk.path("out/app/run"),
     }));
     let steps = || {
-        let state = Archive::observe(&p, &Http, &desk.host).unwrap();
-        let steps = Archive::diff(&p, &state).unwrap();
+        let state = ArchiveType::observe(&p, &Http, &desk.host).unwrap();
+        let steps = ArchiveType::diff(&p, &state).unwrap();
         (steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), steps, state)
     };
     // The archive and the path in `creates` exist, but the run ended during the extraction.
@@ -421,7 +421,7 @@ fn an_interrupted_extraction_is_done_again() {
     let (said, changes, mut state) = steps();
     assert_eq!(said, "extracted");
     for change in &changes {
-        Archive::apply(change, &p, &mut state, &Http, &desk.host).unwrap();
+        ArchiveType::apply(change, &p, &mut state, &Http, &desk.host).unwrap();
     }
     assert_eq!(steps().0, "");
     assert_eq!(std::fs::read(desk.path("out/app/lib")).unwrap(), b"new");

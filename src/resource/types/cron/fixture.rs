@@ -2,13 +2,13 @@
 
 use crate::resource::properties_test::prelude::*;
 
-use super::Cron;
+use super::CronType;
 
-impl TypeFixture for Cron {
+impl TypeFixture for CronType {
     const ROOT: bool = true;
 
     fn host(root: &Path) -> Host {
-        Host::system(None).rooted(root)
+        Host::system(None).with_root(root)
     }
 
     fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
@@ -61,5 +61,5 @@ impl TypeFixture for Cron {
 
 #[test]
 fn keeps_the_laws() {
-    hold::<Cron>();
+    check_type::<CronType>();
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::host::{Host, PathResolver, fs};
 use crate::model::effects::EffectKind;
 use crate::model::secret::REDACTED;
-use crate::model::{Effect, Effects, Hidden};
+use crate::model::{Effect, Effects, RedactedProperty};
 
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::owned_file;
@@ -34,7 +34,7 @@ const MACROS: &[&str] = &["@reboot", "@yearly", "@annually", "@monthly", "@weekl
 const HARMLESS_VARIABLES: &[&str] = &["MAILTO", "MAILFROM", "CRON_TZ"];
 
 /// Cron entries.
-pub struct Cron;
+pub struct CronType;
 
 /// Properties of a cron entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -80,28 +80,28 @@ impl Properties {
         if self.user.is_empty() { "root" } else { &self.user }
     }
 
-    fn given(&self) -> [&str; 5] {
+    fn field_values(&self) -> [&str; 5] {
         [&self.minute, &self.hour, &self.day, &self.month, &self.weekday]
     }
 
     /// Returns the schedule in the form of crontab(5): numbers instead of names, one space between the fields.
-    fn when(&self) -> Result<String, Invalid> {
+    fn schedule_text(&self) -> Result<String, Invalid> {
         if !self.schedule.is_empty() {
-            if let Some((field, _)) = FIELDS.iter().zip(self.given()).find(|(_, given)| !given.is_empty()) {
+            if let Some((field, _)) = FIELDS.iter().zip(self.field_values()).find(|(_, given)| !given.is_empty()) {
                 return Err(Invalid::new("schedule", format!("schedule and {} are mutually exclusive", field.name)));
             }
-            return whole(&self.schedule);
+            return parse_schedule(&self.schedule);
         }
         if self.minute.is_empty() {
-            let message = match self.given().iter().all(|given| given.is_empty()) {
+            let message = match self.field_values().iter().all(|given| given.is_empty()) {
                 true => "schedule or minute is required",
                 false => "minute is required: write \"*\" to run in every minute of the other fields",
             };
             return Err(Invalid::new("minute", message));
         }
-        let given = FIELDS.iter().zip(self.given());
+        let given = FIELDS.iter().zip(self.field_values());
         let fields: Result<Vec<String>, Invalid> =
-            given.map(|(field, given)| field.normal(if given.is_empty() { "*" } else { given }, field.name)).collect();
+            given.map(|(field, given)| field.normalize(if given.is_empty() { "*" } else { given }, field.name)).collect();
         Ok(fields?.join(" "))
     }
 
@@ -113,7 +113,7 @@ impl Properties {
     /// Returns the desired content of the file.
     fn file_text(&self) -> Result<String, Invalid> {
         let variables: String = self.variables()?.iter().map(|line| format!("{line}\n")).collect();
-        Ok(format!("{HEADER}{variables}{} {} {}\n", self.when()?, self.user(), escaped(self.command.trim())))
+        Ok(format!("{HEADER}{variables}{} {} {}\n", self.schedule_text()?, self.user(), escape_percent(self.command.trim())))
     }
 
     fn known_text(&self) -> Result<String, ResourceError> {
@@ -145,15 +145,15 @@ const FIELDS: [Field; 5] = [
 
 impl Field {
     /// Returns the field with numbers for names, which crontab(5) does not allow in lists and ranges.
-    fn normal(&self, text: &str, property: &'static str) -> Result<String, Invalid> {
-        let items: Result<Vec<String>, String> = text.split(',').map(|item| self.item(item)).collect();
+    fn normalize(&self, text: &str, property: &'static str) -> Result<String, Invalid> {
+        let items: Result<Vec<String>, String> = text.split(',').map(|item| self.normalize_item(item)).collect();
         match items {
             Ok(items) => Ok(items.join(",")),
             Err(why) => Err(Invalid::new(property, format!("the {} {text:?} is not valid: {why}", self.name))),
         }
     }
 
-    fn item(&self, item: &str) -> Result<String, String> {
+    fn normalize_item(&self, item: &str) -> Result<String, String> {
         let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
         let range = match range.split_once('-') {
             None if range == "*" => range.to_owned(),
@@ -192,7 +192,7 @@ fn digits(text: &str) -> Option<u32> {
 }
 
 /// Returns a schedule in a single text, in the form of crontab(5).
-fn whole(schedule: &str) -> Result<String, Invalid> {
+fn parse_schedule(schedule: &str) -> Result<String, Invalid> {
     if schedule.starts_with('@') {
         let known = MACROS.iter().find(|name| name.eq_ignore_ascii_case(schedule));
         let message = || Invalid::new("schedule", format!("the schedule {schedule:?} is none of {}", MACROS.join(", ")));
@@ -204,12 +204,12 @@ fn whole(schedule: &str) -> Result<String, Invalid> {
         return Err(Invalid::new("schedule", message));
     }
     let fields: Result<Vec<String>, Invalid> =
-        FIELDS.iter().zip(fields).map(|(field, text)| field.normal(text, "schedule")).collect();
+        FIELDS.iter().zip(fields).map(|(field, text)| field.normalize(text, "schedule")).collect();
     Ok(fields?.join(" "))
 }
 
 /// Returns the command as in the file: an unescaped `%` would end it.
-fn escaped(command: &str) -> String {
+fn escape_percent(command: &str) -> String {
     command.replace('%', "\\%")
 }
 
@@ -226,7 +226,7 @@ fn check_command(command: &str) -> Result<(), Invalid> {
     if command.match_indices('%').any(|(at, _)| command.get(..at).is_some_and(odd)) {
         return wrong("command has \"\\%\": write \"%\" alone, it is escaped in the file");
     }
-    if escaped(command.trim()).len() > COMMAND_MAX {
+    if escape_percent(command.trim()).len() > COMMAND_MAX {
         return wrong("command is longer than cron takes: put it into a script");
     }
     Ok(())
@@ -272,9 +272,9 @@ fn parse(text: &str) -> Parsed<'_> {
         }
         let mut rest = line;
         let count = if line.starts_with('@') { 1 } else { FIELDS.len() };
-        let when: Vec<&str> = (0..count).map(|_| word(&mut rest)).collect();
+        let when: Vec<&str> = (0..count).map(|_| take_word(&mut rest)).collect();
         parsed.when = when.join(" ");
-        parsed.user = word(&mut rest);
+        parsed.user = take_word(&mut rest);
         parsed.command = rest;
         break;
     }
@@ -287,7 +287,7 @@ fn is_variable(line: &str) -> bool {
 }
 
 /// Splits off the first word.
-fn word<'a>(rest: &mut &'a str) -> &'a str {
+fn take_word<'a>(rest: &mut &'a str) -> &'a str {
     let (first, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     *rest = after.trim_start();
     first
@@ -308,7 +308,7 @@ pub struct CronState {
 
 impl State for CronState {
     fn ensure(&self) -> &str {
-        Presence::of(self.file.is_some()).as_str()
+        Presence::from_exists(self.file.is_some()).as_str()
     }
 }
 
@@ -345,9 +345,9 @@ impl Change for CronChange {
     }
 }
 
-impl Resource for Cron {
+impl Resource for CronType {
     const TYPE: &'static str = "cron";
-    const REACHES_SYSTEM: bool = false;
+    const CHANGES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Cron entries, each in a file of its own in /etc/cron.d.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same entry"),
@@ -359,7 +359,7 @@ impl Resource for Cron {
         ("weekday", "when it runs"),
     ];
     const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "cron.d", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+        &[ProviderEntry { name: "cron.d", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
 
     type Properties = Properties;
     type State = CronState;
@@ -412,7 +412,7 @@ impl Resource for Cron {
     }
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<CronState, ResourceError> {
-        let Some(file) = owned_file::look(&path(p, host))? else { return Ok(CronState::default()) };
+        let Some(file) = owned_file::observe(&path(p, host))? else { return Ok(CronState::default()) };
         let parsed = parse(&file.text);
         let command = parsed.command.replace("\\%", "%");
         let (schedule, user) = (parsed.when.clone(), parsed.user.to_owned());
@@ -428,7 +428,7 @@ impl Resource for Cron {
         };
         let wanted = p.known_text()?;
         let details = differences(&file.text, &wanted);
-        Ok(match (file.sound, details.is_empty()) {
+        Ok(match (file.has_right_attributes, details.is_empty()) {
             (true, true) => vec![],
             (false, true) => vec![CronChange::Update { details: vec!["owner or mode of the file".to_owned()] }],
             (_, false) => vec![CronChange::Update { details }],
@@ -450,7 +450,7 @@ impl Resource for Cron {
     fn preview(p: &Properties, state: &CronState, host: &Host) -> Option<Preview> {
         let before = state.file.as_ref().map_or("", |file| &file.text);
         let after = if p.ensure == Presence::Present { p.file_text().ok()? } else { String::new() };
-        let is_public = state.file.as_ref().is_none_or(|file| file.sound) && fs::is_reachable(&path(p, host));
+        let is_public = state.file.as_ref().is_none_or(|file| file.has_right_attributes) && fs::is_reachable(&path(p, host));
         Some(Preview { before: blanked(before), after: blanked(&after), is_public })
     }
 
@@ -458,14 +458,14 @@ impl Resource for Cron {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
         if let Some(variables) = shown.get_mut("environment").and_then(Value::as_array_mut) {
             for variable in variables {
-                *variable = Value::String(variable.as_str().map(redacted).unwrap_or_default());
+                *variable = Value::String(variable.as_str().map(redact_variable).unwrap_or_default());
             }
         }
         shown
     }
 
-    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
-        p.environment.iter().for_each(|pair| note(Hidden::Variable(pair)));
+    fn report_secrets(p: &Properties, note: &mut dyn FnMut(RedactedProperty<'_>)) {
+        p.environment.iter().for_each(|pair| note(RedactedProperty::Variable(pair)));
     }
 }
 
@@ -497,12 +497,12 @@ fn differences(before: &str, after: &str) -> Vec<String> {
 }
 
 /// Redacts the value of a variable, which may be a secret.
-fn redacted(pair: &str) -> String {
+fn redact_variable(pair: &str) -> String {
     format!("{}={REDACTED}", pair.split('=').next().unwrap_or_default().trim_end())
 }
 
 fn blanked(text: &str) -> String {
-    let lines = text.lines().map(|line| if is_variable(line.trim()) { redacted(line.trim()) } else { line.to_owned() });
+    let lines = text.lines().map(|line| if is_variable(line.trim()) { redact_variable(line.trim()) } else { line.to_owned() });
     lines.map(|line| line + "\n").collect()
 }
 

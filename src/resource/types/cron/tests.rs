@@ -12,7 +12,7 @@ fn properties(extra: &Value) -> Properties {
 
 fn text(extra: &Value) -> String {
     let p = properties(extra);
-    Cron::validate(&p).unwrap_or_else(|invalid| panic!("{extra}: {invalid}"));
+    CronType::validate(&p).unwrap_or_else(|invalid| panic!("{extra}: {invalid}"));
     p.file_text().unwrap()
 }
 
@@ -67,12 +67,12 @@ fn schedules() {
         json!({"schedule": "0 3 * * * root"}),
         json!({"schedule": " "}),
     ] {
-        assert!(Cron::validate(&properties(&extra)).is_err(), "{extra}");
+        assert!(CronType::validate(&properties(&extra)).is_err(), "{extra}");
     }
 }
 
 #[test]
-fn lines_say_what_was_meant() {
+fn lines_have_the_schedule_and_command() {
     let at = |extra: Value| {
         let mut all = json!({"minute": 0});
         all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -106,9 +106,9 @@ fn lines_say_what_was_meant() {
         json!({"name": "../job"}),
         json!({"name": ""}),
     ] {
-        assert!(Cron::validate(&properties(&at(extra.clone()))).is_err(), "{extra}");
+        assert!(CronType::validate(&properties(&at(extra.clone()))).is_err(), "{extra}");
     }
-    let refused = Cron::validate(&properties(&at(json!({"environment": ["SECRET=\"'hunter2"]})))).unwrap_err();
+    let refused = CronType::validate(&properties(&at(json!({"environment": ["SECRET=\"'hunter2"]})))).unwrap_err();
     assert!(!refused.message.contains("hunter2"), "{refused}");
 }
 
@@ -117,7 +117,10 @@ fn lines_say_what_was_meant() {
 fn decisions() {
     let right = format!("{HEADER}0 3 * * * root /bin/job\n");
     let daily = json!({"minute": 0, "hour": 3});
-    let found = |text: &str, sound| CronState { file: Some(OwnedFile { text: text.to_owned(), sound }), ..CronState::default() };
+    let found = |text: &str, sound| CronState {
+        file: Some(OwnedFile { text: text.to_owned(), has_right_attributes: sound }),
+        ..CronState::default()
+    };
     for (extra, state, wanted) in [
         (daily.clone(), CronState::default(), vec!["created the entry"]),
         (daily.clone(), found(&right, true), vec![]),
@@ -133,8 +136,8 @@ fn decisions() {
         (json!({"ensure": "absent"}), CronState::default(), vec![]),
     ] {
         let p = properties(&extra);
-        Cron::validate(&p).unwrap();
-        let changes = Cron::diff(&p, &state).unwrap();
+        CronType::validate(&p).unwrap();
+        let changes = CronType::diff(&p, &state).unwrap();
         assert_eq!(changes.iter().flat_map(Change::details).collect::<Vec<_>>(), wanted, "{extra} {state:?}");
     }
 }
@@ -142,11 +145,11 @@ fn decisions() {
 #[test]
 fn values_of_variables_are_not_shown() {
     let p = properties(&json!({"minute": 0, "environment": ["TOKEN=hunter2"]}));
-    let file = OwnedFile { text: "TOKEN = hunter1\n0 * * * * root x\n".to_owned(), sound: true };
+    let file = OwnedFile { text: "TOKEN = hunter1\n0 * * * * root x\n".to_owned(), has_right_attributes: true };
     let state = CronState { file: Some(file), ..CronState::default() };
-    let preview = Cron::preview(&p, &state, &Host::system(None)).unwrap();
-    let changes = Cron::diff(&p, &state).unwrap();
-    for shown in [Cron::redacted(&p).to_string(), preview.before.clone(), preview.after, format!("{changes:?}")] {
+    let preview = CronType::preview(&p, &state, &Host::system(None)).unwrap();
+    let changes = CronType::diff(&p, &state).unwrap();
+    for shown in [CronType::redacted(&p).to_string(), preview.before.clone(), preview.after, format!("{changes:?}")] {
         assert!(!shown.contains("hunter"), "{shown}");
     }
     assert_eq!(preview.before, "TOKEN=***\n0 * * * * root x\n");

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::host::fs::{self, FileInfo, FsError};
 
-use super::properties::{Ensure, Mode, Properties};
-use super::state::{FileState, Found};
+use super::properties::{FileEnsure, Mode, Properties};
+use super::state::{FileState, FoundFile};
 use super::tree::{self, Task};
 use crate::resource::{Change, ResourceError};
 
@@ -81,41 +81,43 @@ pub(super) fn changes(p: &Properties, state: &FileState) -> Result<Vec<FileChang
 
 fn steps(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
     match p.ensure {
-        Ensure::Absent => match &state.mounted {
+        FileEnsure::Absent => match &state.mounted {
             Some(mounted) => Err(FsError::Mounted { path: p.path().to_owned(), mounted: mounted.clone() }.into()),
             None => Ok(removal(p, &state.found)),
         },
-        Ensure::Directory => {
+        FileEnsure::Directory => {
             let mut changes = directory(p, state)?;
             let below = state.below.clone().map_err(ResourceError::State)?;
             changes.extend((!below.is_empty()).then_some(FileChange::Below(below)));
             Ok(changes)
         }
-        Ensure::Present => present(p, state),
+        FileEnsure::Present => present(p, state),
     }
 }
 
-fn removal(p: &Properties, found: &Found) -> Vec<FileChange> {
+fn removal(p: &Properties, found: &FoundFile) -> Vec<FileChange> {
     match found {
-        Found::Nothing => vec![],
-        Found::Something { look, link: false } if look.kind == fs::FileKind::Directory => {
+        FoundFile::Nothing => vec![],
+        FoundFile::Something { look, link: false } if look.kind == fs::FileKind::Directory => {
             vec![if p.force { FileChange::RemoveTree } else { FileChange::RemoveDirectory }]
         }
-        Found::Something { .. } | Found::DanglingLink | Found::ForeignLink | Found::Shared => vec![FileChange::RemoveFile],
+        FoundFile::Something { .. } | FoundFile::DanglingLink | FoundFile::ForeignLink | FoundFile::Shared => {
+            vec![FileChange::RemoveFile]
+        }
     }
 }
 
 fn directory(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
     match &state.found {
-        Found::Nothing => Ok(vec![FileChange::CreateDirectory { details: vec![] }]),
-        Found::Something { look, .. } if look.kind == fs::FileKind::Directory => {
+        FoundFile::Nothing => Ok(vec![FileChange::CreateDirectory { details: vec![] }]),
+        FoundFile::Something { look, .. } if look.kind == fs::FileKind::Directory => {
             let details = attributes(p, state, look);
             Ok(if details.is_empty() { vec![] } else { vec![FileChange::CreateDirectory { details }] })
         }
-        Found::Something { link: true, .. } | Found::DanglingLink | Found::ForeignLink => {
+        FoundFile::Something { link: true, .. } | FoundFile::DanglingLink | FoundFile::ForeignLink => {
             Ok(vec![FileChange::CreateDirectory { details: vec!["symlink → directory".to_owned()] }])
         }
-        Found::Something { .. } | Found::Shared => {
+        FoundFile::Something { .. } | FoundFile::Shared => {
             Err(ResourceError::State(format!("{} exists and is not a directory; cannot manage it as one", p.name)))
         }
     }
@@ -123,22 +125,22 @@ fn directory(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resou
 
 fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
     let (look, link) = match &state.found {
-        Found::Nothing | Found::DanglingLink => {
+        FoundFile::Nothing | FoundFile::DanglingLink => {
             return Ok(vec![FileChange::Store { empty: !p.manages_content(), details: vec![] }]);
         }
         // The target of a foreign link and the content of a shared file are not read: both are replaced.
-        Found::ForeignLink if p.manages_content() => return Ok(vec![replaced("link → file")]),
-        Found::Shared if p.manages_content() => return Ok(vec![replaced("shared → own file")]),
-        Found::ForeignLink => {
+        FoundFile::ForeignLink if p.manages_content() => return Ok(vec![replaced("link → file")]),
+        FoundFile::Shared if p.manages_content() => return Ok(vec![replaced("shared → own file")]),
+        FoundFile::ForeignLink => {
             let message = "is a symlink; refusing to set attributes through it: others than root can change its directory";
             return Err(ResourceError::State(format!("{} {message}", p.name)));
         }
-        Found::Shared => {
+        FoundFile::Shared => {
             let message = "has several names (hard links) in a directory that others can change; refusing to set attributes: it \
                            may be a file of another user";
             return Err(ResourceError::State(format!("{} {message}", p.name)));
         }
-        Found::Something { look, link } => (look, *link),
+        FoundFile::Something { look, link } => (look, *link),
     };
     match look.kind {
         fs::FileKind::File => {}

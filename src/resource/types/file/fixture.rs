@@ -3,9 +3,9 @@
 use crate::host::account::{effective_gid, effective_uid};
 use crate::resource::properties_test::prelude::*;
 
-use super::File;
+use super::FileType;
 
-impl TypeFixture for File {
+impl TypeFixture for FileType {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         let (owner, group) = (effective_uid().to_string(), effective_gid().to_string());
@@ -71,5 +71,5 @@ impl TypeFixture for File {
 
 #[test]
 fn keeps_the_laws() {
-    hold::<File>();
+    check_type::<FileType>();
 }

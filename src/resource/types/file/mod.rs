@@ -21,8 +21,8 @@ use crate::model::Effects;
 use crate::resource::core::parent_checks;
 use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults};
 
-use properties::Ensure;
-use state::{Found, Wanted, describe};
+use properties::FileEnsure;
+use state::{DesiredFile, FoundFile, describe};
 
 pub use change::FileChange;
 pub(in crate::resource) use properties::mode;
@@ -36,10 +36,10 @@ pub(in crate::resource) const PREVIEW_LIMIT: u64 = 1 << 20;
 const PARENTS: u32 = 0o755;
 
 /// Files and directories.
-pub struct File;
+pub struct FileType;
 
 /// The interface of file providers.
-pub trait Files: Send + Sync {
+pub trait FileProvider: Send + Sync {
     /// Writes a temporary file that can be put in place in one step.
     ///
     /// # Errors
@@ -60,9 +60,9 @@ pub trait Files: Send + Sync {
 /// The provider of every Unix.
 struct Posix;
 
-impl Files for Posix {
+impl FileProvider for Posix {
     fn stage(&self, at: &DirEntryHandle, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, fs::FsError> {
-        at.stage(content, spec)
+        at.temp_file(content, spec)
     }
 
     fn set_attributes(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError> {
@@ -75,9 +75,9 @@ impl Files for Posix {
     }
 }
 
-impl Resource for File {
+impl Resource for FileType {
     const TYPE: &'static str = "file";
-    const REACHES_SYSTEM: bool = false;
+    const CHANGES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Regular files and directories: existence, content, owner, group and mode.";
     const RUNTIME_TEMPLATES: &'static [&'static str] = &["content", "source"];
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -90,13 +90,13 @@ impl Resource for File {
     ];
     const CONTENT: &'static [&'static str] = &["content"];
     const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "content", "source", "owner", "group", "mode"];
-    const PROVIDERS: &'static [ProviderEntry<dyn Files>] =
-        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) }];
+    const PROVIDERS: &'static [ProviderEntry<dyn FileProvider>] =
+        &[ProviderEntry { name: "posix", only_on_request: false, works_on: |_| true, open: |_| Box::new(Posix) }];
 
     type Properties = Properties;
     type State = FileState;
     type Change = FileChange;
-    type Provider = dyn Files;
+    type Provider = dyn FileProvider;
 
     fn shell_defaults(ensure: Option<&str>) -> ShellDefaults {
         let mode = match ensure {
@@ -124,48 +124,48 @@ impl Resource for File {
     }
 
     fn query(name: &str) -> Option<Properties> {
-        Some(Properties::of(name))
+        Some(Properties::for_observation(name))
     }
 
-    fn observe(p: &Properties, _: &dyn Files, host: &Host) -> Result<FileState, ResourceError> {
+    fn observe(p: &Properties, _: &dyn FileProvider, host: &Host) -> Result<FileState, ResourceError> {
         let path = p.path();
         let nothing = |found| {
             let below = if p.recurse { p.below(false, host) } else { Ok(vec![]) };
-            let (metadata, obstacle) = (describe(p, None, host), obstacle(p, found == Found::Nothing, host)?);
-            Ok(FileState { metadata, found, wanted: Wanted::default(), below, obstacle, mounted: None })
+            let (metadata, obstacle) = (describe(p, None, host), obstacle(p, found == FoundFile::Nothing, host)?);
+            Ok(FileState { metadata, found, wanted: DesiredFile::default(), below, obstacle, mounted: None })
         };
-        let seen = match (p.ensure, host.managed(p.follow)) {
+        let seen = match (p.ensure, host.managed_paths(p.follow)) {
             // The digest of a file to remove is reported, if the file can be read.
-            (Ensure::Absent, rules) => rules.look(path, true).or_else(|_| rules.look(path, false))?,
-            (ensure, rules) => rules.look(path, ensure == Ensure::Present)?,
+            (FileEnsure::Absent, rules) => rules.inspect(path, true).or_else(|_| rules.inspect(path, false))?,
+            (ensure, rules) => rules.inspect(path, ensure == FileEnsure::Present)?,
         };
         let (look, link) = match seen {
-            PathInfo::Nothing => return nothing(Found::Nothing),
-            PathInfo::Dangling => return nothing(Found::DanglingLink),
-            PathInfo::Link => return nothing(Found::ForeignLink),
-            PathInfo::Shared => return nothing(Found::Shared),
-            PathInfo::Something { look, link } => (look, link),
+            PathInfo::Nothing => return nothing(FoundFile::Nothing),
+            PathInfo::Dangling => return nothing(FoundFile::DanglingLink),
+            PathInfo::Link => return nothing(FoundFile::ForeignLink),
+            PathInfo::SharedFile => return nothing(FoundFile::Shared),
+            PathInfo::Object { info: look, link } => (look, link),
         };
         let sha256 = match (&p.content, p.source.is_empty()) {
-            _ if look.kind != fs::FileKind::File || p.ensure != Ensure::Present => None,
+            _ if look.kind != fs::FileKind::File || p.ensure != FileEnsure::Present => None,
             (Some(content), _) => Some(fs::sha256(content.as_bytes())),
             (None, false) => Some(source_sha256(p, host)?),
             (None, true) => None,
         };
-        let wanted = Wanted { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
+        let wanted = DesiredFile { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
         let there = look.kind == fs::FileKind::Directory;
         // A link to another object is replaced by a new directory, which is empty.
         let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
-        let goes = there && !link && p.ensure == Ensure::Absent;
-        let mounted = if goes && p.force { host.managed(p.follow).known_place(path)?.mounted()? } else { None };
-        if goes && !p.force && !host.expects_removal(path) && !host.managed(p.follow).known_place(path)?.is_empty()? {
+        let goes = there && !link && p.ensure == FileEnsure::Absent;
+        let mounted = if goes && p.force { host.managed_paths(p.follow).existing_place(path)?.first_mount()? } else { None };
+        if goes && !p.force && !host.expects_removal(path) && !host.managed_paths(p.follow).existing_place(path)?.is_empty()? {
             let obstacle = Some(not_empty(path));
-            let (metadata, found) = (describe(p, Some(&look), host), Found::Something { look, link });
+            let (metadata, found) = (describe(p, Some(&look), host), FoundFile::Something { look, link });
             return Ok(FileState { metadata, found, wanted, below, obstacle, mounted });
         }
         let metadata = describe(p, Some(&look), host);
         let obstacle = obstacle(p, false, host)?;
-        Ok(FileState { metadata, found: Found::Something { look, link }, wanted, below, obstacle, mounted })
+        Ok(FileState { metadata, found: FoundFile::Something { look, link }, wanted, below, obstacle, mounted })
     }
 
     fn diff(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
@@ -176,10 +176,10 @@ impl Resource for File {
         change: &FileChange,
         p: &Properties,
         _: &mut FileState,
-        provider: &dyn Files,
+        provider: &dyn FileProvider,
         host: &Host,
     ) -> Result<(), ResourceError> {
-        let rules = host.managed(p.follow);
+        let rules = host.managed_paths(p.follow);
         if let FileChange::Below(tasks) = change {
             return tree::apply(tasks, p, host);
         }
@@ -188,14 +188,14 @@ impl Resource for File {
             if p.recurse {
                 tree::check_source(p, host)?;
             }
-            let at = rules.place_made(p.path(), spec.mode & PARENTS | 0o700)?;
+            let at = rules.create_place(p.path(), spec.mode & PARENTS | 0o700)?;
             if at.is_link()? {
                 at.remove()?;
             }
             return Ok(provider.create_directory(&at, spec)?);
         }
-        let spec = if p.ensure == Ensure::Absent { None } else { Some(p.write_spec(host)?) };
-        let at = rules.known_place(p.path())?;
+        let spec = if p.ensure == FileEnsure::Absent { None } else { Some(p.write_spec(host)?) };
+        let at = rules.existing_place(p.path())?;
         match (change, spec) {
             (FileChange::Store { .. }, Some(spec)) => {
                 let staged = if p.source.is_empty() {
@@ -203,7 +203,7 @@ impl Resource for File {
                 } else {
                     provider.stage(&at, &mut source(p, host)?, spec)?
                 };
-                p.care().replace(&at, staged, host)?;
+                p.replace_options().replace(&at, staged, host)?;
             }
             (FileChange::SetAttributes { .. }, Some(spec)) => {
                 if at.is_link()? {
@@ -213,7 +213,7 @@ impl Resource for File {
                 provider.set_attributes(&at, spec)?;
             }
             (FileChange::RemoveFile, _) => {
-                p.care().keep_old(&at, host)?;
+                p.replace_options().make_backup(&at, host)?;
                 at.remove()?;
             }
             (FileChange::RemoveDirectory, _) => remove_empty(&at)?,
@@ -225,22 +225,23 @@ impl Resource for File {
 
     fn preview(p: &Properties, state: &FileState, host: &Host) -> Option<Preview> {
         let (before, is_public) = match &state.found {
-            Found::Something { look, .. } if look.kind == fs::FileKind::File => {
-                (host.managed(p.follow).read_text(p.path(), PREVIEW_LIMIT).ok()?, look.is_public())
+            FoundFile::Something { look, .. } if look.kind == fs::FileKind::File => {
+                (host.managed_paths(p.follow).read_text(p.path(), PREVIEW_LIMIT).ok()?, look.is_public())
             }
-            Found::Something { .. } => return None,
-            Found::Nothing | Found::DanglingLink | Found::ForeignLink | Found::Shared => (String::new(), true),
+            FoundFile::Something { .. } => return None,
+            FoundFile::Nothing | FoundFile::DanglingLink | FoundFile::ForeignLink | FoundFile::Shared => (String::new(), true),
         };
         let after = match (p.ensure, &p.content) {
-            (Ensure::Absent, _) => String::new(),
-            (Ensure::Directory, _) => return None,
-            (Ensure::Present, Some(content)) => content.clone(),
-            (Ensure::Present, None) if p.source.is_empty() => return None,
-            (Ensure::Present, None) => {
-                host.sources(p.follow).read_text(&host.resolve(Path::new(&p.source)), PREVIEW_LIMIT).ok()?
+            (FileEnsure::Absent, _) => String::new(),
+            (FileEnsure::Directory, _) => return None,
+            (FileEnsure::Present, Some(content)) => content.clone(),
+            (FileEnsure::Present, None) if p.source.is_empty() => return None,
+            (FileEnsure::Present, None) => {
+                host.source_paths(p.follow).read_text(&host.resolve(Path::new(&p.source)), PREVIEW_LIMIT).ok()?
             }
         };
-        let is_public = is_public && fs::is_reachable(p.path()) && (p.ensure == Ensure::Absent || fs::is_public(p.wanted_mode()));
+        let is_public =
+            is_public && fs::is_reachable(p.path()) && (p.ensure == FileEnsure::Absent || fs::is_public(p.wanted_mode()));
         Some(Preview { before, after, is_public })
     }
 
@@ -261,7 +262,7 @@ pub(in crate::resource) fn digest(content: &[u8]) -> String {
 /// Opens the file to copy the content from.
 fn source(p: &Properties, host: &Host) -> Result<fs::File, ResourceError> {
     let path = host.resolve(Path::new(&p.source));
-    match host.sources(p.follow).open(&path) {
+    match host.source_paths(p.follow).open(&path) {
         Ok((file, _)) => Ok(file),
         Err(error) if error.is_not_found() || matches!(error, fs::FsError::NotAFile(_)) => {
             Err(ResourceError::State(format!("source {} is not a file", path.display())))
@@ -272,15 +273,15 @@ fn source(p: &Properties, host: &Host) -> Result<fs::File, ResourceError> {
 
 /// Returns the reason why the file can't be created or owned. Ignores reasons that an earlier resource of a dry run would remove.
 fn obstacle(p: &Properties, missing: bool, host: &Host) -> Result<Option<String>, ResourceError> {
-    if p.ensure == Ensure::Absent {
+    if p.ensure == FileEnsure::Absent {
         return Ok(None);
     }
-    let gone = if missing && p.ensure == Ensure::Present {
-        parent_checks::missing(p.path(), &host.managed(p.follow), host)?
+    let gone = if missing && p.ensure == FileEnsure::Present {
+        parent_checks::parent_error(p.path(), &host.managed_paths(p.follow), host)?
     } else {
         None
     };
-    Ok(gone.or_else(|| parent_checks::unowned(&p.owner, &p.group, host)))
+    Ok(gone.or_else(|| parent_checks::account_error(&p.owner, &p.group, host)))
 }
 
 fn source_sha256(p: &Properties, host: &Host) -> Result<String, ResourceError> {

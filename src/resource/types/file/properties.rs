@@ -6,7 +6,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::{Host, WriteSpec};
 use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
@@ -20,7 +20,7 @@ use crate::resource::{Invalid, ResourceError};
 /// The desired state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum FileEnsure {
     /// A regular file.
     Present,
     /// No object.
@@ -29,7 +29,7 @@ pub enum Ensure {
     Directory,
 }
 
-impl Ensure {
+impl FileEnsure {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Present => "present",
@@ -39,7 +39,7 @@ impl Ensure {
     }
 }
 
-impl<'de> Deserialize<'de> for Ensure {
+impl<'de> Deserialize<'de> for FileEnsure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match text::or_empty(deserializer)?.as_str() {
             "present" => Ok(Self::Present),
@@ -167,7 +167,7 @@ pub struct Properties {
     #[serde(deserialize_with = "text::text")]
     pub name: String,
     /// Desired state of the path.
-    pub ensure: Ensure,
+    pub ensure: FileEnsure,
     /// The content. Empty text empties the file; left out or null, the content is not managed.
     #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
@@ -218,7 +218,7 @@ impl Properties {
         Path::new(&self.name)
     }
 
-    pub(super) fn care(&self) -> ReplaceOptions<'_> {
+    pub(super) fn replace_options(&self) -> ReplaceOptions<'_> {
         ReplaceOptions { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
     }
 
@@ -229,15 +229,15 @@ impl Properties {
     /// The desired mode for this `ensure`.
     pub(super) fn wanted_mode(&self) -> u32 {
         let mode = self.mode.unwrap_or(Mode(0));
-        if self.ensure == Ensure::Directory { mode.for_directory() } else { mode.for_file() }
+        if self.ensure == FileEnsure::Directory { mode.for_directory() } else { mode.for_file() }
     }
 
     /// Returns the tasks below the directory.
     pub(super) fn below(&self, exists: bool, host: &Host) -> Result<Vec<Task>, String> {
         let accounts = host.accounts();
         let (uid, gid) = (accounts.uid(&self.owner).ok(), accounts.gid(&self.group).ok());
-        let wanted = tree::Wanted { uid, gid, mode: self.mode.unwrap_or(Mode(0)), purge: self.purge };
-        tree::look(self, wanted, exists, host).map_err(|error| chain(&error))
+        let wanted = tree::DesiredAttributes { uid, gid, mode: self.mode.unwrap_or(Mode(0)), purge: self.purge };
+        tree::pending_tasks(self, wanted, exists, host).map_err(|error| error_chain(&error))
     }
 
     pub(super) fn write_spec(&self, host: &Host) -> Result<WriteSpec, ResourceError> {
@@ -248,24 +248,24 @@ impl Properties {
     /// See [`crate::resource::Resource::effects`].
     pub(super) fn effects(&self) -> Effects {
         let mut effects = Effects::default();
-        let below = self.recurse || (self.ensure == Ensure::Absent && self.force);
+        let below = self.recurse || (self.ensure == FileEnsure::Absent && self.force);
         effects.push(if below { Effect::write_below(&self.name) } else { Effect::write(&self.name) });
         if self.follow {
             // A link at the end of the path is followed too.
-            effects.push(Effect::Expose(PathScope::at(&self.name)));
+            effects.push(Effect::Expose(PathScope::single(&self.name)));
         }
         if !self.source.is_empty() {
             effects.push(Effect::Read(PathScope { path: self.source.clone(), below: self.recurse }));
         }
-        effects.extend(self.care().effects(&self.name));
+        effects.extend(self.replace_options().effects(&self.name));
         effects
     }
 
     /// Returns properties for observing a file of this name.
-    pub(super) fn of(name: &str) -> Self {
+    pub(super) fn for_observation(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            ensure: Ensure::Present,
+            ensure: FileEnsure::Present,
             content: None,
             source: String::new(),
             owner: "0".to_owned(),
@@ -287,7 +287,7 @@ impl Properties {
         if self.content.is_some() && !self.source.is_empty() {
             return Err(Invalid::new("source", "'content' and 'source' are mutually exclusive"));
         }
-        if self.ensure != Ensure::Absent {
+        if self.ensure != FileEnsure::Absent {
             for (property, missing) in
                 [("owner", self.owner.is_empty()), ("group", self.group.is_empty()), ("mode", self.mode.is_none())]
             {
@@ -296,22 +296,22 @@ impl Properties {
                 }
             }
         }
-        if let Some(mode) = self.mode.filter(|mode| self.ensure == Ensure::Present && mode.0 != mode.for_file()) {
+        if let Some(mode) = self.mode.filter(|mode| self.ensure == FileEnsure::Present && mode.0 != mode.for_file()) {
             return Err(Invalid::new("mode", only_directories(mode)));
         }
-        if self.force && self.ensure != Ensure::Absent {
+        if self.force && self.ensure != FileEnsure::Absent {
             let message = format!("'force: true' is only valid with 'ensure: absent', got 'ensure: {}'", self.ensure.as_str());
             return Err(Invalid::new("force", message));
         }
-        if self.name == "/" && self.ensure == Ensure::Absent {
+        if self.name == "/" && self.ensure == FileEnsure::Absent {
             return Err(Invalid::new("force", "'force: true' cannot be used with the filesystem root"));
         }
         self.check_tree()?;
-        let judged = self.ensure == Ensure::Present && self.manages_content();
+        let judged = self.ensure == FileEnsure::Present && self.manages_content();
         if !self.validate.is_empty() && !judged {
             return Err(Invalid::new("validate", "'validate' checks new content: it needs 'content' or 'source'"));
         }
-        self.care().check()
+        self.replace_options().check()
     }
 
     fn check_tree(&self) -> Result<(), Invalid> {
@@ -322,7 +322,7 @@ impl Properties {
         if !self.recurse {
             return Ok(());
         }
-        if self.ensure != Ensure::Directory {
+        if self.ensure != FileEnsure::Directory {
             return wrong("recurse", "'recurse: true' is only valid with 'ensure: directory'");
         }
         if self.name == "/" {

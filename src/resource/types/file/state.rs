@@ -13,7 +13,7 @@ use crate::resource::State;
 
 /// The object at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundFile {
     Nothing,
     /// A symbolic link to nothing.
     DanglingLink,
@@ -30,7 +30,7 @@ pub(super) enum Found {
 
 /// The desired state, with names resolved on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Wanted {
+pub(super) struct DesiredFile {
     /// The number of the owner; none for a missing account.
     pub(super) uid: Option<u32>,
     /// The number of the group; none for a missing group.
@@ -39,7 +39,7 @@ pub(super) struct Wanted {
     pub(super) sha256: Option<String>,
 }
 
-impl Wanted {
+impl DesiredFile {
     pub(super) fn content_differs(&self, look: &FileInfo) -> bool {
         self.sha256.is_some() && self.sha256 != look.sha256
     }
@@ -49,9 +49,9 @@ impl Wanted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileState {
     #[serde(skip)]
-    pub(super) found: Found,
+    pub(super) found: FoundFile,
     #[serde(skip)]
-    pub(super) wanted: Wanted,
+    pub(super) wanted: DesiredFile,
     /// The tasks below the directory, or the error of their search.
     #[serde(skip)]
     pub(super) below: Result<Vec<Task>, String>,
@@ -82,9 +82,9 @@ pub(super) struct Metadata {
 impl State for FileState {
     fn ensure(&self) -> &str {
         match &self.found {
-            Found::Nothing => "absent",
-            Found::Something { look, .. } if look.kind == fs::FileKind::Directory => "directory",
-            Found::Something { .. } | Found::DanglingLink | Found::ForeignLink | Found::Shared => "present",
+            FoundFile::Nothing => "absent",
+            FoundFile::Something { look, .. } if look.kind == fs::FileKind::Directory => "directory",
+            FoundFile::Something { .. } | FoundFile::DanglingLink | FoundFile::ForeignLink | FoundFile::Shared => "present",
         }
     }
 }

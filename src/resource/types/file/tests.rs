@@ -21,12 +21,12 @@ fn look(kind: fs::FileKind, mode: u32, content: Option<&str>) -> FileInfo {
     FileInfo { kind, uid: 0, gid: 0, mode, size: 1, mtime: jiff::Timestamp::UNIX_EPOCH, sha256 }
 }
 
-fn state(p: &Properties, found: Found) -> FileState {
+fn state(p: &Properties, found: FoundFile) -> FileState {
     let sha256 = p.content.as_ref().map(|content| fs::sha256(content.as_bytes()));
     let metadata = Metadata { owner: "root".into(), group: "root".into(), ..Metadata::default() };
     FileState {
         found,
-        wanted: Wanted { uid: Some(0), gid: Some(0), sha256 },
+        wanted: DesiredFile { uid: Some(0), gid: Some(0), sha256 },
         below: Ok(vec![]),
         obstacle: None,
         mounted: None,
@@ -34,12 +34,12 @@ fn state(p: &Properties, found: Found) -> FileState {
     }
 }
 
-fn is(kind: fs::FileKind, mode: u32, content: Option<&str>) -> Found {
-    Found::Something { look: look(kind, mode, content), link: false }
+fn is(kind: fs::FileKind, mode: u32, content: Option<&str>) -> FoundFile {
+    FoundFile::Something { look: look(kind, mode, content), link: false }
 }
 
-fn linked(kind: fs::FileKind, mode: u32, content: Option<&str>) -> Found {
-    Found::Something { look: look(kind, mode, content), link: true }
+fn linked(kind: fs::FileKind, mode: u32, content: Option<&str>) -> FoundFile {
+    FoundFile::Something { look: look(kind, mode, content), link: true }
 }
 
 /// The decision table: properties, host, description of the dry run.
@@ -48,19 +48,19 @@ fn decisions() {
     use fs::FileKind::{Directory, File as Regular, Other};
     let some = Some("x");
     for (ensure, content, found, expected) in [
-        ("absent", None, Found::Nothing, Ok("")),
+        ("absent", None, FoundFile::Nothing, Ok("")),
         ("absent", None, is(Regular, 0o644, None), Ok("removed the file")),
         ("absent", None, is(Directory, 0o755, None), Ok("removed the directory")),
         ("absent", None, linked(Directory, 0o755, None), Ok("removed the file")),
-        ("absent", None, Found::DanglingLink, Ok("removed the file")),
-        ("directory", None, Found::Nothing, Ok("created directory")),
+        ("absent", None, FoundFile::DanglingLink, Ok("removed the file")),
+        ("directory", None, FoundFile::Nothing, Ok("created directory")),
         ("directory", None, is(Directory, 0o755, None), Ok("")),
         ("directory", None, is(Directory, 0o700, None), Ok("created directory")),
         ("directory", None, linked(Directory, 0o755, None), Ok("")),
         ("directory", None, linked(Regular, 0o755, None), Ok("created directory")),
         ("directory", None, is(Regular, 0o755, None), Err("is not a directory")),
-        ("present", some, Found::Nothing, Ok("created the file")),
-        ("present", some, Found::DanglingLink, Ok("created the file")),
+        ("present", some, FoundFile::Nothing, Ok("created the file")),
+        ("present", some, FoundFile::DanglingLink, Ok("created the file")),
         ("present", some, is(Regular, 0o644, some), Ok("")),
         ("present", some, is(Regular, 0o644, Some("y")), Ok("created the file")),
         ("present", some, is(Regular, 0o600, some), Ok("created the file")),
@@ -69,11 +69,11 @@ fn decisions() {
         ("present", Some(""), is(Regular, 0o644, some), Ok("created the file")),
         ("present", None, is(Regular, 0o644, some), Ok("")),
         ("present", None, is(Regular, 0o600, some), Ok("updated attributes")),
-        ("present", None, Found::Nothing, Ok("created an empty file with requested attributes")),
+        ("present", None, FoundFile::Nothing, Ok("created an empty file with requested attributes")),
     ] {
         let p = wanted(ensure, content);
         let state = state(&p, found.clone());
-        let got = File::diff(&p, &state);
+        let got = FileType::diff(&p, &state);
         match expected {
             Ok(text) => {
                 let steps: Vec<String> = got.unwrap().iter().map(ToString::to_string).collect();
@@ -89,14 +89,14 @@ fn details_say_what_differs() {
     let p = wanted("present", Some("x"));
     let mut state = state(&p, is(fs::FileKind::File, 0o600, Some("y")));
     state.wanted.uid = Some(7);
-    let changes = File::diff(&p, &state).unwrap();
+    let changes = FileType::diff(&p, &state).unwrap();
     assert_eq!(changes[0].details(), ["content", "owner root → root", "mode 0600 → 0644"]);
 }
 
 #[test]
 fn a_managed_file_with_wrong_attributes_is_not_rewritten_but_a_link_is_replaced() {
     let p = wanted("present", Some("x"));
-    let changes = |found| File::diff(&p, &state(&p, found)).unwrap();
+    let changes = |found| FileType::diff(&p, &state(&p, found)).unwrap();
     assert!(matches!(changes(is(fs::FileKind::File, 0o600, Some("x")))[0], FileChange::SetAttributes { managed: true, .. }));
     assert!(matches!(changes(linked(fs::FileKind::File, 0o600, Some("x")))[0], FileChange::Store { .. }));
 }
@@ -108,7 +108,7 @@ fn validation() {
             serde_json::json!({"name": "/tmp/x", "ensure": "present", "owner": "root", "group": "root", "mode": "0644"});
         all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         match serde_json::from_value::<Properties>(all) {
-            Ok(p) => File::validate(&p).map_err(|invalid| invalid.message),
+            Ok(p) => FileType::validate(&p).map_err(|invalid| invalid.message),
             Err(error) => Err(error.to_string()),
         }
     };
@@ -192,7 +192,7 @@ fn modes_are_written_in_many_ways() {
 }
 
 #[test]
-fn directories_can_be_entered_by_who_may_read_or_write() {
+fn users_who_may_read_or_write_may_enter_directories() {
     for (mode, expected) in [
         (0o600, 0o700),
         (0o660, 0o770),
@@ -212,7 +212,7 @@ fn directories_can_be_entered_by_who_may_read_or_write() {
 
 #[test]
 fn content_is_shown_as_its_digest() {
-    let shown = File::redacted(&wanted("present", Some("hunter2")));
+    let shown = FileType::redacted(&wanted("present", Some("hunter2")));
     assert!(!shown.to_string().contains("hunter2"));
     assert_eq!(shown["mode"], "0644");
 }

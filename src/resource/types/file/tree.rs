@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::host::fs::{self, FsError};
-use crate::host::tree::{Entry, Node, Tree};
+use crate::host::tree::{Tree, TreeEntry, TreeEntryKind};
 use crate::host::{DirEntryHandle, Host, WriteSpec};
 
 use super::{Mode, Properties};
@@ -25,13 +25,13 @@ pub struct Task {
     /// The path, relative to the directory.
     path: PathBuf,
     /// The task.
-    what: What,
+    action: TaskAction,
     /// The differences; none for a new or removed entry.
     details: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum TaskAction {
     /// Remove the entry with everything below.
     Remove,
     /// Make the directory.
@@ -51,8 +51,8 @@ enum What {
 impl Task {
     fn describe(&self) -> String {
         let path = self.path.display();
-        match (&self.what, self.details.as_slice()) {
-            (What::Remove, _) => format!("removed {path}"),
+        match (&self.action, self.details.as_slice()) {
+            (TaskAction::Remove, _) => format!("removed {path}"),
             (_, []) => format!("created {path}"),
             (_, details) => format!("{path}: {}", details.join(", ")),
         }
@@ -61,7 +61,7 @@ impl Task {
 
 /// The desired attributes of every entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct DesiredAttributes {
     /// The number of the owner; none for a missing account.
     pub(super) uid: Option<u32>,
     /// The number of the group; none for a missing group.
@@ -82,8 +82,8 @@ pub(super) fn describe(tasks: &[Task]) -> Vec<String> {
 /// Summarises the tasks in one phrase.
 pub(super) fn summarise(tasks: &[Task]) -> String {
     let count = |wanted: fn(&Task) -> bool| tasks.iter().filter(|task| wanted(task)).count();
-    let removed = count(|task| task.what == What::Remove);
-    let created = count(|task| task.what != What::Remove && task.details.is_empty());
+    let removed = count(|task| task.action == TaskAction::Remove);
+    let created = count(|task| task.action != TaskAction::Remove && task.details.is_empty());
     let counts = [("created", created), ("changed", tasks.len() - created - removed), ("removed", removed)];
     let counts: Vec<String> =
         counts.iter().filter(|(_, count)| *count > 0).map(|(verb, count)| format!("{verb} {count}")).collect();
@@ -91,8 +91,13 @@ pub(super) fn summarise(tasks: &[Task]) -> String {
 }
 
 /// Returns the tasks below the directory of these properties, which may be missing.
-pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) -> Result<Vec<Task>, ResourceError> {
-    let place = host.managed(p.follow).place(p.path())?;
+pub(super) fn pending_tasks(
+    p: &Properties,
+    wanted: DesiredAttributes,
+    exists: bool,
+    host: &Host,
+) -> Result<Vec<Task>, ResourceError> {
+    let place = host.managed_paths(p.follow).place(p.path())?;
     if exists && place.as_ref().map_or(Ok(false), DirEntryHandle::is_link)? {
         let message = format!("{} is a symlink; refusing to manage the directory through it: use its target as the name", p.name);
         return Err(ResourceError::State(message));
@@ -117,13 +122,13 @@ pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) ->
         None => Ok(false),
     };
     compare(&source.entries(ENTRIES)?, &there, wanted, is_same)
-        .map_err(|error| ResourceError::State(format!("{}: {}", p.name, crate::diag::chain(&error))))
+        .map_err(|error| ResourceError::State(format!("{}: {}", p.name, crate::diag::error_chain(&error))))
 }
 
 /// Checks that the source is a directory, if one is given.
 pub(super) fn check_source(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let source = host.resolve(Path::new(&p.source));
-    if p.source.is_empty() || host.sources(p.follow).is_directory(&source)? {
+    if p.source.is_empty() || host.source_paths(p.follow).is_directory(&source)? {
         return Ok(());
     }
     Err(ResourceError::State(format!("source {} is not a directory", source.display())))
@@ -134,14 +139,14 @@ fn source(p: &Properties, host: &Host) -> Result<Tree, ResourceError> {
     check_source(p, host)?;
     let source = host.resolve(Path::new(&p.source));
     // A source within the target, or the reverse, would grow with every run, or be purged.
-    let rules = host.sources(p.follow);
+    let rules = host.source_paths(p.follow);
     let (real, own) = (rules.real(&source), rules.real(p.path()));
     if let (Some(real), Some(own)) = (real, own)
         && (real.starts_with(&own) || own.starts_with(&real))
     {
         return Err(ResourceError::State(format!("source {} and {} are within each other", source.display(), p.name)));
     }
-    Ok(rules.known_target(&source)?.tree()?)
+    Ok(rules.existing_target(&source)?.tree()?)
 }
 
 fn sha256(tree: &Tree, path: &Path) -> Result<String, FsError> {
@@ -152,47 +157,47 @@ fn sha256(tree: &Tree, path: &Path) -> Result<String, FsError> {
 pub(super) fn apply(tasks: &[Task], p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let file = WriteSpec { mode: p.mode.unwrap_or(Mode(0)).for_file(), ..p.write_spec(host)? };
     let directory = p.write_spec(host)?;
-    let mut tree = host.managed(p.follow).known_place(p.path())?.tree()?;
+    let mut tree = host.managed_paths(p.follow).existing_place(p.path())?.tree()?;
     let source = if p.source.is_empty() { None } else { Some(source(p, host)?) };
     for task in tasks {
         if host.is_over() {
             return Err(ResourceError::State(format!("{}: the run ended before all entries below were done", p.name)));
         }
         let path = &task.path;
-        match (&task.what, &source) {
-            (What::Remove, _) => tree.remove(path)?,
-            (What::Make, _) => {
+        match (&task.action, &source) {
+            (TaskAction::Remove, _) => tree.remove(path)?,
+            (TaskAction::Make, _) => {
                 tree.directory(path)?;
                 tree.set(path, directory)?;
             }
-            (What::Copy, Some(source)) => {
+            (TaskAction::Copy, Some(source)) => {
                 let mut content = source.file(path)?;
                 let mut new = tree.create(path)?;
                 io::copy(&mut content, &mut new).map_err(|error| FsError::io("write", &p.path().join(path), error))?;
                 new.finish(file, None)?;
             }
-            (What::Link(target), _) => tree.symlink(path, target, file.uid, file.gid)?,
-            (What::SetFile, _) => tree.set(path, file)?,
-            (What::SetDirectory, _) => tree.set(path, directory)?,
-            (What::SetLink, _) => tree.set_link(path, file.uid, file.gid)?,
-            (What::Copy, None) => {}
+            (TaskAction::Link(target), _) => tree.symlink(path, target, file.uid, file.gid)?,
+            (TaskAction::SetFile, _) => tree.set(path, file)?,
+            (TaskAction::SetDirectory, _) => tree.set(path, directory)?,
+            (TaskAction::SetLink, _) => tree.set_link(path, file.uid, file.gid)?,
+            (TaskAction::Copy, None) => {}
         }
     }
     Ok(())
 }
 
 /// Returns tasks for owner and mode of all entries. Devices, sockets and pipes stay unchanged.
-fn attributes_only(there: &[Entry], wanted: Wanted) -> Vec<Task> {
+fn attributes_only(there: &[TreeEntry], wanted: DesiredAttributes) -> Vec<Task> {
     there.iter().filter_map(|entry| attributes(entry, wanted)).collect()
 }
 
 /// Returns the task for owner and mode of an entry with the right content, if needed.
-fn attributes(entry: &Entry, wanted: Wanted) -> Option<Task> {
-    let (what, mode) = match entry.node {
-        Node::File(_) => (What::SetFile, Some(wanted.mode.for_file())),
-        Node::Directory { .. } => (What::SetDirectory, Some(wanted.mode.for_directory())),
-        Node::Link(_) => (What::SetLink, None),
-        Node::Other => return None,
+fn attributes(entry: &TreeEntry, wanted: DesiredAttributes) -> Option<Task> {
+    let (what, mode) = match entry.kind {
+        TreeEntryKind::File(_) => (TaskAction::SetFile, Some(wanted.mode.for_file())),
+        TreeEntryKind::Directory { .. } => (TaskAction::SetDirectory, Some(wanted.mode.for_directory())),
+        TreeEntryKind::Link(_) => (TaskAction::SetLink, None),
+        TreeEntryKind::Other => return None,
     };
     let mut details = Vec::new();
     if wanted.uid != Some(entry.uid) {
@@ -204,12 +209,12 @@ fn attributes(entry: &Entry, wanted: Wanted) -> Option<Task> {
     if let Some(mode) = mode.filter(|mode| *mode != entry.mode) {
         details.push(format!("mode {} → {}", Mode(entry.mode), Mode(mode)));
     }
-    (!details.is_empty()).then(|| Task { path: entry.path.clone(), what, details })
+    (!details.is_empty()).then(|| Task { path: entry.path.clone(), action: what, details })
 }
 
 /// An entry that can't become like the source.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unlike {
+pub(super) enum CompareError {
     /// An object of another kind is in the way.
     #[error("{} is {is}, in the source it is {wanted}; set purge: true to have it replaced", path.display())]
     InTheWay {
@@ -233,33 +238,33 @@ pub(super) enum Unlike {
 
 /// Returns the tasks that make a directory like its source: removals first, then the rest, a directory before its content.
 fn compare(
-    source: &[Entry],
-    there: &[Entry],
-    wanted: Wanted,
+    source: &[TreeEntry],
+    there: &[TreeEntry],
+    wanted: DesiredAttributes,
     is_same: impl Fn(&Path) -> Result<bool, FsError>,
-) -> Result<Vec<Task>, Unlike> {
-    let now: BTreeMap<&Path, &Entry> = there.iter().map(|entry| (entry.path.as_path(), entry)).collect();
+) -> Result<Vec<Task>, CompareError> {
+    let now: BTreeMap<&Path, &TreeEntry> = there.iter().map(|entry| (entry.path.as_path(), entry)).collect();
     let (mut gone, mut tasks): (Vec<PathBuf>, Vec<Task>) = (Vec::new(), Vec::new());
     for entry in source {
         // The content of a replaced directory is gone too.
         let there = now.get(entry.path.as_path()).copied().filter(|there| !is_below(&there.path, &gone));
-        let (new, differs) = match (&entry.node, there.map(|there| &there.node)) {
-            (Node::Other, _) => return Err(Unlike::NotCopied(entry.path.clone())),
-            (Node::Directory { .. }, Some(Node::Directory { .. })) => (What::Make, None),
-            (Node::File(size), Some(Node::File(other))) => {
+        let (new, differs) = match (&entry.kind, there.map(|there| &there.kind)) {
+            (TreeEntryKind::Other, _) => return Err(CompareError::NotCopied(entry.path.clone())),
+            (TreeEntryKind::Directory { .. }, Some(TreeEntryKind::Directory { .. })) => (TaskAction::Make, None),
+            (TreeEntryKind::File(size), Some(TreeEntryKind::File(other))) => {
                 let same = size == other && is_same(&entry.path)?;
-                (What::Copy, (!same).then(|| "content".to_owned()))
+                (TaskAction::Copy, (!same).then(|| "content".to_owned()))
             }
-            (Node::Link(target), Some(Node::Link(other))) => (
-                What::Link(target.clone()),
+            (TreeEntryKind::Link(target), Some(TreeEntryKind::Link(other))) => (
+                TaskAction::Link(target.clone()),
                 (target != other).then(|| format!("target {} → {}", other.display(), target.display())),
             ),
             // A link is replaced by a file, as everywhere in `file`.
-            (Node::File(_), Some(Node::Link(_))) => (What::Copy, Some("link → file".to_owned())),
+            (TreeEntryKind::File(_), Some(TreeEntryKind::Link(_))) => (TaskAction::Copy, Some("link → file".to_owned())),
             (node, Some(other)) if !wanted.purge => {
-                return Err(Unlike::InTheWay { path: entry.path.clone(), is: kind(other), wanted: kind(node) });
+                return Err(CompareError::InTheWay { path: entry.path.clone(), is: kind(other), wanted: kind(node) });
             }
-            (node, Some(Node::Directory { .. })) => {
+            (node, Some(TreeEntryKind::Directory { .. })) => {
                 gone.push(entry.path.clone());
                 (create(node), Some(format!("directory → {}", noun(node))))
             }
@@ -267,9 +272,9 @@ fn compare(
             (node, None) => (create(node), None),
         };
         match (there, differs) {
-            (Some(_), Some(why)) => tasks.push(Task { path: entry.path.clone(), what: new, details: vec![why] }),
+            (Some(_), Some(why)) => tasks.push(Task { path: entry.path.clone(), action: new, details: vec![why] }),
             (Some(there), None) => tasks.extend(attributes(there, wanted)),
-            (None, _) => tasks.push(Task { path: entry.path.clone(), what: new, details: vec![] }),
+            (None, _) => tasks.push(Task { path: entry.path.clone(), action: new, details: vec![] }),
         }
     }
     if wanted.purge {
@@ -280,12 +285,13 @@ fn compare(
             }
         }
     }
-    let holds = there.iter().find(|entry| entry.node == Node::Directory { mounted: true } && is_below(&entry.path, &gone));
+    let holds =
+        there.iter().find(|entry| entry.kind == TreeEntryKind::Directory { mounted: true } && is_below(&entry.path, &gone));
     if let Some(entry) = holds {
-        return Err(Unlike::Mounted(entry.path.clone()));
+        return Err(CompareError::Mounted(entry.path.clone()));
     }
     gone.sort();
-    let removed = gone.into_iter().map(|path| Task { path, what: What::Remove, details: vec![] });
+    let removed = gone.into_iter().map(|path| Task { path, action: TaskAction::Remove, details: vec![] });
     Ok(removed.chain(tasks).collect())
 }
 
@@ -295,29 +301,29 @@ fn is_below(path: &Path, gone: &[PathBuf]) -> bool {
     gone.last().is_some_and(|last| path.starts_with(last)) || gone.iter().any(|one| path.starts_with(one))
 }
 
-fn create(node: &Node) -> What {
+fn create(node: &TreeEntryKind) -> TaskAction {
     match node {
-        Node::Directory { .. } => What::Make,
-        Node::Link(target) => What::Link(target.clone()),
-        Node::File(_) | Node::Other => What::Copy,
+        TreeEntryKind::Directory { .. } => TaskAction::Make,
+        TreeEntryKind::Link(target) => TaskAction::Link(target.clone()),
+        TreeEntryKind::File(_) | TreeEntryKind::Other => TaskAction::Copy,
     }
 }
 
-fn noun(node: &Node) -> &'static str {
+fn noun(node: &TreeEntryKind) -> &'static str {
     match node {
-        Node::File(_) => "file",
-        Node::Directory { .. } => "directory",
-        Node::Link(_) => "link",
-        Node::Other => "device, socket or pipe",
+        TreeEntryKind::File(_) => "file",
+        TreeEntryKind::Directory { .. } => "directory",
+        TreeEntryKind::Link(_) => "link",
+        TreeEntryKind::Other => "device, socket or pipe",
     }
 }
 
-fn kind(node: &Node) -> &'static str {
+fn kind(node: &TreeEntryKind) -> &'static str {
     match node {
-        Node::File(_) => "a file",
-        Node::Directory { .. } => "a directory",
-        Node::Link(_) => "a link",
-        Node::Other => "a device, socket or pipe",
+        TreeEntryKind::File(_) => "a file",
+        TreeEntryKind::Directory { .. } => "a directory",
+        TreeEntryKind::Link(_) => "a link",
+        TreeEntryKind::Other => "a device, socket or pipe",
     }
 }
 
@@ -327,23 +333,23 @@ mod tests {
 
     const MODE: Mode = Mode(0o640);
 
-    fn entry(text: &str) -> Entry {
+    fn entry(text: &str) -> TreeEntry {
         let (path, kind) = text.split_once(':').unwrap();
         let (node, mode) = match kind.split_at(1) {
-            ("f", size) => (Node::File(size.parse().unwrap_or(1)), 0o640),
-            ("d", mounted) => (Node::Directory { mounted: mounted == "m" }, 0o750),
-            ("l", target) => (Node::Link(target.into()), 0o777),
-            _ => (Node::Other, 0o600),
+            ("f", size) => (TreeEntryKind::File(size.parse().unwrap_or(1)), 0o640),
+            ("d", mounted) => (TreeEntryKind::Directory { mounted: mounted == "m" }, 0o750),
+            ("l", target) => (TreeEntryKind::Link(target.into()), 0o777),
+            _ => (TreeEntryKind::Other, 0o600),
         };
-        Entry { path: path.into(), node, uid: 0, gid: 0, mode }
+        TreeEntry { path: path.into(), kind: node, uid: 0, gid: 0, mode }
     }
 
-    fn entries(text: &str) -> Vec<Entry> {
+    fn entries(text: &str) -> Vec<TreeEntry> {
         text.split_whitespace().map(entry).collect()
     }
 
-    fn wanted(purge: bool) -> Wanted {
-        Wanted { uid: Some(0), gid: Some(0), mode: MODE, purge }
+    fn wanted(purge: bool) -> DesiredAttributes {
+        DesiredAttributes { uid: Some(0), gid: Some(0), mode: MODE, purge }
     }
 
     /// The decision table: source, target, purge, tasks. Files of one byte differ when in `other`.
@@ -392,12 +398,12 @@ mod tests {
         let tasks = attributes_only(&there, wanted(false));
         assert_eq!(describe(&tasks), ["a: owner, mode 4711 → 0640", "d: owner, mode 4711 → 0750", "d/l: owner"]);
         assert_eq!(summarise(&tasks), "changed 3 below the directory");
-        assert_eq!(attributes_only(&there, Wanted { uid: None, ..wanted(false) }).len(), 3);
+        assert_eq!(attributes_only(&there, DesiredAttributes { uid: None, ..wanted(false) }).len(), 3);
     }
 
     #[test]
     fn many_steps_are_cut_short() {
-        let there: Vec<Entry> = (0..LISTED + 5).map(|number| entry(&format!("{number}:f"))).collect();
+        let there: Vec<TreeEntry> = (0..LISTED + 5).map(|number| entry(&format!("{number}:f"))).collect();
         let tasks = compare(&[], &there, wanted(true), |_| Ok(true)).unwrap();
         assert_eq!((describe(&tasks).len(), describe(&tasks)[LISTED].as_str()), (LISTED + 1, "and 5 more"));
         assert_eq!(summarise(&tasks), "removed 205 below the directory");

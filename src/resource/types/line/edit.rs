@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 
 /// The desired text.
 #[derive(Debug)]
-pub(super) enum Wish<'a> {
+pub(super) enum DesiredLine<'a> {
     /// The line is in the text.
     Present {
         /// The line, without its end.
@@ -17,15 +17,15 @@ pub(super) enum Wish<'a> {
         /// True to replace all matching lines.
         all: bool,
         /// The place of a new line.
-        spot: Spot<'a>,
+        spot: InsertPosition<'a>,
     },
     /// No line of these is in the text.
-    Absent(Lines<'a>),
+    Absent(LineSelector<'a>),
 }
 
 /// Some lines of a text.
 #[derive(Debug)]
-pub(super) enum Lines<'a> {
+pub(super) enum LineSelector<'a> {
     /// Lines equal to this text.
     Equal(&'a [u8]),
     /// Lines that match.
@@ -34,11 +34,11 @@ pub(super) enum Lines<'a> {
 
 /// The place of a new line.
 #[derive(Debug)]
-pub(super) struct Spot<'a> {
+pub(super) struct InsertPosition<'a> {
     /// After the last, or before the first, matching line.
     pub(super) beside: Option<(Side, &'a Regex)>,
     /// The alternative place, without a matching line or pattern.
-    pub(super) or: Option<End>,
+    pub(super) fallback: Option<End>,
 }
 
 /// A side of a line.
@@ -102,7 +102,7 @@ pub(super) enum EditError {
 
 /// A line with its end.
 #[derive(Debug, Clone, Copy)]
-struct Line<'a> {
+struct TextLine<'a> {
     text: &'a [u8],
     end: &'a [u8],
 }
@@ -110,13 +110,13 @@ struct Line<'a> {
 const LF: &[u8] = b"\n";
 const CRLF: &[u8] = b"\r\n";
 
-fn split(content: &[u8]) -> Vec<Line<'_>> {
+fn split(content: &[u8]) -> Vec<TextLine<'_>> {
     let lines = content.split_inclusive(|byte| *byte == b'\n');
     lines
         .map(|whole| {
             let end = [CRLF, LF].into_iter().find(|end| whole.ends_with(end)).map_or(0, <[u8]>::len);
             let (text, end) = whole.split_at(whole.len() - end);
-            Line { text, end }
+            TextLine { text, end }
         })
         .collect()
 }
@@ -125,13 +125,13 @@ fn split(content: &[u8]) -> Vec<Line<'_>> {
 ///
 /// # Errors
 /// When the line, or the place of a new line, is ambiguous.
-pub(super) fn edit(content: &[u8], wish: &Wish<'_>) -> Result<Edit, EditError> {
+pub(super) fn edit(content: &[u8], wish: &DesiredLine<'_>) -> Result<Edit, EditError> {
     let mut lines = split(content);
     let closed = lines.last().is_none_or(|last| !last.end.is_empty());
     let end = lines.first().map(|first| first.end).filter(|end| !end.is_empty()).unwrap_or(LF);
     let mut edit = Edit::default();
     match wish {
-        Wish::Absent(which) => {
+        DesiredLine::Absent(which) => {
             edit.removed = which.numbers(&lines);
             let mut number = 0;
             lines.retain(|_| {
@@ -139,11 +139,11 @@ pub(super) fn edit(content: &[u8], wish: &Wish<'_>) -> Result<Edit, EditError> {
                 edit.removed.binary_search(&number).is_err()
             });
         }
-        Wish::Present { line, pattern, all, spot } => {
-            let found = pattern.map_or(Lines::Equal(line), Lines::Matching).numbers(&lines);
+        DesiredLine::Present { line, pattern, all, spot } => {
+            let found = pattern.map_or(LineSelector::Equal(line), LineSelector::Matching).numbers(&lines);
             if found.is_empty() {
                 let at = spot.index(&lines)?;
-                lines.insert(at, Line { text: line, end });
+                lines.insert(at, TextLine { text: line, end });
                 edit.added = Some(at + 1);
             }
             edit.replaced = found.iter().copied().filter(|number| text_of(&lines, *number) != *line).collect();
@@ -161,12 +161,12 @@ pub(super) fn edit(content: &[u8], wish: &Wish<'_>) -> Result<Edit, EditError> {
     Ok(edit)
 }
 
-fn text_of<'a>(lines: &[Line<'a>], number: usize) -> &'a [u8] {
+fn text_of<'a>(lines: &[TextLine<'a>], number: usize) -> &'a [u8] {
     number.checked_sub(1).and_then(|index| lines.get(index)).map_or(&[], |line| line.text)
 }
 
 /// Joins lines to a text. `end` is for lines without an end, `closed` is true for a final line end.
-fn join(lines: &[Line<'_>], end: &[u8], closed: bool) -> Vec<u8> {
+fn join(lines: &[TextLine<'_>], end: &[u8], closed: bool) -> Vec<u8> {
     let mut content = Vec::with_capacity(lines.iter().map(|line| line.text.len() + 2).sum());
     for (left, line) in (0..lines.len()).rev().zip(lines) {
         content.extend_from_slice(line.text);
@@ -178,9 +178,9 @@ fn join(lines: &[Line<'_>], end: &[u8], closed: bool) -> Vec<u8> {
     content
 }
 
-impl Lines<'_> {
+impl LineSelector<'_> {
     /// Returns the numbers of these lines, in order.
-    fn numbers(&self, lines: &[Line<'_>]) -> Vec<usize> {
+    fn numbers(&self, lines: &[TextLine<'_>]) -> Vec<usize> {
         let is = |text: &[u8]| match self {
             Self::Equal(wanted) => text == *wanted,
             Self::Matching(pattern) => pattern.is_match(text),
@@ -189,17 +189,17 @@ impl Lines<'_> {
     }
 }
 
-impl Spot<'_> {
+impl InsertPosition<'_> {
     /// Returns the index (from 0) of the line before which the new line goes.
-    fn index(&self, lines: &[Line<'_>]) -> Result<usize, EditError> {
+    fn index(&self, lines: &[TextLine<'_>]) -> Result<usize, EditError> {
         let found = self.beside.and_then(|(side, pattern)| {
-            let is = |line: &Line<'_>| pattern.is_match(line.text);
+            let is = |line: &TextLine<'_>| pattern.is_match(line.text);
             match side {
                 Side::Before => lines.iter().position(is),
                 Side::After => lines.iter().rposition(is).map(|index| index + 1),
             }
         });
-        match (found, self.beside, self.or) {
+        match (found, self.beside, self.fallback) {
             (Some(index), ..) => Ok(index),
             (None, Some((side, pattern)), None) => Err(EditError::NoNeighbour {
                 side: if side == Side::Before { "before" } else { "after" },
@@ -217,8 +217,8 @@ mod tests {
 
     use super::*;
 
-    fn present<'a>(line: &'a str, pattern: Option<&'a Regex>, all: bool) -> Wish<'a> {
-        Wish::Present { line: line.as_bytes(), pattern, all, spot: Spot { beside: None, or: None } }
+    fn present<'a>(line: &'a str, pattern: Option<&'a Regex>, all: bool) -> DesiredLine<'a> {
+        DesiredLine::Present { line: line.as_bytes(), pattern, all, spot: InsertPosition { beside: None, fallback: None } }
     }
 
     fn regex(text: &str) -> Regex {
@@ -275,8 +275,8 @@ mod tests {
             ("a1\nb\na2\n", Some("^a"), "b\n", vec![1, 3]),
         ] {
             let pattern = pattern.map(regex);
-            let which = pattern.as_ref().map_or(Lines::Equal(b"x"), Lines::Matching);
-            let edit = edit(content.as_bytes(), &Wish::Absent(which)).unwrap();
+            let which = pattern.as_ref().map_or(LineSelector::Equal(b"x"), LineSelector::Matching);
+            let edit = edit(content.as_bytes(), &DesiredLine::Absent(which)).unwrap();
             assert_eq!((text(&edit), &edit.removed), (expected, &removed), "{content:?}");
         }
     }
@@ -294,8 +294,8 @@ mod tests {
             (Some(Side::After), "^z", Some(End::Start), Ok("new\n[a]\nk\n[b]\nk\n")),
         ] {
             let pattern = regex(pattern);
-            let spot = Spot { beside: side.map(|side| (side, &pattern)), or };
-            let wish = Wish::Present { line: b"new", pattern: None, all: false, spot };
+            let spot = InsertPosition { beside: side.map(|side| (side, &pattern)), fallback: or };
+            let wish = DesiredLine::Present { line: b"new", pattern: None, all: false, spot };
             match (edit(content.as_bytes(), &wish), expected) {
                 (Ok(edit), Ok(expected)) => assert_eq!(text(&edit), expected),
                 (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
@@ -323,8 +323,8 @@ mod tests {
             absent: bool,
         ) {
             let pattern = pattern.map(regex);
-            let which = || pattern.as_ref().map_or(Lines::Equal(b"x=1"), Lines::Matching);
-            let wish = if absent { Wish::Absent(which()) } else { present("x=1", pattern.as_ref(), all) };
+            let which = || pattern.as_ref().map_or(LineSelector::Equal(b"x=1"), LineSelector::Matching);
+            let wish = if absent { DesiredLine::Absent(which()) } else { present("x=1", pattern.as_ref(), all) };
             if let Ok(first) = edit(content.as_bytes(), &wish) {
                 let second = edit(&first.content, &wish).unwrap();
                 prop_assert!(second.is_none());

@@ -2,9 +2,9 @@
 
 use crate::resource::properties_test::prelude::*;
 
-use super::Line;
+use super::LineType;
 
-impl TypeFixture for Line {
+impl TypeFixture for LineType {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         let names = prop::sample::select(vec!["a", "crlf", "d", "l", "new", "no/parent"]);
@@ -54,5 +54,5 @@ impl TypeFixture for Line {
 
 #[test]
 fn keeps_the_laws() {
-    hold::<Line>();
+    check_type::<LineType>();
 }

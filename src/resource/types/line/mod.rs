@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::DirEntryHandle;
 use crate::host::account::{effective_gid, effective_uid};
 use crate::host::fs::{self, FileInfo};
@@ -25,7 +25,7 @@ use crate::resource::core::safe_replace::ReplaceOptions;
 use crate::resource::core::{parent_checks, text};
 use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
 
-use edit::{Edit, End, Lines, Side, Spot, Wish, edit};
+use edit::{DesiredLine, Edit, End, InsertPosition, LineSelector, Side, edit};
 
 /// The largest file that is edited, in bytes.
 const LIMIT: u64 = 16 << 20;
@@ -35,7 +35,7 @@ const NEW_MODE: u32 = 0o644;
 const LISTED: usize = 10;
 
 /// Single lines in text files.
-pub struct Line;
+pub struct LineType;
 
 /// Properties of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,7 +46,7 @@ pub struct Properties {
     pub name: String,
     /// Desired state of the line.
     #[serde(default)]
-    pub ensure: Ensure,
+    pub ensure: LineEnsure,
     /// The path of the file, for several lines in one file with different names.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub path: String,
@@ -69,7 +69,7 @@ pub struct Properties {
     /// The end of the file for a new line, by default `end`. Also used if nothing matches `after` or `before`, which otherwise is
     /// an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<At>,
+    pub at: Option<FileEnd>,
     /// Create the file when it is missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create: bool,
@@ -103,7 +103,7 @@ pub struct Properties {
 /// The desired state of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum LineEnsure {
     /// Present.
     #[default]
     Present,
@@ -114,7 +114,7 @@ pub enum Ensure {
 /// An end of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum At {
+pub enum FileEnd {
     /// Before its first line.
     Start,
     /// After its last line.
@@ -126,7 +126,7 @@ impl Properties {
         Path::new(if self.path.is_empty() { &self.name } else { &self.path })
     }
 
-    fn care(&self) -> ReplaceOptions<'_> {
+    fn replace_options(&self) -> ReplaceOptions<'_> {
         ReplaceOptions { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
     }
 
@@ -137,14 +137,17 @@ impl Properties {
         let (before, after) =
             (expression("before", &self.before).map_err(wrong)?, expression("after", &self.after).map_err(wrong)?);
         let beside = before.as_ref().map(|regex| (Side::Before, regex)).or(after.as_ref().map(|regex| (Side::After, regex)));
-        let or = self.at.map(|at| if at == At::Start { End::Start } else { End::End });
+        let or = self.at.map(|at| if at == FileEnd::Start { End::Start } else { End::End });
         let line = self.line.as_bytes();
         let wish = match (self.ensure, &pattern) {
-            (Ensure::Absent, Some(pattern)) => Wish::Absent(Lines::Matching(pattern)),
-            (Ensure::Absent, None) => Wish::Absent(Lines::Equal(line)),
-            (Ensure::Present, pattern) => {
-                Wish::Present { line, pattern: pattern.as_ref(), all: self.all, spot: Spot { beside, or } }
-            }
+            (LineEnsure::Absent, Some(pattern)) => DesiredLine::Absent(LineSelector::Matching(pattern)),
+            (LineEnsure::Absent, None) => DesiredLine::Absent(LineSelector::Equal(line)),
+            (LineEnsure::Present, pattern) => DesiredLine::Present {
+                line,
+                pattern: pattern.as_ref(),
+                all: self.all,
+                spot: InsertPosition { beside, fallback: or },
+            },
         };
         edit(content, &wish).map_err(|error| ResourceError::State(format!("{}: {error}", self.path().display())))
     }
@@ -164,10 +167,10 @@ fn expression(property: &'static str, text: &str) -> Result<Option<Regex>, Inval
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineState {
     #[serde(skip)]
-    found: Found,
+    found: FoundText,
     /// True when the line, or a match, is present.
     #[serde(skip)]
-    there: bool,
+    is_present: bool,
     path: String,
     /// The number of lines in the file.
     lines: usize,
@@ -176,12 +179,12 @@ pub struct LineState {
     obstacle: Option<String>,
     /// True when an earlier resource of a dry run would make the file.
     #[serde(skip)]
-    foreseen: bool,
+    is_predicted: bool,
 }
 
 /// The object at the path, links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
+enum FoundText {
     /// No object, or a link to nothing.
     Nothing,
     /// A regular file.
@@ -197,7 +200,7 @@ enum Found {
     Other,
 }
 
-impl Found {
+impl FoundText {
     fn content(&self) -> &[u8] {
         if let Self::File { content, .. } = self { content } else { &[] }
     }
@@ -205,7 +208,7 @@ impl Found {
 
 impl State for LineState {
     fn ensure(&self) -> &str {
-        if self.there { "present" } else { "absent" }
+        if self.is_present { "present" } else { "absent" }
     }
 }
 
@@ -257,9 +260,9 @@ fn list(numbers: &[usize]) -> String {
     format!("line{} {}{more}", if numbers.len() == 1 { "" } else { "s" }, listed.join(", "))
 }
 
-impl Resource for Line {
+impl Resource for LineType {
     const TYPE: &'static str = "line";
-    const REACHES_SYSTEM: bool = false;
+    const CHANGES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Single lines in text files.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes from the same file"),
@@ -278,7 +281,7 @@ impl Resource for Line {
     ];
     const CONTENT: &'static [&'static str] = &["line"];
     const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+        &[ProviderEntry { name: "posix", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
 
     type Properties = Properties;
     type State = LineState;
@@ -305,7 +308,7 @@ impl Resource for Line {
         }
         expression("before", &p.before)?;
         expression("after", &p.after)?;
-        p.care().check()
+        p.replace_options().check()
     }
 
     fn name(p: &Properties) -> &str {
@@ -314,8 +317,8 @@ impl Resource for Line {
 
     fn ensure(p: &Properties) -> &str {
         match p.ensure {
-            Ensure::Present => "present",
-            Ensure::Absent => "absent",
+            LineEnsure::Present => "present",
+            LineEnsure::Absent => "absent",
         }
     }
 
@@ -323,13 +326,13 @@ impl Resource for Line {
         let path = if p.path.is_empty() { &p.name } else { &p.path };
         // The result of a pattern reveals content of the file.
         let mut effects: Effects = [Effect::write(path), Effect::read(path)].into_iter().collect();
-        effects.extend(p.care().effects(path));
+        effects.extend(p.replace_options().effects(path));
         effects
     }
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<LineState, ResourceError> {
         let (_, found) = read(p, host)?;
-        let obstacle = if found == Found::Nothing { obstacle(p, host) } else { None };
+        let obstacle = if found == FoundText::Nothing { obstacle(p, host) } else { None };
         let pattern = expression("match", &p.pattern).map_err(|invalid| ResourceError::State(invalid.message))?;
         let (mut lines, mut there) = (0, false);
         for line in found.content().split_inclusive(|byte| *byte == b'\n') {
@@ -339,26 +342,26 @@ impl Resource for Line {
         }
         Ok(LineState {
             found,
-            there,
+            is_present: there,
             path: p.path().display().to_string(),
             lines,
             obstacle,
-            foreseen: host.expects_path(p.path()),
+            is_predicted: host.expects_path(p.path()),
         })
     }
 
     fn diff(p: &Properties, state: &LineState) -> Result<Vec<LineChange>, ResourceError> {
         let (content, link) = match &state.found {
-            Found::Nothing if p.ensure == Ensure::Present => match &state.obstacle {
+            FoundText::Nothing if p.ensure == LineEnsure::Present => match &state.obstacle {
                 Some(why) => return Err(ResourceError::State(why.clone())),
                 // An earlier resource of the dry run would make the file, so its lines are unknown.
-                None if state.foreseen => return Ok(vec![LineChange::Create]),
+                None if state.is_predicted => return Ok(vec![LineChange::Create]),
                 None => return p.edit(&[]).map(|_| vec![LineChange::Create]),
             },
-            Found::Nothing => return Ok(vec![]),
-            Found::File { content, link, .. } => (content, *link),
-            Found::ForeignLink => return Err(through_a_link(p)),
-            Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
+            FoundText::Nothing => return Ok(vec![]),
+            FoundText::File { content, link, .. } => (content, *link),
+            FoundText::ForeignLink => return Err(through_a_link(p)),
+            FoundText::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
         };
         let edit = p.edit(content)?;
         if link && !edit.is_none() {
@@ -373,20 +376,20 @@ impl Resource for Line {
         // Read again: changes by others since the observation are kept.
         let (place, found) = read(p, host)?;
         let (content, spec) = match found {
-            Found::ForeignLink | Found::File { link: true, .. } => return Err(through_a_link(p)),
-            Found::File { content, look, .. } => {
+            FoundText::ForeignLink | FoundText::File { link: true, .. } => return Err(through_a_link(p)),
+            FoundText::File { content, look, .. } => {
                 (p.edit(&content)?.content, WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode })
             }
-            Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
+            FoundText::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
             // Another process may have removed the file since.
-            Found::Nothing => match obstacle(p, host) {
+            FoundText::Nothing => match obstacle(p, host) {
                 Some(why) => return Err(ResourceError::State(why)),
                 None => (p.edit(&[])?.content, created(p, host)?),
             },
         };
-        let place = place.map_or_else(|| host.managed(p.follow).known_place(p.path()), Ok)?;
-        let staged = place.stage(&mut content.as_slice(), spec)?;
-        p.care().replace(&place, staged, host)
+        let place = place.map_or_else(|| host.managed_paths(p.follow).existing_place(p.path()), Ok)?;
+        let staged = place.temp_file(&mut content.as_slice(), spec)?;
+        p.replace_options().replace(&place, staged, host)
     }
 
     fn preview(p: &Properties, state: &LineState, _: &Host) -> Option<Preview> {
@@ -396,7 +399,7 @@ impl Resource for Line {
             return None;
         }
         let is_public = match &state.found {
-            Found::File { look, .. } => look.is_public(),
+            FoundText::File { look, .. } => look.is_public(),
             _ => fs::is_public(p.mode.map_or(NEW_MODE, Mode::bits)),
         };
         let is_public = is_public && fs::is_reachable(p.path());
@@ -415,7 +418,7 @@ impl Resource for Line {
 
 fn check_line(p: &Properties) -> Result<(), Invalid> {
     let pattern = expression("match", &p.pattern)?;
-    if p.line.is_empty() && (p.ensure == Ensure::Present || pattern.is_none()) {
+    if p.line.is_empty() && (p.ensure == LineEnsure::Present || pattern.is_none()) {
         return Err(Invalid::new("line", "line is required"));
     }
     if p.line.contains(['\n', '\r']) {
@@ -425,7 +428,7 @@ fn check_line(p: &Properties) -> Result<(), Invalid> {
         return Err(Invalid::new("all", "'all' replaces matching lines: it needs 'match'"));
     }
     // Otherwise every run would add the line.
-    if p.ensure == Ensure::Present && pattern.is_some_and(|pattern| !pattern.is_match(p.line.as_bytes())) {
+    if p.ensure == LineEnsure::Present && pattern.is_some_and(|pattern| !pattern.is_match(p.line.as_bytes())) {
         let message = format!("match \"{}\" does not match the line itself, so the line would be added at every run", p.pattern);
         return Err(Invalid::new("match", message));
     }
@@ -433,13 +436,15 @@ fn check_line(p: &Properties) -> Result<(), Invalid> {
 }
 
 /// Reads the object at the path with one descriptor, and returns its place too.
-fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, Found), ResourceError> {
-    let rules = host.managed(p.follow);
-    let Some(place) = rules.place(p.path())? else { return Ok((None, Found::Nothing)) };
+fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, FoundText), ResourceError> {
+    let rules = host.managed_paths(p.follow);
+    let Some(place) = rules.place(p.path())? else { return Ok((None, FoundText::Nothing)) };
     let link = place.is_link()?;
     let followed = if link {
         match rules.target(p.path()) {
-            Err(fs::FsError::ForeignLink { .. } | fs::FsError::NotWithin(_)) => return Ok((Some(place), Found::ForeignLink)),
+            Err(fs::FsError::ForeignLink { .. } | fs::FsError::NotAllowed(_)) => {
+                return Ok((Some(place), FoundText::ForeignLink));
+            }
             followed => followed?,
         }
     } else {
@@ -447,12 +452,12 @@ fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, Found), 
     };
     let at = if link { followed.as_ref() } else { Some(&place) };
     let found = match at.map(DirEntryHandle::open_regular) {
-        None => Found::Nothing,
-        Some(Err(error)) if error.is_not_found() => Found::Nothing,
-        Some(Err(fs::FsError::NotAFile(_))) => Found::Other,
+        None => FoundText::Nothing,
+        Some(Err(error)) if error.is_not_found() => FoundText::Nothing,
+        Some(Err(fs::FsError::NotAFile(_))) => FoundText::Other,
         Some(opened) => {
             let (file, look) = opened?;
-            Found::File { content: fs::read_open(file, p.path(), LIMIT)?, look, link }
+            FoundText::File { content: fs::read_open(file, p.path(), LIMIT)?, look, link }
         }
     };
     Ok((Some(place), found))
@@ -467,8 +472,8 @@ fn obstacle(p: &Properties, host: &Host) -> Option<String> {
     if !p.create {
         return Some(format!("{} does not exist; set create: true to have it created", path.display()));
     }
-    let missing = parent_checks::missing(path, &host.managed(p.follow), host).map_err(|error| chain(&error));
-    missing.unwrap_or_else(Some).or_else(|| parent_checks::unowned(&p.owner, &p.group, host))
+    let missing = parent_checks::parent_error(path, &host.managed_paths(p.follow), host).map_err(|error| error_chain(&error));
+    missing.unwrap_or_else(Some).or_else(|| parent_checks::account_error(&p.owner, &p.group, host))
 }
 
 fn through_a_link(p: &Properties) -> ResourceError {

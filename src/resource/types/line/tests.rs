@@ -10,7 +10,7 @@ fn properties(extra: &Value) -> Result<Properties, String> {
     let mut all = json!({"name": "/t/x", "line": "x=1"});
     all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     let p: Properties = serde_json::from_value(all).map_err(|error| error.to_string())?;
-    Line::validate(&p).map(|()| p).map_err(|invalid| invalid.message)
+    LineType::validate(&p).map(|()| p).map_err(|invalid| invalid.message)
 }
 
 fn found(content: &str, link: bool) -> LineState {
@@ -23,19 +23,25 @@ fn found(content: &str, link: bool) -> LineState {
         mtime: jiff::Timestamp::UNIX_EPOCH,
         sha256: None,
     };
-    let found = Found::File { content: content.into(), look, link };
-    LineState { found, there: false, path: "/t/x".into(), lines: 0, obstacle: None, foreseen: false }
+    let found = FoundText::File { content: content.into(), look, link };
+    LineState { found, is_present: false, path: "/t/x".into(), lines: 0, obstacle: None, is_predicted: false }
 }
 
 /// The decision table: properties, host, description of the dry run.
 #[test]
 fn decisions() {
-    let missing =
-        LineState { found: Found::Nothing, there: false, path: "/t/x".into(), lines: 0, obstacle: None, foreseen: false };
+    let missing = LineState {
+        found: FoundText::Nothing,
+        is_present: false,
+        path: "/t/x".into(),
+        lines: 0,
+        obstacle: None,
+        is_predicted: false,
+    };
     for (extra, state, expected) in [
         (json!({}), missing.clone(), Ok("created the file with the line")),
         (json!({"ensure": "absent"}), missing, Ok("")),
-        (json!({}), LineState { found: Found::Other, ..found("", false) }, Err("/t/x is not a regular file")),
+        (json!({}), LineState { found: FoundText::Other, ..found("", false) }, Err("/t/x is not a regular file")),
         (json!({}), found("", false), Ok("added the line: added line 1")),
         (json!({}), found("a\nx=1\n", false), Ok("")),
         (json!({}), found("a\nx=1\n", true), Ok("")),
@@ -52,7 +58,7 @@ fn decisions() {
         ),
         (json!({"ensure": "absent"}), found("a\n", false), Ok("")),
     ] {
-        match (Line::diff(&properties(&extra).unwrap(), &state), expected) {
+        match (LineType::diff(&properties(&extra).unwrap(), &state), expected) {
             (Ok(changes), Ok(expected)) => {
                 let said: Vec<String> =
                     changes.iter().map(|change| format!("{change}: {}", change.details().join(", "))).collect();
@@ -110,26 +116,26 @@ fn validation() {
 
 #[test]
 fn a_line_is_shown_as_its_digest() {
-    let shown = Line::redacted(&properties(&json!({"line": "password=hunter2"})).unwrap());
+    let shown = LineType::redacted(&properties(&json!({"line": "password=hunter2"})).unwrap());
     assert!(!shown.to_string().contains("hunter2"), "{shown}");
     assert!(shown["line"].as_str().unwrap().contains("(16 bytes)"));
 }
 
 #[test]
-fn files_keep_what_is_not_the_line() {
+fn other_lines_keep_their_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("conf");
     std::fs::write(&path, "a\r\nx=0\r\n\u{fc}\r\n").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o2640)).unwrap();
     let p = properties(&json!({"name": path, "match": "^x="})).unwrap();
     let host = Host::system(None);
-    let state = Line::observe(&p, &(), &host).unwrap();
-    let preview = Line::preview(&p, &state, &host).unwrap();
+    let state = LineType::observe(&p, &(), &host).unwrap();
+    let preview = LineType::preview(&p, &state, &host).unwrap();
     assert_eq!((preview.before.as_str(), preview.after.as_str()), ("a\r\nx=0\r\n\u{fc}\r\n", "a\r\nx=1\r\n\u{fc}\r\n"));
     // A change between observation and step is kept.
     std::fs::write(&path, "b\r\nx=0\r\n").unwrap();
-    for change in Line::diff(&p, &state).unwrap() {
-        Line::apply(&change, &p, &mut state.clone(), &(), &host).unwrap();
+    for change in LineType::diff(&p, &state).unwrap() {
+        LineType::apply(&change, &p, &mut state.clone(), &(), &host).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\r\nx=1\r\n");
     assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o2640);
@@ -143,8 +149,8 @@ fn a_missing_file_is_created_only_when_asked() {
     let host = Host::system(None);
     let run = |extra: Value| {
         let p = properties(&extra).unwrap();
-        let mut state = Line::observe(&p, &(), &host)?;
-        Line::diff(&p, &state)?.iter().try_for_each(|change| Line::apply(change, &p, &mut state, &(), &host))
+        let mut state = LineType::observe(&p, &(), &host)?;
+        LineType::diff(&p, &state)?.iter().try_for_each(|change| LineType::apply(change, &p, &mut state, &(), &host))
     };
     assert!(run(json!({"name": path})).unwrap_err().to_string().contains("set create: true"));
     run(json!({"name": path, "create": true, "mode": "0600"})).unwrap();

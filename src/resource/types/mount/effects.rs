@@ -3,11 +3,11 @@
 use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, Effects, MountRequest};
 
-use super::{Ensure, Properties};
+use super::{MountEnsure, Properties};
 
 /// Types of file systems that the kernel mounts by itself, or with a helper of the distribution. Such a helper runs no program of
 /// the author's choice.
-const PLAIN: &[&str] = &[
+const PLAIN_FILE_SYSTEMS: &[&str] = &[
     "auto",
     "bpf",
     "btrfs",
@@ -106,34 +106,34 @@ pub(super) fn effects(p: &Properties) -> Effects {
         fstype: p.fstype.clone(),
         options: p.options.clone(),
         point: p.name.clone(),
-        attaches: p.ensure != Ensure::Absent,
+        attaches: p.ensure != MountEnsure::Absent,
     };
     let mut effects = Effects::default();
     effects.push(Effect::implied(MountRequest::TABLE));
     if mounting.attaches {
-        if !PLAIN.contains(&p.fstype.as_str()) {
+        if !PLAIN_FILE_SYSTEMS.contains(&p.fstype.as_str()) {
             // mount(8) runs `mount.TYPE`, and the helper of fuse runs the program in the device or the type.
             effects.push(Effect::run(format!("mount.{} {}", p.fstype, p.device)));
         }
-        if mounting.options().any(|option| ATTACHING.contains(&named(option).0)) {
+        if mounting.options().any(|option| ATTACHING.contains(&split_option(option).0)) {
             effects.push(Effect::Expose(PathScope::below(&p.device)));
         } else if p.device.starts_with('/') {
-            effects.push(Effect::Expose(PathScope::at(&p.device)));
+            effects.push(Effect::Expose(PathScope::single(&p.device)));
         }
-        effects.extend(mounting.options().flat_map(of_option));
+        effects.extend(mounting.options().flat_map(option_effects));
     }
     effects.push(Effect::Mount(mounting));
     effects
 }
 
 /// Splits an option into name and value, without quotes.
-fn named(option: &str) -> (&str, Option<&str>) {
+fn split_option(option: &str) -> (&str, Option<&str>) {
     let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
     (name.trim().trim_matches('"'), value.map(|value| value.trim_matches('"')))
 }
 
-fn of_option(option: &str) -> Vec<Effect> {
-    let (name, value) = named(option);
+fn option_effects(option: &str) -> Vec<Effect> {
+    let (name, value) = split_option(option);
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Vec::new() };
     if HELPERS.contains(&name) {
         return vec![Effect::run(value)];
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_a_mount_brings_is_told() {
+    fn all_effects_of_a_mount_are_listed() {
         for (device, fstype, options, wanted) in [
             ("tmpfs", "tmpfs", "size=10m,nosuid", ""),
             ("UUID=1", "ext4", "defaults", ""),

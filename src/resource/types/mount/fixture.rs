@@ -2,10 +2,10 @@
 
 use crate::resource::properties_test::prelude::*;
 
-use super::Mount;
+use super::MountType;
 
 /// Only cases without a change of this host. `mount/tests.rs` tests over a host in memory, the scenarios test real mounts.
-impl TypeFixture for Mount {
+impl TypeFixture for MountType {
     const CHANGES: bool = false;
 
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
@@ -32,5 +32,5 @@ impl TypeFixture for Mount {
 
 #[test]
 fn keeps_the_laws() {
-    hold::<Mount>();
+    check_type::<MountType>();
 }

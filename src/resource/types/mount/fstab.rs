@@ -3,7 +3,7 @@
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct FstabEntry {
     /// The device: a device file, `UUID=…`, `host:/path`, a directory.
     pub(super) device: String,
     /// The mount point, without a slash at its end.
@@ -18,7 +18,7 @@ pub(super) struct Entry {
     pub(super) pass: u32,
 }
 
-impl Entry {
+impl FstabEntry {
     fn parse(line: &[u8]) -> Option<Self> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_matches([' ', '\t', '\n', '\r']);
@@ -43,12 +43,12 @@ impl Entry {
 }
 
 /// The entries of a mount point.
-pub(super) fn entries(table: &[u8], point: &str) -> Vec<Entry> {
-    lines(table).filter_map(Entry::parse).filter(|entry| entry.point == point).collect()
+pub(super) fn entries(table: &[u8], point: &str) -> Vec<FstabEntry> {
+    lines(table).filter_map(FstabEntry::parse).filter(|entry| entry.point == point).collect()
 }
 
 /// Returns the table with this entry in place of the old one of its mount point, or at its end.
-pub(super) fn with(table: &[u8], entry: &Entry) -> Vec<u8> {
+pub(super) fn with(table: &[u8], entry: &FstabEntry) -> Vec<u8> {
     let mut new = Vec::with_capacity(table.len() + 80);
     let mut put = false;
     for line in lines(table) {
@@ -78,7 +78,7 @@ fn lines(table: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn is_of(line: &[u8], point: &str) -> bool {
-    Entry::parse(line).is_some_and(|entry| entry.point == point)
+    FstabEntry::parse(line).is_some_and(|entry| entry.point == point)
 }
 
 /// Encodes a field: characters that would end the field, or begin a comment, in octal.
@@ -130,9 +130,9 @@ mod tests {
 
     use super::*;
 
-    fn entry(device: &str, point: &str) -> Entry {
+    fn entry(device: &str, point: &str) -> FstabEntry {
         let (device, point) = (device.to_owned(), point.to_owned());
-        Entry { device, point, fstype: "ext4".into(), options: "defaults".into(), dump: 0, pass: 2 }
+        FstabEntry { device, point, fstype: "ext4".into(), options: "defaults".into(), dump: 0, pass: 2 }
     }
 
     const TABLE: &str = "# a comment\n\nUUID=1  /      ext4   errors=remount-ro 0 1\n# /srv ext4\n\t/dev/b\t/my\\040disk/ vfat\n\
@@ -142,7 +142,7 @@ mod tests {
     fn lines_are_read() {
         assert_eq!(entries(TABLE.as_bytes(), "/").len(), 1);
         let disk = entries(TABLE.as_bytes(), "/my disk");
-        assert_eq!(disk, [Entry { fstype: "vfat".into(), pass: 0, ..entry("/dev/b", "/my disk") }]);
+        assert_eq!(disk, [FstabEntry { fstype: "vfat".into(), pass: 0, ..entry("/dev/b", "/my disk") }]);
         assert_eq!(entries(TABLE.as_bytes(), "/srv"), []);
         assert_eq!(entries(TABLE.as_bytes(), "none")[0].fstype, "swap");
         assert_eq!(entries(b"# x\n/dev/a\n\n", "/dev/a"), []);
@@ -175,7 +175,7 @@ mod tests {
 
         #[test]
         fn what_is_written_is_read_back(device in "[^\u{0}]{1,8}", point in "/[^\u{0}/]{1,8}", table in "([#/a \t\\\\0-7]{0,9}\n?){0,4}") {
-            let wanted = Entry { device, ..entry("", &point) };
+            let wanted = FstabEntry { device, ..entry("", &point) };
             let table = with(&without(table.as_bytes(), &point), &wanted);
             prop_assert_eq!(&entries(&table, &point), std::slice::from_ref(&wanted));
             prop_assert_eq!(&with(&table, &wanted), &table);

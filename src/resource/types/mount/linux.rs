@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::fs::{self, FsError};
-use crate::host::{Command, Host, PathInfo, PathResolver, WriteSpec, systemd};
+use crate::host::{Host, PathInfo, PathResolver, ProcessCommand, WriteSpec, systemd};
 use crate::model::MountRequest;
 
 use super::mountinfo::Mounted;
-use super::{Mounts, Properties, is_bind};
+use super::{MountProvider, Properties, is_bind};
 use crate::resource::ResourceError;
 
 const FSTAB: &str = MountRequest::TABLE;
@@ -16,19 +16,19 @@ const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// The largest fstab and mountinfo, in bytes.
 const LIMIT: u64 = 16 << 20;
 /// Maximum duration of a command: mount tries an unresponsive server for two minutes.
-const PATIENCE: Duration = Duration::from_secs(180);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 /// Maximum length of a failed command's output, in characters.
-const SAID: usize = 2000;
+const OUTPUT_EXCERPT: usize = 2000;
 
 /// The mounts of this host.
 pub(super) struct Linux;
 
 /// True where the kernel reports mounts.
-pub(super) fn suits() -> bool {
+pub(super) fn is_supported() -> bool {
     Path::new(MOUNTINFO).exists()
 }
 
-impl Mounts for Linux {
+impl MountProvider for Linux {
     fn table(&self) -> Result<Vec<u8>, ResourceError> {
         match PathResolver::system().read(Path::new(FSTAB), LIMIT) {
             Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -38,13 +38,13 @@ impl Mounts for Linux {
 
     fn write_table(&self, table: &[u8], host: &Host) -> Result<(), ResourceError> {
         let path = Path::new(FSTAB);
-        let place = PathResolver::system().known_place(path)?;
-        let spec = match place.look(false)? {
+        let place = PathResolver::system().existing_place(path)?;
+        let spec = match place.inspect(false)? {
             PathInfo::Link => return Err(ResourceError::State(format!("{FSTAB} is a symlink; refusing to replace it"))),
-            PathInfo::Something { look, .. } => WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode },
+            PathInfo::Object { info: look, .. } => WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode },
             _ => WriteSpec { uid: None, gid: None, mode: 0o644 },
         };
-        place.stage(&mut &*table, spec)?.put()?;
+        place.temp_file(&mut &*table, spec)?.persist()?;
         // systemd generates units from the lines of fstab.
         if systemd::is_booted() {
             run("systemctl", &["daemon-reload"], host)?;
@@ -61,7 +61,7 @@ impl Mounts for Linux {
             return Ok(fs::is_same(Path::new(device), Path::new(&mounted.point))? == Some(true));
         }
         let source = Path::new(&mounted.source);
-        if let Some(by_tag) = tagged(device) {
+        if let Some(by_tag) = device_of_tag(device) {
             // A device that can't be resolved may be the same.
             return Ok(fs::is_same(Path::new(&by_tag), source)? != Some(false));
         }
@@ -89,7 +89,7 @@ impl Mounts for Linux {
     }
 
     fn mount(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
-        match held(&p.name)? {
+        match hold_mount_point(&p.name)? {
             None => run("mount", &["-t", &p.fstype, "-o", &p.options, "--", &p.device, &p.name], host),
             Some(held) => run("mount", &["-c", "-t", &p.fstype, "-o", &p.options, "--", &p.device, &held.path()], host),
         }
@@ -97,7 +97,7 @@ impl Mounts for Linux {
 
     fn remount(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
         let options = format!("remount,{}", p.options);
-        match held(&p.name)? {
+        match hold_mount_point(&p.name)? {
             None => run("mount", &["-o", &options, "--", &p.device, &p.name], host),
             Some(held) => run("mount", &["-c", "-o", &options, "--", &p.device, &held.path()], host),
         }
@@ -106,28 +106,28 @@ impl Mounts for Linux {
     fn unmount(&self, point: &str, host: &Host) -> Result<(), ResourceError> {
         // An open descriptor would keep it from being unmounted. No link of others is followed, and a mounted directory can't be
         // moved.
-        held(point)?;
+        hold_mount_point(point)?;
         run("umount", &["--", point], host)
     }
 }
 
 /// An open directory, for a command that needs a path.
-struct Held(fs::File);
+struct HeldDirectory(fs::File);
 
-impl Held {
+impl HeldDirectory {
     /// Returns a path to the open directory, independent of its name.
     fn path(&self) -> String {
-        fs::path_of(&self.0)
+        fs::descriptor_path(&self.0)
     }
 }
 
 /// Opens the mount point if users other than root could replace it.
-fn held(point: &str) -> Result<Option<Held>, FsError> {
+fn hold_mount_point(point: &str) -> Result<Option<HeldDirectory>, FsError> {
     let (rules, path) = (PathResolver::system(), Path::new(point));
-    if rules.is_steady(path)? {
+    if rules.is_stable(path)? {
         return Ok(None);
     }
-    Ok(Some(Held(rules.known_place(path)?.open_directory()?.into())))
+    Ok(Some(HeldDirectory(rules.existing_place(path)?.open_directory()?.into())))
 }
 
 /// True for a type of file system with a path as its device, as far as the kernel knows the type.
@@ -137,7 +137,7 @@ fn is_of_device(fstype: &str) -> bool {
 }
 
 /// Returns the device file that udev made for a tag, as `UUID=…`.
-fn tagged(device: &str) -> Option<String> {
+fn device_of_tag(device: &str) -> Option<String> {
     let (tag, value) = device.split_once('=')?;
     let directory = match tag {
         "UUID" => "by-uuid",
@@ -163,13 +163,13 @@ fn backing_file(source: &str) -> Result<Option<String>, FsError> {
 }
 
 fn run(program: &str, args: &[&str], host: &Host) -> Result<(), ResourceError> {
-    let mut command = Command::new(program, args.iter().copied());
-    command.timeout = Some(PATIENCE);
+    let mut command = ProcessCommand::new(program, args.iter().copied());
+    command.timeout = Some(COMMAND_TIMEOUT);
     let output = host.run(&command)?;
     if output.code == 0 {
         return Ok(());
     }
-    let said = host.said(&output, SAID);
+    let said = host.output_excerpt(&output, OUTPUT_EXCERPT);
     let said = if said.is_empty() { String::new() } else { format!(": {said}") };
     let words = args.join(" ");
     Err(ResourceError::State(format!("\"{program} {words}\" failed with exit code {}{said}", output.code)))
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_compared_by_what_they_are() {
+    fn devices_are_compared_by_identity() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(at("disk"), "").unwrap();

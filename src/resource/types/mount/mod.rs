@@ -19,7 +19,7 @@ use crate::model::Effects;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
-use fstab::Entry;
+use fstab::FstabEntry;
 use mountinfo::Mounted;
 
 /// The type of file system at a mount point with automount.
@@ -28,12 +28,12 @@ const AUTOFS: &str = "autofs";
 const AUTOMOUNT: &str = "x-systemd.automount";
 
 /// Mounted file systems.
-pub struct Mount;
+pub struct MountType;
 
 /// The desired state of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum MountEnsure {
     /// In fstab, and mounted.
     Mounted,
     /// In fstab, mounted or not.
@@ -44,7 +44,7 @@ pub enum Ensure {
     Absent,
 }
 
-impl Ensure {
+impl MountEnsure {
     fn as_str(self) -> &'static str {
         match self {
             Self::Mounted => "mounted",
@@ -64,7 +64,7 @@ pub struct Properties {
     pub name: String,
     /// Desired state of the mount point.
     #[serde(deserialize_with = "ensure")]
-    pub ensure: Ensure,
+    pub ensure: MountEnsure,
     /// Device: a device file, `UUID=…`, `LABEL=…`, `host:/path`, a file, or with the option `bind` a directory. Needed unless
     /// absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
@@ -84,8 +84,8 @@ pub struct Properties {
     pub pass: u32,
 }
 
-fn ensure<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ensure, D::Error> {
-    let known = [Ensure::Mounted, Ensure::Present, Ensure::Unmounted, Ensure::Absent];
+fn ensure<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MountEnsure, D::Error> {
+    let known = [MountEnsure::Mounted, MountEnsure::Present, MountEnsure::Unmounted, MountEnsure::Absent];
     let written = text::or_empty(deserializer)?;
     known.into_iter().find(|one| one.as_str() == written).ok_or_else(|| {
         serde::de::Error::custom(format_args!(
@@ -103,8 +103,8 @@ fn defaults() -> String {
 }
 
 impl Properties {
-    fn entry(&self) -> Entry {
-        Entry {
+    fn entry(&self) -> FstabEntry {
+        FstabEntry {
             device: self.device.clone(),
             point: self.name.clone(),
             fstype: self.fstype.clone(),
@@ -135,13 +135,13 @@ fn is_type(wanted: &str, actual: &str) -> bool {
 pub struct MountState {
     /// The lines of fstab.
     #[serde(skip)]
-    entries: Vec<Entry>,
+    entries: Vec<FstabEntry>,
     /// The mounts, the lowest first.
     #[serde(skip)]
     mounts: Vec<Mounted>,
     /// True when the topmost mount is the desired one, apart from options.
     #[serde(skip)]
-    right: bool,
+    is_desired: bool,
     /// The reason why a missing mount can't be made.
     #[serde(skip)]
     obstacle: Option<String>,
@@ -169,11 +169,11 @@ impl State for MountState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountChange {
     /// Add the line to fstab.
-    List,
+    AddEntry,
     /// Change the line in fstab, with the differences.
-    Relist(Vec<String>),
+    ChangeEntry(Vec<String>),
     /// Remove the lines from fstab.
-    Unlist,
+    RemoveEntry,
     /// Mount the file system.
     Mount,
     /// Remount with the options, with the reasons.
@@ -185,9 +185,9 @@ pub enum MountChange {
 impl fmt::Display for MountChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::List => "added the entry to fstab",
-            Self::Relist(_) => "changed the entry in fstab",
-            Self::Unlist => "removed the entry from fstab",
+            Self::AddEntry => "added the entry to fstab",
+            Self::ChangeEntry(_) => "changed the entry in fstab",
+            Self::RemoveEntry => "removed the entry from fstab",
             Self::Mount => "mounted the file system",
             Self::Remount(_) => "remounted the file system",
             Self::Unmount(_) => "unmounted the file system",
@@ -198,7 +198,7 @@ impl fmt::Display for MountChange {
 impl Change for MountChange {
     fn details(&self) -> Vec<String> {
         match self {
-            Self::Relist(details) => details.clone(),
+            Self::ChangeEntry(details) => details.clone(),
             Self::Remount(why) if !why.is_empty() => vec![format!("{self}: {}", why.join(", "))],
             _ => vec![self.to_string()],
         }
@@ -206,7 +206,7 @@ impl Change for MountChange {
 }
 
 /// The interface of mount providers.
-pub trait Mounts: Send + Sync {
+pub trait MountProvider: Send + Sync {
     /// The text of fstab; empty when there is none.
     ///
     /// # Errors
@@ -249,30 +249,34 @@ pub trait Mounts: Send + Sync {
     fn unmount(&self, point: &str, host: &Host) -> Result<(), ResourceError>;
 }
 
-impl Resource for Mount {
+impl Resource for MountType {
     const TYPE: &'static str = "mount";
-    const REACHES_SYSTEM: bool = true;
+    const CHANGES_SYSTEM: bool = true;
     const ABOUT: &'static str = "File systems: in fstab, and mounted.";
     const REFRESHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] =
         &[("dump", "which program of backups saves it"), ("pass", "when it is checked at boot")];
-    const PROVIDERS: &'static [ProviderEntry<dyn Mounts>] =
-        &[ProviderEntry { name: "linux", explicit: false, suits: |_| linux::suits(), open: |_| Box::new(linux::Linux) }];
+    const PROVIDERS: &'static [ProviderEntry<dyn MountProvider>] = &[ProviderEntry {
+        name: "linux",
+        only_on_request: false,
+        works_on: |_| linux::is_supported(),
+        open: |_| Box::new(linux::Linux),
+    }];
 
     type Properties = Properties;
     type State = MountState;
     type Change = MountChange;
-    type Provider = dyn Mounts;
+    type Provider = dyn MountProvider;
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
         text::check_path("name", "mount point", &p.name)?;
-        if p.name == "/" && matches!(p.ensure, Ensure::Absent | Ensure::Unmounted) {
+        if p.name == "/" && matches!(p.ensure, MountEnsure::Absent | MountEnsure::Unmounted) {
             return Err(Invalid::new("ensure", format!("the root can't be {}", p.ensure.as_str())));
         }
         if p.fstype == "swap" {
             return Err(Invalid::new("fstype", "swap has no mount point and is not managed by mount"));
         }
-        if p.device.is_empty() && p.ensure != Ensure::Absent {
+        if p.device.is_empty() && p.ensure != MountEnsure::Absent {
             return Err(Invalid::new("device", "device is required"));
         }
         check_field("fstype", &p.fstype)?;
@@ -298,10 +302,10 @@ impl Resource for Mount {
 
     fn query(name: &str) -> Option<Properties> {
         let (device, fstype, options) = ("none".to_owned(), auto(), defaults());
-        Some(Properties { name: name.to_owned(), ensure: Ensure::Present, device, fstype, options, dump: 0, pass: 0 })
+        Some(Properties { name: name.to_owned(), ensure: MountEnsure::Present, device, fstype, options, dump: 0, pass: 0 })
     }
 
-    fn observe(p: &Properties, provider: &dyn Mounts, host: &Host) -> Result<MountState, ResourceError> {
+    fn observe(p: &Properties, provider: &dyn MountProvider, host: &Host) -> Result<MountState, ResourceError> {
         let entries = fstab::entries(&provider.table()?, &p.name);
         let (waiting, mounts): (Vec<_>, Vec<_>) =
             mountinfo::at(&provider.mountinfo()?, &p.name).into_iter().partition(|mounted| mounted.fstype == AUTOFS);
@@ -318,7 +322,7 @@ impl Resource for Mount {
             mounted: automatic || !mounts.is_empty(),
             entries,
             mounts,
-            right,
+            is_desired: right,
             device: shown.source,
             fstype: shown.fstype,
             options: shown.options,
@@ -327,22 +331,22 @@ impl Resource for Mount {
 
     fn diff(p: &Properties, state: &MountState) -> Result<Vec<MountChange>, ResourceError> {
         let unmount = Some(state.mounts.len()).filter(|count| *count > 0).map(MountChange::Unmount);
-        if p.ensure == Ensure::Absent {
-            return Ok(unmount.into_iter().chain(state.in_fstab.then_some(MountChange::Unlist)).collect());
+        if p.ensure == MountEnsure::Absent {
+            return Ok(unmount.into_iter().chain(state.in_fstab.then_some(MountChange::RemoveEntry)).collect());
         }
-        let listing = listing(p, state)?;
+        let listing = fstab_change(p, state)?;
         let remount = remount(p, state);
         let acting: Vec<_> = match p.ensure {
-            Ensure::Unmounted => unmount.into_iter().collect(),
-            Ensure::Mounted if !state.mounted => match &state.obstacle {
+            MountEnsure::Unmounted => unmount.into_iter().collect(),
+            MountEnsure::Mounted if !state.mounted => match &state.obstacle {
                 Some(why) => return Err(ResourceError::State(why.clone())),
                 None => vec![MountChange::Mount],
             },
-            Ensure::Mounted if !state.mounts.is_empty() && !state.right => {
+            MountEnsure::Mounted if !state.mounts.is_empty() && !state.is_desired => {
                 unmount.into_iter().chain([MountChange::Mount]).collect()
             }
-            Ensure::Mounted if !remount.is_empty() => vec![MountChange::Remount(remount)],
-            Ensure::Mounted | Ensure::Present | Ensure::Absent => vec![],
+            MountEnsure::Mounted if !remount.is_empty() => vec![MountChange::Remount(remount)],
+            MountEnsure::Mounted | MountEnsure::Present | MountEnsure::Absent => vec![],
         };
         // A failed mount must not be in fstab: the host might not boot again.
         Ok(acting.into_iter().chain(listing).collect())
@@ -352,15 +356,15 @@ impl Resource for Mount {
         change: &MountChange,
         p: &Properties,
         _: &mut MountState,
-        provider: &dyn Mounts,
+        provider: &dyn MountProvider,
         host: &Host,
     ) -> Result<(), ResourceError> {
         match change {
             // Read the table again: changes by others since the observation are kept.
-            MountChange::List | MountChange::Relist(_) => {
+            MountChange::AddEntry | MountChange::ChangeEntry(_) => {
                 provider.write_table(&fstab::with(&provider.table()?, &p.entry()), host)
             }
-            MountChange::Unlist => provider.write_table(&fstab::without(&provider.table()?, &p.name), host),
+            MountChange::RemoveEntry => provider.write_table(&fstab::without(&provider.table()?, &p.name), host),
             MountChange::Mount => provider.mount(p, host),
             MountChange::Remount(_) => provider.remount(p, host),
             MountChange::Unmount(count) => (0..*count).try_for_each(|_| provider.unmount(&p.name, host)),
@@ -373,7 +377,7 @@ impl Resource for Mount {
             |changes: &[MountChange]| changes.iter().any(|change| matches!(change, MountChange::Mount | MountChange::Remount(_)));
         match due {
             // A new mount needs no refresh; a wrong mount gets its own steps.
-            Ok(changes) if p.ensure == Ensure::Mounted && state.right && !mounts(&changes) => {
+            Ok(changes) if p.ensure == MountEnsure::Mounted && state.is_desired && !mounts(&changes) => {
                 std::iter::once(MountChange::Remount(vec![])).chain(changes).collect()
             }
             _ => vec![],
@@ -396,12 +400,12 @@ fn check_field(property: &'static str, field: &str) -> Result<(), Invalid> {
 }
 
 /// Returns the step for fstab.
-fn listing(p: &Properties, state: &MountState) -> Result<Option<MountChange>, ResourceError> {
+fn fstab_change(p: &Properties, state: &MountState) -> Result<Option<MountChange>, ResourceError> {
     let wanted = p.entry();
     match state.entries.as_slice() {
-        [] => Ok(Some(MountChange::List)),
+        [] => Ok(Some(MountChange::AddEntry)),
         [entry] if *entry == wanted => Ok(None),
-        [entry] => Ok(Some(MountChange::Relist(differences(entry, &wanted)))),
+        [entry] => Ok(Some(MountChange::ChangeEntry(differences(entry, &wanted)))),
         several => {
             let message = format!("{} lines of fstab are for {}: keep one of them", several.len(), p.name);
             Err(ResourceError::State(message))
@@ -409,7 +413,7 @@ fn listing(p: &Properties, state: &MountState) -> Result<Option<MountChange>, Re
     }
 }
 
-fn differences(entry: &Entry, wanted: &Entry) -> Vec<String> {
+fn differences(entry: &FstabEntry, wanted: &FstabEntry) -> Vec<String> {
     let text = |name: &str, is: &str, wanted: &str| (is != wanted).then(|| format!("{name} {is} → {wanted}"));
     [
         text("device", &entry.device, &wanted.device),
@@ -427,7 +431,8 @@ fn differences(entry: &Entry, wanted: &Entry) -> Vec<String> {
 fn remount(p: &Properties, state: &MountState) -> Vec<String> {
     let Some(top) = state.mounts.last() else { return vec![] };
     let changed = state.entries.iter().any(|entry| entry.options != p.options);
-    let mut why: Vec<String> = top.lacks(&p.options).into_iter().map(|option| format!("{option} is not active")).collect();
+    let mut why: Vec<String> =
+        top.inactive_options(&p.options).into_iter().map(|option| format!("{option} is not active")).collect();
     if changed && why.is_empty() {
         why.push("its options changed".to_owned());
     }

@@ -14,7 +14,7 @@ pub(super) struct Mounted {
     /// Options of this mount, separated by commas.
     pub(super) options: String,
     /// Options of the file system, shared by all its mounts.
-    pub(super) of_all: String,
+    pub(super) super_options: String,
 }
 
 /// Returns the mounts at a point, the lowest first: the last one is visible.
@@ -35,7 +35,7 @@ fn parse(line: &str) -> Option<Mounted> {
         fstype: decode(fstype),
         source: decode(source),
         options: options.to_owned(),
-        of_all: of_all.to_owned(),
+        super_options: of_all.to_owned(),
     })
 }
 
@@ -48,11 +48,11 @@ impl Mounted {
     ///
     /// Checks only listed options that the kernel reports. A file system that became read-only because of a failing disk is made
     /// writable again only on request.
-    pub(super) fn lacks(&self, wanted: &str) -> Vec<&'static str> {
+    pub(super) fn inactive_options(&self, wanted: &str) -> Vec<&'static str> {
         let has = |options: &str, name: &str| options.split(',').any(|one| one == name);
         let mut lacking = Vec::new();
         for (flag, opposite) in FLAGS {
-            let in_force = has(&self.options, flag) || (*flag == "ro" && has(&self.of_all, flag));
+            let in_force = has(&self.options, flag) || (*flag == "ro" && has(&self.super_options, flag));
             // The last of both counts.
             match wanted.split(',').rfind(|one| one == flag || one == opposite) {
                 Some(one) if one == *flag && !in_force => lacking.push(*flag),
@@ -60,19 +60,19 @@ impl Mounted {
                 _ => {}
             }
         }
-        lacking.extend(SIZES.iter().filter(|name| self.fstype == TMPFS && self.is_of_other_size(wanted, name)));
+        lacking.extend(SIZES.iter().filter(|name| self.fstype == TMPFS && self.differs_in_size(wanted, name)));
         lacking
     }
 
     /// True when a limit of a tmpfs is set, and differs from the active one.
-    fn is_of_other_size(&self, wanted: &str, name: &str) -> bool {
+    fn differs_in_size(&self, wanted: &str, name: &str) -> bool {
         let of = |options: &str| {
             let mut values = options.split(',').filter_map(|one| one.split_once('=')).filter(|(key, _)| *key == name);
             values.next_back().map(|(_, value)| value.to_owned())
         };
         // The kernel computes a percentage of the memory.
         let Some(wanted) = of(wanted).and_then(|value| bytes(&value)) else { return false };
-        let in_force = of(&self.of_all).and_then(|value| bytes(&value));
+        let in_force = of(&self.super_options).and_then(|value| bytes(&value));
         // Sizes are whole pages, and the kernel shows them in kibibytes.
         let rounded = |size: u64| if name == "size" { size.div_ceil(PAGE) } else { size };
         in_force.map(rounded) != Some(rounded(wanted))
@@ -118,7 +118,7 @@ not a line
             ["/", "/mnt2", "/my disk", "/none"].iter().map(|point| at(MOUNTINFO.as_bytes(), point).len()).collect();
         assert_eq!(points, [1, 1, 2, 0]);
         let top = at(MOUNTINFO.as_bytes(), "/my disk").pop().unwrap();
-        assert_eq!((top.source.as_str(), top.fstype.as_str(), top.of_all.as_str()), ("/dev/mapper/a b", "ext4", "ro"));
+        assert_eq!((top.source.as_str(), top.fstype.as_str(), top.super_options.as_str()), ("/dev/mapper/a b", "ext4", "ro"));
         assert!(!at(&std::fs::read("/proc/self/mountinfo").unwrap(), "/").is_empty());
     }
 
@@ -142,8 +142,8 @@ not a line
             ("rw", "rw,size=1024k", "defaults", vec![]),
         ] {
             let fstype = TMPFS.to_owned();
-            let mounted = Mounted { fstype, options: options.into(), of_all: of_all.into(), ..Mounted::default() };
-            assert_eq!(mounted.lacks(wanted), lacking, "{options} {of_all} {wanted}");
+            let mounted = Mounted { fstype, options: options.into(), super_options: of_all.into(), ..Mounted::default() };
+            assert_eq!(mounted.inactive_options(wanted), lacking, "{options} {of_all} {wanted}");
         }
     }
 }

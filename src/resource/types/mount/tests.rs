@@ -11,7 +11,7 @@ fn properties(extra: &Value) -> Result<Properties, String> {
     let mut all = json!({"name": "/m", "ensure": "mounted", "device": "/dev/a", "fstype": "ext4", "options": "noexec"});
     all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     let p: Properties = serde_json::from_value(all).map_err(|error| error.to_string())?;
-    Mount::validate(&p).map(|()| p).map_err(|invalid| invalid.message)
+    MountType::validate(&p).map(|()| p).map_err(|invalid| invalid.message)
 }
 
 /// A host in memory: fstab, and mounts as (point, fstype, source, options).
@@ -28,7 +28,7 @@ impl Memory {
     }
 }
 
-impl Mounts for Memory {
+impl MountProvider for Memory {
     fn table(&self) -> Result<Vec<u8>, ResourceError> {
         Ok(self.table.lock().unwrap().clone())
     }
@@ -72,8 +72,8 @@ impl Mounts for Memory {
 }
 
 fn changes(p: &Properties, memory: &Memory) -> Result<String, String> {
-    let state = Mount::observe(p, memory, &Host::system(None)).unwrap();
-    let changes = Mount::diff(p, &state).map_err(|error| error.to_string())?;
+    let state = MountType::observe(p, memory, &Host::system(None)).unwrap();
+    let changes = MountType::diff(p, &state).map_err(|error| error.to_string())?;
     Ok(changes.iter().flat_map(Change::details).collect::<Vec<_>>().join("; "))
 }
 
@@ -133,11 +133,11 @@ fn decisions() {
 }
 
 #[test]
-fn a_refresh_is_a_remount_of_what_is_mounted() {
+fn a_refresh_remounts_a_mounted_file_system() {
     let refreshed = |extra: Value, table: &str, mounts: &[[&str; 4]]| {
         let p = properties(&extra).unwrap();
-        let state = Mount::observe(&p, &Memory::of(table, mounts), &Host::system(None)).unwrap();
-        Mount::on_refresh(&p, &state).iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        let state = MountType::observe(&p, &Memory::of(table, mounts), &Host::system(None)).unwrap();
+        MountType::on_refresh(&p, &state).iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
     assert_eq!(refreshed(json!({}), LINE, &[RIGHT]), "remounted the file system");
     assert_eq!(refreshed(json!({"pass": 2}), LINE, &[RIGHT]), "remounted the file system, changed the entry in fstab");
@@ -206,9 +206,9 @@ proptest! {
         let memory = Memory::of(&lines.concat(), &mounts);
         let p = properties(&json!({"ensure": ensure, "options": options})).unwrap();
         let host = Host::system(None);
-        let mut state = Mount::observe(&p, &memory, &host).unwrap();
-        if let Ok(steps) = Mount::diff(&p, &state) {
-            steps.iter().try_for_each(|step| Mount::apply(step, &p, &mut state, &memory, &host)).unwrap();
+        let mut state = MountType::observe(&p, &memory, &host).unwrap();
+        if let Ok(steps) = MountType::diff(&p, &state) {
+            steps.iter().try_for_each(|step| MountType::apply(step, &p, &mut state, &memory, &host)).unwrap();
             prop_assert_eq!(changes(&p, &memory).unwrap(), "");
             let table = String::from_utf8(memory.table().unwrap()).unwrap();
             let others = |table: &str| table.split_inclusive('\n').filter(|line| !line.contains(" /m ")).collect::<String>();

@@ -6,15 +6,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::command::is_executable;
-use crate::host::dpkg::{Database, Dpkg, DpkgRecord, Stamp};
-use crate::host::{Command, DPKG_DIRECTORY, Host, Output, fs, lock};
+use crate::host::dpkg::{Dpkg, DpkgDatabase, DpkgRecord, DpkgStamp};
+use crate::host::{DPKG_DIRECTORY, Host, Output, ProcessCommand, fs, lock};
 use crate::model::HumanDuration;
 use crate::resource::ResourceError;
 
 use super::output::describe;
-use super::{Failure, Installed, Job, Manager, Offer, PackageChange, PackageState, Properties, Verb, Versions, Wanted};
+use super::{
+    Installed, Offer, PackageAction, PackageChange, PackageJob, PackageManager, PackageState, Properties, RequestedVersion,
+    TransactionFailure, VersionOrder,
+};
 
 const APT_GET: &str = "/usr/bin/apt-get";
 const APT_CACHE: &str = "/usr/bin/apt-cache";
@@ -36,21 +39,21 @@ const SOURCES: [&str; 5] =
 const ASK_AT_ONCE: usize = 1000;
 
 /// True where apt and a database of dpkg exist.
-pub(super) fn suits() -> bool {
+pub(super) fn is_installed() -> bool {
     let has_packages =
         || fs::stat(&Path::new(DPKG_DIRECTORY).join("status"), false).is_ok_and(|look| look.is_some_and(|l| l.size > 0));
     [APT_GET, APT_CACHE, DPKG].iter().all(|program| is_executable(Path::new(program))) && has_packages()
 }
 
 /// An answer and its validity: the stamp of the database, the index and its configuration at the time of the query.
-type Asked = (Stamp, HashMap<String, Offer>);
+type CachedOffers = (DpkgStamp, HashMap<String, Offer>);
 
 /// The provider for apt.
 pub(super) struct Apt {
     dpkg: Arc<Dpkg>,
     /// Packages that the run may install, with true when any version will do.
     prefetched: Mutex<BTreeMap<String, bool>>,
-    offers: Mutex<Asked>,
+    offers: Mutex<CachedOffers>,
 }
 
 impl Apt {
@@ -60,7 +63,7 @@ impl Apt {
     }
 
     /// Returns further packages for the query about a package.
-    fn interesting(&self, name: &str, known: &HashMap<String, Offer>, database: &Database) -> Vec<String> {
+    fn query_names(&self, name: &str, known: &HashMap<String, Offer>, database: &DpkgDatabase) -> Vec<String> {
         let prefetched = self.prefetched.lock().unwrap_or_else(PoisonError::into_inner);
         let settled = |name: &str, any: bool| any && state(database, name).is_some_and(|state| state.newest().is_some());
         let mut names: Vec<String> = prefetched
@@ -73,16 +76,23 @@ impl Apt {
     }
 
     /// Runs a transaction of apt-get.
-    fn change(&self, verb: &str, options: &[&str], packages: &[String], wait: HumanDuration, host: &Host) -> Result<(), Failure> {
-        let deadline = Instant::now() + wait.get();
+    fn change(
+        &self,
+        verb: &str,
+        options: &[&str],
+        packages: &[String],
+        wait: HumanDuration,
+        host: &Host,
+    ) -> Result<(), TransactionFailure> {
+        let deadline = Instant::now() + wait.as_std();
         for path in LOCKS {
             wait_for(path, wait, deadline, host)?;
         }
-        if self.dpkg.is_interrupted().map_err(|error| hopeless(chain(&error)))? {
+        if self.dpkg.is_interrupted().map_err(|error| permanent_failure(error_chain(&error)))? {
             host.notify("dpkg was interrupted: finishing its operation");
             let go_on = command(DPKG, &["--force-confdef", "--force-confold", "--configure", "-a"]);
             // A failure here matters only to packages that depend on the unfinished ones.
-            host.run(&go_on).map_err(|error| hopeless(chain(&error)))?;
+            host.run(&go_on).map_err(|error| permanent_failure(error_chain(&error)))?;
         }
         // Another program may take the lock between the check and the start of apt-get.
         let left = deadline.saturating_duration_since(Instant::now()).as_secs();
@@ -92,18 +102,18 @@ impl Apt {
         args.extend(options);
         args.extend([verb, "--"]);
         args.extend(packages.iter().map(String::as_str));
-        let output = host.run(&command(APT_GET, &args)).map_err(|error| hopeless(chain(&error)))?;
+        let output = host.run(&command(APT_GET, &args)).map_err(|error| permanent_failure(error_chain(&error)))?;
         if output.code == 0 {
             return Ok(());
         }
         let hopeless = String::from_utf8_lossy(&output.stderr).contains("Could not get lock");
-        Err(Failure { message: describe("apt-get", &output), hopeless })
+        Err(TransactionFailure { message: describe("apt-get", &output), is_permanent: hopeless })
     }
 }
 
 /// Creates a command with an environment in which no program asks questions.
-fn command(program: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(program, args.iter().copied());
+fn command(program: &str, args: &[&str]) -> ProcessCommand {
+    let mut command = ProcessCommand::new(program, args.iter().copied());
     let env = [
         ("HOME", "/root"),
         ("DEBIAN_FRONTEND", "noninteractive"),
@@ -114,32 +124,32 @@ fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-fn hopeless(message: String) -> Failure {
-    Failure { message, hopeless: true }
+fn permanent_failure(message: String) -> TransactionFailure {
+    TransactionFailure { message, is_permanent: true }
 }
 
 /// Waits until a lock is free, and reports its holder.
-fn wait_for(path: &str, wait: HumanDuration, deadline: Instant, host: &Host) -> Result<(), Failure> {
-    lock::wait(Path::new(path), deadline, host, lock::lock_owner, &|holder| {
+fn wait_for(path: &str, wait: HumanDuration, deadline: Instant, host: &Host) -> Result<(), TransactionFailure> {
+    lock::wait_until_free(Path::new(path), deadline, host, lock::lock_owner, &|holder| {
         host.notify(&format!("waiting up to {wait} for {holder}, which holds {path}"));
     })
-    .map_err(|error| hopeless(chain(&error)))
+    .map_err(|error| permanent_failure(error_chain(&error)))
 }
 
 /// Splits a name into the name and its architecture.
-fn split(name: &str) -> (&str, Option<&str>) {
+fn split_architecture(name: &str) -> (&str, Option<&str>) {
     name.split_once(':').map_or((name, None), |(name, architecture)| (name, Some(architecture)))
 }
 
 /// Returns the state of a package in dpkg; `None` when unknown.
-fn state(database: &Database, name: &str) -> Option<PackageState> {
-    let (plain, architecture) = split(name);
+fn state(database: &DpkgDatabase, name: &str) -> Option<PackageState> {
+    let (plain, architecture) = split_architecture(name);
     let native = database.native();
     let fits = |record: &&DpkgRecord| match architecture {
         None => true,
         Some(wanted) => record.architecture == wanted || (record.architecture == "all" && wanted == native),
     };
-    let mut state = nothing(name);
+    let mut state = not_installed(name);
     let mut known = false;
     for record in database.records(plain).iter().filter(fits) {
         known = true;
@@ -160,9 +170,9 @@ fn state(database: &Database, name: &str) -> Option<PackageState> {
     known.then_some(state)
 }
 
-fn nothing(name: &str) -> PackageState {
+fn not_installed(name: &str) -> PackageState {
     PackageState {
-        versions: Versions::Debian,
+        versions: VersionOrder::Debian,
         manager: "apt",
         name: name.to_owned(),
         installed: Vec::new(),
@@ -201,8 +211,8 @@ fn offers(answer: &str) -> HashMap<String, Offer> {
 
 /// Returns the argument for `apt-cache` that matches exactly this name. A name that looks like a pattern is written as an exact
 /// pattern.
-fn exactly(name: &str) -> String {
-    let (plain, architecture) = split(name);
+fn exact_pattern(name: &str) -> String {
+    let (plain, architecture) = split_architecture(name);
     match architecture {
         _ if !plain.contains(['.', '+', '~', '_']) => name.to_owned(),
         None => format!("?exact-name({plain})"),
@@ -210,17 +220,17 @@ fn exactly(name: &str) -> String {
     }
 }
 
-impl Manager for Apt {
+impl PackageManager for Apt {
     fn prefetch(&self, all: &[&Properties]) {
         let mut prefetched = self.prefetched.lock().unwrap_or_else(PoisonError::into_inner);
-        for p in all.iter().filter(|p| p.wanted() != Wanted::Absent) {
-            let any = p.wanted() == Wanted::Present;
+        for p in all.iter().filter(|p| p.wanted() != RequestedVersion::Absent) {
+            let any = p.wanted() == RequestedVersion::Present;
             prefetched.entry(p.name.clone()).and_modify(|all| *all &= any).or_insert(any);
         }
     }
 
-    fn look(&self, name: &str, _: &Host) -> Result<PackageState, ResourceError> {
-        Ok(state(&self.dpkg.database()?.1, name).unwrap_or_else(|| nothing(name)))
+    fn installed_state(&self, name: &str, _: &Host) -> Result<PackageState, ResourceError> {
+        Ok(state(&self.dpkg.database()?.1, name).unwrap_or_else(|| not_installed(name)))
     }
 
     fn offer(&self, p: &Properties, host: &Host) -> Result<Offer, ResourceError> {
@@ -234,19 +244,19 @@ impl Manager for Apt {
             *asked = (stamp, HashMap::new());
         }
         if !asked.1.contains_key(name) {
-            let names = self.interesting(name, &asked.1, &database);
+            let names = self.query_names(name, &asked.1, &database);
             for some in names.chunks(ASK_AT_ONCE) {
-                let patterns: Vec<String> = some.iter().map(|name| exactly(name)).collect();
+                let patterns: Vec<String> = some.iter().map(|name| exact_pattern(name)).collect();
                 let mut args = vec!["policy", "--"];
                 args.extend(patterns.iter().map(String::as_str));
                 let output = host.run(&command(APT_CACHE, &args))?;
                 // The exit code is useless when some name is unknown.
                 let answer = offers(&String::from_utf8_lossy(&output.stdout));
-                if answer.is_empty() && output.code != 0 && !says_unknown(&output) {
+                if answer.is_empty() && output.code != 0 && !reports_unknown_name(&output) {
                     return Err(ResourceError::State(describe("apt-cache policy", &output)));
                 }
                 for name in some {
-                    let (plain, architecture) = split(name);
+                    let (plain, architecture) = split_architecture(name);
                     // apt shows packages of the host's architecture without it.
                     let shown = if architecture == Some(database.native()) { plain } else { name };
                     let offer = answer.get(shown).cloned().unwrap_or(Offer::Unknown);
@@ -264,11 +274,11 @@ impl Manager for Apt {
             Some(look) => Some(look.mtime),
             None => fs::stat(Path::new(LISTS), false)?.map(|look| look.mtime),
         };
-        let limit = jiff::SignedDuration::try_from(age.get()).unwrap_or(jiff::SignedDuration::MAX);
+        let limit = jiff::SignedDuration::try_from(age.as_std()).unwrap_or(jiff::SignedDuration::MAX);
         if read.is_some_and(|read| host.now().duration_since(read).abs() <= limit) {
             return Ok(());
         }
-        let deadline = Instant::now() + p.lock_timeout.get();
+        let deadline = Instant::now() + p.lock_timeout.as_std();
         let failed = |message: String| ResourceError::State(format!("could not read the package index again: {message}"));
         wait_for(LISTS_LOCK, p.lock_timeout, deadline, host).map_err(|failure| failed(failure.message))?;
         // The first option makes an unreachable index an error instead of a warning; the second leaves a mark of success.
@@ -278,23 +288,23 @@ impl Manager for Apt {
         if output.code == 0 { Ok(()) } else { Err(failed(describe("apt-get update", &output))) }
     }
 
-    fn together(&self, one: Verb, other: Verb) -> bool {
-        (one == Verb::Remove) == (other == Verb::Remove)
+    fn can_combine(&self, one: PackageAction, other: PackageAction) -> bool {
+        (one == PackageAction::Remove) == (other == PackageAction::Remove)
     }
 
-    fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure> {
+    fn transact(&self, jobs: &[PackageJob<'_>], host: &Host) -> Result<(), TransactionFailure> {
         let Some(first) = jobs.first() else { return Ok(()) };
         let wait = jobs.iter().map(|job| job.properties.lock_timeout).max().unwrap_or_default();
         let mut packages = Vec::new();
         for job in jobs {
-            packages.extend(arguments(job).map_err(|error| hopeless(chain(&error)))?);
+            packages.extend(arguments(job).map_err(|error| permanent_failure(error_chain(&error)))?);
         }
-        let verbs = |wanted: Verb| jobs.iter().any(|job| Verb::of(job.change) == wanted);
-        if Verb::of(first.change) == Verb::Remove {
+        let verbs = |wanted: PackageAction| jobs.iter().any(|job| PackageAction::from_change(job.change) == wanted);
+        if PackageAction::from_change(first.change) == PackageAction::Remove {
             return self.change("remove", &[], &packages, wait, host);
         }
         let mut options = Vec::new();
-        if verbs(Verb::Downgrade) {
+        if verbs(PackageAction::Downgrade) {
             options.push("--allow-downgrades");
         }
         if jobs.iter().any(|job| job.state.broken) {
@@ -304,20 +314,20 @@ impl Manager for Apt {
     }
 
     fn needs(&self, _: &[&str], _: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError> {
-        Ok(self.dpkg.needs()?)
+        Ok(self.dpkg.dependencies()?)
     }
 
-    fn knows_failures(&self) -> bool {
+    fn records_failures(&self) -> bool {
         true
     }
 }
 
-fn says_unknown(output: &Output) -> bool {
+fn reports_unknown_name(output: &Output) -> bool {
     String::from_utf8_lossy(&output.stderr).contains("No packages found")
 }
 
 /// Returns the arguments that name a package to apt-get: one for every installed architecture, when there are several.
-fn arguments(job: &Job<'_>) -> Result<Vec<String>, ResourceError> {
+fn arguments(job: &PackageJob<'_>) -> Result<Vec<String>, ResourceError> {
     let name = &job.properties.name;
     let installed = &job.state.installed;
     let names: Vec<String> = match installed.as_slice() {

@@ -6,15 +6,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::command::is_executable;
-use crate::host::rpm::{Package, Packages, RPM, Rpm, RpmError, Stamp, split};
-use crate::host::{Command, Host, Output, fs, lock};
+use crate::host::rpm::{RPM, Rpm, RpmError, RpmPackage, RpmPackages, RpmStamp, split_architecture};
+use crate::host::{Host, Output, ProcessCommand, fs, lock};
 use crate::model::HumanDuration;
 use crate::resource::ResourceError;
 
 use super::output::describe;
-use super::{Failure, Installed, Job, Manager, Offer, PackageChange, PackageState, Properties, Verb, Versions, Wanted};
+use super::{
+    Installed, Offer, PackageAction, PackageChange, PackageJob, PackageManager, PackageState, Properties, RequestedVersion,
+    TransactionFailure, VersionOrder,
+};
 
 const DNF: &str = "/usr/bin/dnf";
 
@@ -32,7 +35,7 @@ const AVAILABLE_FORMAT: &str = "%{name}\\t%{epoch}\\t%{version}\\t%{release}\\t%
 const REQUIRED_FORMAT: &str = "[%{=NAME}\\t%{REQUIRENAME}\\n]";
 
 /// True where dnf and rpm are installed.
-pub(super) fn suits() -> bool {
+pub(super) fn is_installed() -> bool {
     [DNF, RPM].iter().all(|program| is_executable(Path::new(program)))
 }
 
@@ -57,21 +60,21 @@ struct Interest {
 /// The answers, with the stamp of the host at the time.
 #[derive(Default)]
 struct Index {
-    stamp: Stamp,
+    stamp: RpmStamp,
     /// All versions of packages that are not installed, or wanted in another version.
     available: HashMap<String, Offer>,
     /// The newer versions of installed packages; `None` when there is none.
     upgrades: HashMap<String, Option<String>>,
 }
 
-fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a str>) -> Command {
-    let mut command = Command::new(program, args);
+fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a str>) -> ProcessCommand {
+    let mut command = ProcessCommand::new(program, args);
     command.env = vec![("HOME".to_owned(), "/root".to_owned())];
     command
 }
 
-fn hopeless(message: String) -> Failure {
-    Failure { message, hopeless: true }
+fn permanent_failure(message: String) -> TransactionFailure {
+    TransactionFailure { message, is_permanent: true }
 }
 
 /// Parses the new versions in the output of `dnf check-update`: triples of name with architecture, version and repository. Long
@@ -92,7 +95,7 @@ impl Dnf {
         Self { rpm, prefetched: Mutex::default(), index: Mutex::default(), refreshed: Mutex::default() }
     }
 
-    fn packages(&self, host: &Host) -> Result<Arc<Packages>, ResourceError> {
+    fn packages(&self, host: &Host) -> Result<Arc<RpmPackages>, ResourceError> {
         self.rpm.packages(host).map_err(|error| match error {
             RpmError::Failed(output) => ResourceError::State(describe("rpm -qa", &output)),
             RpmError::Command(error) => error.into(),
@@ -100,12 +103,12 @@ impl Dnf {
         })
     }
 
-    fn stamp(&self, host: &Host) -> Result<Stamp, ResourceError> {
-        self.rpm.stamp(host).map_err(|error| ResourceError::State(chain(&error)))
+    fn stamp(&self, host: &Host) -> Result<RpmStamp, ResourceError> {
+        self.rpm.stamp(host).map_err(|error| ResourceError::State(error_chain(&error)))
     }
 
     /// Returns the stamp of the database and of all files that determine the offers.
-    fn surroundings(&self, host: &Host) -> Result<Stamp, ResourceError> {
+    fn offer_stamp(&self, host: &Host) -> Result<RpmStamp, ResourceError> {
         let mut stamp = self.stamp(host)?;
         for path in SOURCES {
             stamp.push(fs::stamp(Path::new(path))?);
@@ -114,16 +117,16 @@ impl Dnf {
     }
 
     /// Returns the packages for a query about `name`.
-    fn interesting(&self, name: &str, wanted: impl Fn(&str, Interest) -> bool) -> Vec<String> {
+    fn query_names(&self, name: &str, wanted: impl Fn(&str, Interest) -> bool) -> Vec<String> {
         let prefetched = locked(&self.prefetched);
         let others = prefetched.iter().filter(|(other, interest)| *other != name && wanted(other, **interest));
         others.map(|(other, _)| other.clone()).chain([name.to_owned()]).collect()
     }
 
-    fn ask_available(&self, name: &str, index: &mut Index, host: &Host) -> Result<(), ResourceError> {
+    fn query_available(&self, name: &str, index: &mut Index, host: &Host) -> Result<(), ResourceError> {
         let packages = self.packages(host)?;
-        let names = self.interesting(name, |other, interest| {
-            !index.available.contains_key(other) && (interest.version || packages.of(other).is_empty())
+        let names = self.query_names(name, |other, interest| {
+            !index.available.contains_key(other) && (interest.version || packages.by_name(other).is_empty())
         });
         for some in names.chunks(ASK_AT_ONCE) {
             let args = ["-q", "repoquery", "--available", "--qf", AVAILABLE_FORMAT];
@@ -132,16 +135,16 @@ impl Dnf {
                 return Err(ResourceError::State(describe("dnf repoquery", &output)));
             }
             let answer = String::from_utf8_lossy(&output.stdout);
-            let offered = Packages::read(&answer).retain(|one| !one.architecture.ends_with("src"));
-            index.available.extend(some.iter().map(|name| (name.clone(), offer_of(offered.of(name)))));
+            let offered = RpmPackages::read(&answer).retain(|one| !one.architecture.ends_with("src"));
+            index.available.extend(some.iter().map(|name| (name.clone(), offer_of(offered.by_name(name)))));
         }
         Ok(())
     }
 
-    fn ask_upgrades(&self, name: &str, index: &mut Index, host: &Host) -> Result<(), ResourceError> {
+    fn query_upgrades(&self, name: &str, index: &mut Index, host: &Host) -> Result<(), ResourceError> {
         let packages = self.packages(host)?;
-        let names = self.interesting(name, |other, interest| {
-            interest.latest && !index.upgrades.contains_key(other) && !packages.of(other).is_empty()
+        let names = self.query_names(name, |other, interest| {
+            interest.latest && !index.upgrades.contains_key(other) && !packages.by_name(other).is_empty()
         });
         for some in names.chunks(ASK_AT_ONCE) {
             let output = host.run(&command(DNF, ["-q", "check-update"].into_iter().chain(some.iter().map(String::as_str))))?;
@@ -154,66 +157,66 @@ impl Dnf {
             let newer = |name: &String| {
                 let of = |full: &str| full == name.as_str() || full.rsplit_once('.').is_some_and(|(plain, _)| plain == name);
                 let versions = listed.iter().filter(|(full, _)| of(full)).map(|(_, version)| *version);
-                versions.max_by(|a, b| Versions::Rpm.compare(a, b)).map(str::to_owned)
+                versions.max_by(|a, b| VersionOrder::Rpm.compare(a, b)).map(str::to_owned)
             };
             index.upgrades.extend(some.iter().map(|name| (name.clone(), newer(name))));
         }
         Ok(())
     }
 
-    fn run(&self, verb: &str, specs: &[String], wait: HumanDuration, host: &Host) -> Result<(), Failure> {
-        let failed = |message: String| hopeless(message);
-        let deadline = Instant::now() + wait.get();
-        let wait_for = |path: &Path, who: lock::Who| {
-            lock::wait(path, deadline, host, who, &|holder| {
+    fn run(&self, verb: &str, specs: &[String], wait: HumanDuration, host: &Host) -> Result<(), TransactionFailure> {
+        let failed = |message: String| permanent_failure(message);
+        let deadline = Instant::now() + wait.as_std();
+        let wait_for = |path: &Path, who: lock::FindOwner| {
+            lock::wait_until_free(path, deadline, host, who, &|holder| {
                 host.notify(&format!("waiting up to {wait} for {holder}, which holds {}", path.display()));
             })
-            .map_err(|error| failed(chain(&error)))
+            .map_err(|error| failed(error_chain(&error)))
         };
         for path in LOCKS {
-            wait_for(Path::new(path), lock::named)?;
+            wait_for(Path::new(path), lock::pid_file_owner)?;
         }
-        let directory = self.rpm.directory(host).map_err(|error| failed(chain(&error)))?;
+        let directory = self.rpm.directory(host).map_err(|error| failed(error_chain(&error)))?;
         wait_for(&directory.join(".rpm.lock"), lock::lock_owner)?;
         let args = ["-y", verb].into_iter().chain(specs.iter().map(String::as_str));
-        let output: Output = host.run(&command(DNF, args)).map_err(|error| failed(chain(&error)))?;
-        if output.code == 0 { Ok(()) } else { Err(Failure { message: describe("dnf", &output), hopeless: false }) }
+        let output: Output = host.run(&command(DNF, args)).map_err(|error| failed(error_chain(&error)))?;
+        if output.code == 0 { Ok(()) } else { Err(TransactionFailure { message: describe("dnf", &output), is_permanent: false }) }
     }
 }
 
 /// Returns all versions of a package in the index.
-fn offer_of(found: Vec<Package>) -> Offer {
+fn offer_of(found: Vec<RpmPackage>) -> Offer {
     let mut versions: Vec<String> = found.into_iter().map(|one| one.version).collect();
-    versions.sort_by(|a, b| Versions::Rpm.compare(b, a));
+    versions.sort_by(|a, b| VersionOrder::Rpm.compare(b, a));
     versions.dedup();
     if versions.is_empty() { Offer::Unknown } else { Offer::Known { candidate: versions.first().cloned(), versions } }
 }
 
-impl From<Package> for Installed {
-    fn from(Package { version, architecture }: Package) -> Self {
+impl From<RpmPackage> for Installed {
+    fn from(RpmPackage { version, architecture }: RpmPackage) -> Self {
         Self { version, architecture }
     }
 }
 
-impl Manager for Dnf {
+impl PackageManager for Dnf {
     fn prefetch(&self, all: &[&Properties]) {
         let mut prefetched = locked(&self.prefetched);
         for p in all {
             let interest = prefetched.entry(p.name.clone()).or_default();
             match p.wanted() {
-                Wanted::Version(_) => interest.version = true,
-                Wanted::Latest => interest.latest = true,
-                Wanted::Present | Wanted::Absent => {}
+                RequestedVersion::Version(_) => interest.version = true,
+                RequestedVersion::Latest => interest.latest = true,
+                RequestedVersion::Present | RequestedVersion::Absent => {}
             }
         }
     }
 
-    fn look(&self, name: &str, host: &Host) -> Result<PackageState, ResourceError> {
+    fn installed_state(&self, name: &str, host: &Host) -> Result<PackageState, ResourceError> {
         Ok(PackageState {
-            versions: Versions::Rpm,
+            versions: VersionOrder::Rpm,
             manager: "dnf",
             name: name.to_owned(),
-            installed: self.packages(host)?.of(name).into_iter().map(Installed::from).collect(),
+            installed: self.packages(host)?.by_name(name).into_iter().map(Installed::from).collect(),
             unfinished: None,
             broken: false,
             held: false,
@@ -222,26 +225,26 @@ impl Manager for Dnf {
     }
 
     fn offer(&self, p: &Properties, host: &Host) -> Result<Offer, ResourceError> {
-        let state = self.look(&p.name, host)?;
+        let state = self.installed_state(&p.name, host)?;
         let mut index = locked(&self.index);
-        if index.stamp != self.surroundings(host)? {
+        if index.stamp != self.offer_stamp(host)? {
             *index = Index::default();
         }
-        let newest = state.newest().filter(|_| p.wanted() == Wanted::Latest);
+        let newest = state.newest().filter(|_| p.wanted() == RequestedVersion::Latest);
         let offer = if let Some(newest) = newest {
             if !index.upgrades.contains_key(&p.name) {
-                self.ask_upgrades(&p.name, &mut index, host)?;
+                self.query_upgrades(&p.name, &mut index, host)?;
             }
             let newer = index.upgrades.get(&p.name).cloned().flatten();
             Offer::Known { candidate: newer.or_else(|| Some(newest.version.clone())), versions: Vec::new() }
         } else {
             if !index.available.contains_key(&p.name) {
-                self.ask_available(&p.name, &mut index, host)?;
+                self.query_available(&p.name, &mut index, host)?;
             }
             index.available.get(&p.name).cloned().unwrap_or(Offer::Unknown)
         };
         // After the queries: dnf touches its own files while it answers.
-        index.stamp = self.surroundings(host)?;
+        index.stamp = self.offer_stamp(host)?;
         Ok(offer)
     }
 
@@ -250,7 +253,7 @@ impl Manager for Dnf {
         if refreshed.is_some_and(|known| known <= age) {
             return Ok(());
         }
-        let seconds = age.get().as_secs();
+        let seconds = age.as_std().as_secs();
         let expire = if seconds == 0 { "--refresh".to_owned() } else { format!("--setopt=*.metadata_expire={seconds}") };
         // Every query makes dnf read expired repositories; `makecache` would read all of them.
         let output = host.run(&command(DNF, ["-q", &expire, "repoquery", "--available", &p.name]))?;
@@ -263,21 +266,21 @@ impl Manager for Dnf {
         Ok(())
     }
 
-    fn together(&self, one: Verb, other: Verb) -> bool {
+    fn can_combine(&self, one: PackageAction, other: PackageAction) -> bool {
         one == other
     }
 
-    fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure> {
+    fn transact(&self, jobs: &[PackageJob<'_>], host: &Host) -> Result<(), TransactionFailure> {
         let Some(first) = jobs.first() else { return Ok(()) };
         let wait = jobs.iter().map(|job| job.properties.lock_timeout).max().unwrap_or_default();
         let mut specs = Vec::new();
         for job in jobs {
-            specs.extend(specifications(job).map_err(|error| hopeless(chain(&error)))?);
+            specs.extend(specifications(job).map_err(|error| permanent_failure(error_chain(&error)))?);
         }
-        let verb = match Verb::of(first.change) {
-            Verb::Install => "install",
-            Verb::Downgrade => "downgrade",
-            Verb::Remove => "remove",
+        let verb = match PackageAction::from_change(first.change) {
+            PackageAction::Install => "install",
+            PackageAction::Downgrade => "downgrade",
+            PackageAction::Remove => "remove",
         };
         self.run(verb, &specs, wait, host)
     }
@@ -292,16 +295,16 @@ impl Manager for Dnf {
         Ok(needs)
     }
 
-    fn knows_failures(&self) -> bool {
+    fn records_failures(&self) -> bool {
         false
     }
 }
 
 /// Returns the arguments that name a package to dnf. They are complete for a known version:
 /// `name-epoch:version-release.architecture`.
-fn specifications(job: &Job<'_>) -> Result<Vec<String>, ResourceError> {
+fn specifications(job: &PackageJob<'_>) -> Result<Vec<String>, ResourceError> {
     let full = job.properties.name.as_str();
-    let (plain, architecture) = split(full);
+    let (plain, architecture) = split_architecture(full);
     let installed = &job.state.installed;
     match job.change {
         PackageChange::Remove { .. } => {
@@ -309,7 +312,9 @@ fn specifications(job: &Job<'_>) -> Result<Vec<String>, ResourceError> {
                 if architecture.is_some_and(|a| installed.iter().all(|one| one.architecture == a)) { plain } else { full };
             Ok(installed.iter().map(|one| format!("{plain}-{}.{}", one.version, one.architecture)).collect())
         }
-        PackageChange::Install { .. } if !matches!(job.properties.wanted(), Wanted::Version(_)) => Ok(vec![full.to_owned()]),
+        PackageChange::Install { .. } if !matches!(job.properties.wanted(), RequestedVersion::Version(_)) => {
+            Ok(vec![full.to_owned()])
+        }
         _ => {
             let version = job.version()?.unwrap_or_default();
             let architectures = job.state.by_architecture();
@@ -333,7 +338,7 @@ mod tests {
         let answer = "\ndemo-epoch.noarch     1:1.0-1     demo\na-very-long-name-that-does-not-fit.x86_64\n     2.0-1\n  demo\n\
             Obsoleting Packages\nnew.noarch 1 demo\n  old.noarch 1 demo\n";
         assert_eq!(upgrades(answer), [("demo-epoch.noarch", "1:1.0-1"), ("a-very-long-name-that-does-not-fit.x86_64", "2.0-1")]);
-        let offer = offer_of(Packages::read("glibc\t0\t2.38\t1\tx86_64\nglibc\t0\t2.38\t1\ti686\n").of("glibc"));
+        let offer = offer_of(RpmPackages::read("glibc\t0\t2.38\t1\tx86_64\nglibc\t0\t2.38\t1\ti686\n").by_name("glibc"));
         assert_eq!(offer, Offer::Known { candidate: Some("2.38-1".to_owned()), versions: vec!["2.38-1".to_owned()] });
     }
 }

@@ -1,6 +1,6 @@
 //! `package`: software from the package manager of the host, apt or dnf.
 //!
-//! A [`Manager`] (`apt.rs`, `dnf.rs`) reports installed and offered packages, for all packages of a run at once, and makes
+//! A [`PackageManager`] (`apt.rs`, `dnf.rs`) reports installed and offered packages, for all packages of a run at once, and makes
 //! transactions. `debian_version.rs` and `rpm_version.rs` compare versions. `transaction.rs` makes one transaction of many
 //! changes. `names.rs` checks names. A package manager without a package of exactly that name never gets the name.
 
@@ -30,7 +30,7 @@ use crate::resource::core::text;
 use crate::resource::{Change, Invalid, Pending, ProviderEntry, Resource, ResourceError, State};
 
 /// Packages.
-pub struct Package;
+pub struct PackageType;
 
 /// Properties of a package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -57,7 +57,7 @@ fn two_minutes() -> HumanDuration {
 
 /// The request in `ensure`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted<'a> {
+enum RequestedVersion<'a> {
     Present,
     Absent,
     Latest,
@@ -65,26 +65,26 @@ enum Wanted<'a> {
 }
 
 impl Properties {
-    fn wanted(&self) -> Wanted<'_> {
+    fn wanted(&self) -> RequestedVersion<'_> {
         match self.ensure.as_str() {
-            "present" => Wanted::Present,
-            "absent" => Wanted::Absent,
-            "latest" => Wanted::Latest,
-            version => Wanted::Version(version),
+            "present" => RequestedVersion::Present,
+            "absent" => RequestedVersion::Absent,
+            "latest" => RequestedVersion::Latest,
+            version => RequestedVersion::Version(version),
         }
     }
 }
 
 /// The ordering of versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Versions {
+pub enum VersionOrder {
     /// The rule of dpkg; versions are written in full.
     Debian,
     /// The rule of rpm; missing parts of a version do not count.
     Rpm,
 }
 
-impl Versions {
+impl VersionOrder {
     fn compare(self, a: &str, b: &str) -> Ordering {
         match self {
             Self::Debian => debian_version::compare(a, b),
@@ -93,10 +93,10 @@ impl Versions {
     }
 
     /// True where an installed or offered version is the requested one.
-    fn meets(self, found: &str, asked: &str) -> bool {
+    fn matches_request(self, found: &str, asked: &str) -> bool {
         match self {
             Self::Debian => debian_version::compare(found, asked).is_eq(),
-            Self::Rpm => rpm_version::meets(found, asked),
+            Self::Rpm => rpm_version::matches_request(found, asked),
         }
     }
 }
@@ -128,7 +128,7 @@ pub enum Offer {
 /// The known state of a package: the installed version, and, if it matters, the offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageState {
-    versions: Versions,
+    versions: VersionOrder,
     manager: &'static str,
     name: String,
     /// Every installed version for every architecture.
@@ -163,7 +163,7 @@ impl PackageState {
 
     /// True when the requested version is installed for every installed architecture.
     fn has(&self, asked: &str) -> bool {
-        let is = |one: &Installed| self.versions.meets(&one.version, asked);
+        let is = |one: &Installed| self.versions.matches_request(&one.version, asked);
         let of = |architecture: &str| self.installed.iter().any(|one| one.architecture == architecture && is(one));
         !self.installed.is_empty() && self.installed.iter().all(|one| of(&one.architecture))
     }
@@ -171,7 +171,7 @@ impl PackageState {
     /// Returns the requested version as in the index; the newest, when several match.
     fn offered(&self, asked: &str) -> Option<&str> {
         let Offer::Known { versions, .. } = &self.offer else { return None };
-        let fits = versions.iter().filter(|version| self.versions.meets(version, asked));
+        let fits = versions.iter().filter(|version| self.versions.matches_request(version, asked));
         fits.max_by(|a, b| self.versions.compare(a, b)).map(String::as_str)
     }
 
@@ -201,12 +201,12 @@ impl Serialize for PackageState {
             candidate: self.candidate(),
             extended: Extended { status, held: self.held },
         };
-        Shown { metadata }.serialize(serializer)
+        SerializedState { metadata }.serialize(serializer)
     }
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct SerializedState<'a> {
     metadata: Metadata<'a>,
 }
 
@@ -307,7 +307,7 @@ impl Change for PackageChange {
 
 /// The action of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum PackageAction {
     /// Install, upgrade, finish.
     Install,
     /// Install an older version.
@@ -316,8 +316,8 @@ pub enum Verb {
     Remove,
 }
 
-impl Verb {
-    fn of(change: &PackageChange) -> Self {
+impl PackageAction {
+    fn from_change(change: &PackageChange) -> Self {
         match change {
             PackageChange::Remove { .. } => Self::Remove,
             PackageChange::Replace { down: true, .. } => Self::Downgrade,
@@ -337,13 +337,13 @@ impl Verb {
 
 /// A package of a transaction.
 #[derive(Debug, Clone, Copy)]
-pub struct Job<'a> {
+pub struct PackageJob<'a> {
     properties: &'a Properties,
     state: &'a PackageState,
     change: &'a PackageChange,
 }
 
-impl Job<'_> {
+impl PackageJob<'_> {
     /// Returns the version to install, as in the index; none when any version will do.
     ///
     /// # Errors
@@ -363,30 +363,30 @@ impl Job<'_> {
             Offer::Known { candidate, versions } => (candidate, versions),
         };
         match self.properties.wanted() {
-            Wanted::Version(asked) => self.state.offered(asked).map(Some).ok_or_else(|| {
+            RequestedVersion::Version(asked) => self.state.offered(asked).map(Some).ok_or_else(|| {
                 let known = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
                 ResourceError::State(format!("no package index has version {asked} of {name}; versions are: {known}"))
             }),
             _ if candidate.is_none() => Err(ResourceError::State(format!(
                 "no version of {name} can be installed: it is a virtual package, or its versions are excluded"
             ))),
-            Wanted::Latest => Ok(candidate.as_deref()),
-            Wanted::Present | Wanted::Absent => Ok(None),
+            RequestedVersion::Latest => Ok(candidate.as_deref()),
+            RequestedVersion::Present | RequestedVersion::Absent => Ok(None),
         }
     }
 }
 
 /// The failure of a transaction.
 #[derive(Debug)]
-pub struct Failure {
+pub struct TransactionFailure {
     /// The error message.
     message: String,
     /// True when single transactions would fail the same way.
-    hopeless: bool,
+    is_permanent: bool,
 }
 
 /// A package manager.
-pub trait Manager: Send + Sync {
+pub trait PackageManager: Send + Sync {
     /// Passes all packages of the run, so that one query can serve all of them.
     fn prefetch(&self, all: &[&Properties]);
 
@@ -394,7 +394,7 @@ pub trait Manager: Send + Sync {
     ///
     /// # Errors
     /// When the database of the package manager can't be read.
-    fn look(&self, name: &str, host: &Host) -> Result<PackageState, ResourceError>;
+    fn installed_state(&self, name: &str, host: &Host) -> Result<PackageState, ResourceError>;
 
     /// Returns the offer of the index for a resource. The same query includes the other packages that the run may need.
     ///
@@ -409,13 +409,13 @@ pub trait Manager: Send + Sync {
     fn refresh(&self, properties: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError>;
 
     /// True when one transaction can do both.
-    fn together(&self, one: Verb, other: Verb) -> bool;
+    fn can_combine(&self, one: PackageAction, other: PackageAction) -> bool;
 
     /// Changes several packages in one transaction.
     ///
     /// # Errors
     /// When the transaction fails; some packages may be changed.
-    fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure>;
+    fn transact(&self, jobs: &[PackageJob<'_>], host: &Host) -> Result<(), TransactionFailure>;
 
     /// Returns the requirements of these installed packages: names of packages, by name. The answer may have more packages.
     ///
@@ -424,12 +424,12 @@ pub trait Manager: Send + Sync {
     fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError>;
 
     /// True when the database records failed scripts of packages. Then the database counts, not the exit code.
-    fn knows_failures(&self) -> bool;
+    fn records_failures(&self) -> bool;
 }
 
-impl Resource for Package {
+impl Resource for PackageType {
     const TYPE: &'static str = "package";
-    const REACHES_SYSTEM: bool = true;
+    const CHANGES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Software from the package manager: present, absent, the latest or one version.";
     const BATCHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -437,25 +437,30 @@ impl Resource for Package {
         ("cache_valid", "when the index of the node is read again"),
         ("lock_timeout", "limit of a wait"),
     ];
-    const PROVIDERS: &'static [ProviderEntry<dyn Manager>] = &[
+    const PROVIDERS: &'static [ProviderEntry<dyn PackageManager>] = &[
         ProviderEntry {
             name: "apt",
-            explicit: false,
-            suits: |_| apt::suits(),
+            only_on_request: false,
+            works_on: |_| apt::is_installed(),
             open: |host| Box::new(apt::Apt::new(host.dpkg())),
         },
-        ProviderEntry { name: "dnf", explicit: false, suits: |_| dnf::suits(), open: |host| Box::new(dnf::Dnf::new(host.rpm())) },
+        ProviderEntry {
+            name: "dnf",
+            only_on_request: false,
+            works_on: |_| dnf::is_installed(),
+            open: |host| Box::new(dnf::Dnf::new(host.rpm())),
+        },
     ];
 
     type Properties = Properties;
     type State = PackageState;
     type Change = PackageChange;
-    type Provider = dyn Manager;
+    type Provider = dyn PackageManager;
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
         names::check_name(&p.name)?;
         match p.wanted() {
-            Wanted::Version(version) => names::check_version(version),
+            RequestedVersion::Version(version) => names::check_version(version),
             _ => Ok(()),
         }
     }
@@ -477,17 +482,17 @@ impl Resource for Package {
         Some(Properties { name: name.to_owned(), ensure: "absent".to_owned(), cache_valid: None, lock_timeout })
     }
 
-    fn prefetch(all: &[&Properties], manager: &(dyn Manager + 'static)) {
+    fn prefetch(all: &[&Properties], manager: &(dyn PackageManager + 'static)) {
         manager.prefetch(all);
     }
 
-    fn refresh_cache(p: &Properties, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
+    fn refresh_cache(p: &Properties, manager: &(dyn PackageManager + 'static), host: &Host) -> Result<(), ResourceError> {
         let Some(age) = p.cache_valid else { return Ok(()) };
-        if needs_index(p, &manager.look(&p.name, host)?) { manager.refresh(p, age, host) } else { Ok(()) }
+        if needs_index(p, &manager.installed_state(&p.name, host)?) { manager.refresh(p, age, host) } else { Ok(()) }
     }
 
-    fn observe(p: &Properties, manager: &(dyn Manager + 'static), host: &Host) -> Result<PackageState, ResourceError> {
-        let mut state = manager.look(&p.name, host)?;
+    fn observe(p: &Properties, manager: &(dyn PackageManager + 'static), host: &Host) -> Result<PackageState, ResourceError> {
+        let mut state = manager.installed_state(&p.name, host)?;
         if needs_index(p, &state) {
             state.offer = manager.offer(p, host)?;
         }
@@ -510,27 +515,27 @@ impl Resource for Package {
         change: &PackageChange,
         p: &Properties,
         state: &mut PackageState,
-        manager: &(dyn Manager + 'static),
+        manager: &(dyn PackageManager + 'static),
         host: &Host,
     ) -> Result<(), ResourceError> {
-        transaction::alone(Job { properties: p, state, change }, manager, host)
+        transaction::apply_single(PackageJob { properties: p, state, change }, manager, host)
     }
 
     fn apply_all(
         batch: &mut [Pending<'_, Self>],
-        manager: &(dyn Manager + 'static),
+        manager: &(dyn PackageManager + 'static),
         host: &Host,
     ) -> Vec<Result<(), ResourceError>> {
-        transaction::all(batch, manager, host)
+        transaction::apply_batch(batch, manager, host)
     }
 }
 
 /// True when the offer of the index matters.
 fn needs_index(p: &Properties, state: &PackageState) -> bool {
     match p.wanted() {
-        Wanted::Latest => true,
-        Wanted::Absent => false,
-        Wanted::Present | Wanted::Version(_) => {
+        RequestedVersion::Latest => true,
+        RequestedVersion::Absent => false,
+        RequestedVersion::Present | RequestedVersion::Version(_) => {
             matches!(difference(p, state), Some(PackageChange::Install { .. } | PackageChange::Replace { .. }))
         }
     }
@@ -541,27 +546,27 @@ fn difference(p: &Properties, state: &PackageState) -> Option<PackageChange> {
     let newest = state.newest();
     let word = state.unfinished.clone();
     match (p.wanted(), newest) {
-        (Wanted::Absent, newest) => {
+        (RequestedVersion::Absent, newest) => {
             word.or_else(|| newest.map(|one| one.version.clone())).map(|from| PackageChange::Remove { from })
         }
-        (wanted, None) => Some(arrival(p, wanted, state)),
-        (Wanted::Present, Some(_)) => word.map(|from| PackageChange::Finish { from }),
-        (Wanted::Latest, Some(_)) => {
+        (wanted, None) => Some(installation(p, wanted, state)),
+        (RequestedVersion::Present, Some(_)) => word.map(|from| PackageChange::Finish { from }),
+        (RequestedVersion::Latest, Some(_)) => {
             let replaced = state.candidate().and_then(|candidate| replacement(p, state, candidate));
             replaced.or_else(|| word.map(|from| PackageChange::Finish { from }))
         }
-        (Wanted::Version(asked), Some(_)) if state.has(asked) => word.map(|from| PackageChange::Finish { from }),
-        (Wanted::Version(asked), Some(newest)) => {
+        (RequestedVersion::Version(asked), Some(_)) if state.has(asked) => word.map(|from| PackageChange::Finish { from }),
+        (RequestedVersion::Version(asked), Some(newest)) => {
             let to = state.offered(asked).unwrap_or(asked);
             // With several versions installed side by side, the requested one may be none of them.
-            replacement(p, state, to).or_else(|| Some(exchange(p, state, newest, to)))
+            replacement(p, state, to).or_else(|| Some(version_change(p, state, newest, to)))
         }
     }
 }
 
-fn arrival(p: &Properties, wanted: Wanted<'_>, state: &PackageState) -> PackageChange {
+fn installation(p: &Properties, wanted: RequestedVersion<'_>, state: &PackageState) -> PackageChange {
     let version = match wanted {
-        Wanted::Version(asked) => state.offered(asked),
+        RequestedVersion::Version(asked) => state.offered(asked),
         _ => state.candidate(),
     };
     let offered = version.is_some() || state.offer == Offer::NotAsked;
@@ -572,13 +577,13 @@ fn arrival(p: &Properties, wanted: Wanted<'_>, state: &PackageState) -> PackageC
 fn replacement(p: &Properties, state: &PackageState, to: &str) -> Option<PackageChange> {
     let others = state.by_architecture().into_iter().filter(|one| state.versions.compare(&one.version, to).is_ne());
     let oldest = others.min_by(|a, b| state.versions.compare(&a.version, &b.version))?;
-    Some(exchange(p, state, oldest, to))
+    Some(version_change(p, state, oldest, to))
 }
 
-fn exchange(p: &Properties, state: &PackageState, old: &Installed, to: &str) -> PackageChange {
+fn version_change(p: &Properties, state: &PackageState, old: &Installed, to: &str) -> PackageChange {
     let down = state.versions.compare(&old.version, to).is_gt();
     let offered = match p.wanted() {
-        Wanted::Version(asked) => state.offer == Offer::NotAsked || state.offered(asked).is_some(),
+        RequestedVersion::Version(asked) => state.offer == Offer::NotAsked || state.offered(asked).is_some(),
         _ => true,
     };
     PackageChange::Replace { ensure: p.ensure.clone(), from: old.version.clone(), to: to.to_owned(), down, offered }

@@ -12,7 +12,7 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
 }
 
 /// True where an installed version is the requested one, as `V`, `V-R`, `E:V` or `E:V-R`. Missing parts do not count.
-pub(super) fn meets(installed: &str, asked: &str) -> bool {
+pub(super) fn matches_request(installed: &str, asked: &str) -> bool {
     let (installed, asked) = (parts(installed), parts(asked));
     let epoch = asked.epoch.is_none_or(|epoch| segments(installed.epoch.unwrap_or("0"), epoch).is_eq());
     epoch && without_epoch(&installed, &asked).is_eq()
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_does_not_matter() {
+    fn missing_parts_do_not_count() {
         for (installed, asked, wanted) in [
             ("1.0-1", "1.0", true),
             ("1:1.0-1", "1.0", true),
@@ -135,7 +135,7 @@ mod tests {
             ("5.8-9.el9", "5.8-9.el9", true),
             ("1.0a.5-1", "1.0A.9", false),
         ] {
-            assert_eq!(meets(installed, asked), wanted, "{installed} {asked}");
+            assert_eq!(matches_request(installed, asked), wanted, "{installed} {asked}");
         }
     }
 

@@ -27,7 +27,7 @@ fn properties(name: &str, ensure: &str) -> Properties {
 
 /// Parses a state: `1.0-1`, `1.0-1@i386`, `held`, `broken`, `?word` for an unfinished one. `<1.0-1` is an offer, the candidate
 /// first; `<` is an empty offer.
-fn state(versions: Versions, words: &str) -> PackageState {
+fn state(versions: VersionOrder, words: &str) -> PackageState {
     let mut state = PackageState {
         versions,
         manager: "fake",
@@ -64,7 +64,7 @@ fn state(versions: Versions, words: &str) -> PackageState {
 /// The decision table: properties, state and offer, steps, details.
 #[test]
 fn decisions() {
-    use Versions::{Debian, Rpm};
+    use VersionOrder::{Debian, Rpm};
     for (ensure, rule, there, done, details) in [
         ("present", Debian, "", "installed", "absent → present"),
         ("present", Debian, "<2.0-1", "installed", "absent → 2.0-1"),
@@ -125,7 +125,7 @@ fn decisions() {
         ("latest", Rpm, "1.0-1 <1.0-2", "upgraded to latest", "1.0-1 → 1.0-2"),
     ] {
         let (p, state) = (properties("x", ensure), state(rule, there));
-        let said = match Package::diff(&p, &state) {
+        let said = match PackageType::diff(&p, &state) {
             Err(error) => {
                 let text = error.to_string();
                 assert!(done.starts_with('!') && text.contains(&done[1..]), "{ensure} of {there}: {text}");
@@ -141,13 +141,13 @@ fn decisions() {
 
 #[test]
 fn states_are_shown() {
-    let shown = serde_json::to_value(state(Versions::Debian, "1.0-1 held ?half-configured <2.0-1")).unwrap();
+    let shown = serde_json::to_value(state(VersionOrder::Debian, "1.0-1 held ?half-configured <2.0-1")).unwrap();
     let extended = json!({"status": "half-configured", "held": true});
     let metadata = json!({
         "name": "x", "version": "1.0-1", "arch": "amd64", "provider": "fake", "candidate": "2.0-1", "extended": extended,
     });
     assert_eq!(shown, json!({ "metadata": metadata }));
-    let absent = serde_json::to_value(state(Versions::Rpm, "")).unwrap();
+    let absent = serde_json::to_value(state(VersionOrder::Rpm, "")).unwrap();
     assert_eq!(
         absent["metadata"],
         json!({"name": "x", "version": "absent", "provider": "fake", "extended": {"status": "absent"}})
@@ -161,12 +161,12 @@ struct Fake {
     transactions: Mutex<Vec<String>>,
 }
 
-impl Manager for Fake {
+impl PackageManager for Fake {
     fn prefetch(&self, _: &[&Properties]) {}
 
-    fn look(&self, name: &str, _: &Host) -> Result<PackageState, ResourceError> {
+    fn installed_state(&self, name: &str, _: &Host) -> Result<PackageState, ResourceError> {
         let installed = self.installed.lock().unwrap().contains(name);
-        Ok(state(Versions::Debian, if installed { "1.0-1" } else { "" }))
+        Ok(state(VersionOrder::Debian, if installed { "1.0-1" } else { "" }))
     }
 
     fn offer(&self, p: &Properties, _: &Host) -> Result<Offer, ResourceError> {
@@ -179,25 +179,25 @@ impl Manager for Fake {
         Ok(())
     }
 
-    fn together(&self, one: Verb, other: Verb) -> bool {
+    fn can_combine(&self, one: PackageAction, other: PackageAction) -> bool {
         one == other
     }
 
-    fn transact(&self, jobs: &[Job<'_>], _: &Host) -> Result<(), Failure> {
+    fn transact(&self, jobs: &[PackageJob<'_>], _: &Host) -> Result<(), TransactionFailure> {
         let names: Vec<&str> = jobs.iter().map(|job| job.properties.name.as_str()).collect();
-        let verb = Verb::of(jobs[0].change);
+        let verb = PackageAction::from_change(jobs[0].change);
         self.transactions.lock().unwrap().push(format!("{} {}", verb.name(), names.join(" ")));
         if names.contains(&"locked") {
-            return Err(Failure { message: "another process holds the lock".to_owned(), hopeless: true });
+            return Err(TransactionFailure { message: "another process holds the lock".to_owned(), is_permanent: true });
         }
         if names.contains(&"bad") {
             // Like apt, applies the possible changes in spite of the failure.
             self.installed.lock().unwrap().extend(names.iter().filter(|name| name.starts_with("early")).map(|n| (*n).to_owned()));
-            return Err(Failure { message: "bad is bad".to_owned(), hopeless: false });
+            return Err(TransactionFailure { message: "bad is bad".to_owned(), is_permanent: false });
         }
         let mut installed = self.installed.lock().unwrap();
         for name in names {
-            let _known = if verb == Verb::Remove { installed.remove(name) } else { installed.insert(name.to_owned()) };
+            let _known = if verb == PackageAction::Remove { installed.remove(name) } else { installed.insert(name.to_owned()) };
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Manager for Fake {
         Ok(HashMap::from([needs("n1", "between"), needs("between", "n0"), needs("n0", "n1")]))
     }
 
-    fn knows_failures(&self) -> bool {
+    fn records_failures(&self) -> bool {
         true
     }
 }
@@ -227,14 +227,14 @@ fn run_all(batch: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
         .map(|word| word.strip_prefix('-').map_or_else(|| properties(word, "present"), |name| properties(name, "absent")))
         .collect();
     fake.installed.lock().unwrap().extend(wanted.iter().filter(|p| p.ensure == "absent").map(|p| p.name.clone()));
-    let mut pending: Vec<Pending<'_, Package>> = wanted
+    let mut pending: Vec<Pending<'_, PackageType>> = wanted
         .iter()
         .map(|p| {
-            let state = Package::observe(p, &fake, &host).unwrap();
-            Pending { properties: p, changes: Package::diff(p, &state).unwrap(), state }
+            let state = PackageType::observe(p, &fake, &host).unwrap();
+            Pending { properties: p, changes: PackageType::diff(p, &state).unwrap(), state }
         })
         .collect();
-    let results = Package::apply_all(&mut pending, &fake, &host);
+    let results = PackageType::apply_all(&mut pending, &fake, &host);
     assert_eq!(results.len(), wanted.len());
     let errors = wanted.iter().zip(results).filter_map(|(p, result)| Some(format!("{}: {}", p.name, result.err()?))).collect();
     let changed = pending.iter().filter(|one| !one.changes.is_empty()).map(|one| one.properties.name.clone()).collect();
@@ -257,7 +257,7 @@ fn a_culprit_is_found_and_the_rest_succeeds() {
 }
 
 #[test]
-fn what_an_earlier_package_needs_comes_with_that() {
+fn requirements_of_an_earlier_package_count_as_installed_with_it() {
     for (batch, changed) in [
         ("n1 a n0", vec!["n1", "a"]),
         ("n0 n1", vec!["n0"]),
@@ -270,7 +270,7 @@ fn what_an_earlier_package_needs_comes_with_that() {
 }
 
 #[test]
-fn what_no_index_has_is_not_tried() {
+fn packages_without_an_offer_are_not_tried() {
     let (transactions, errors) = run("a unknown b");
     assert_eq!(transactions, ["install a b"]);
     assert_eq!(errors.len(), 1);
@@ -279,7 +279,7 @@ fn what_no_index_has_is_not_tried() {
 }
 
 #[test]
-fn what_fails_for_all_is_not_tried_again() {
+fn a_permanent_failure_is_not_retried() {
     let (transactions, errors) = run("a locked b");
     assert_eq!(transactions, ["install a locked b"]);
     assert_eq!(errors.len(), 3);

@@ -5,56 +5,66 @@ use std::collections::{HashMap, HashSet};
 use crate::host::Host;
 use crate::resource::{Pending, Resource, ResourceError};
 
-use super::{Failure, Job, Manager, Package, PackageChange, Properties, Verb, Wanted};
+use super::{
+    PackageAction, PackageChange, PackageJob, PackageManager, PackageType, Properties, RequestedVersion, TransactionFailure,
+};
 
 /// Changes one package.
-pub(super) fn alone(job: Job<'_>, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
+pub(super) fn apply_single(
+    job: PackageJob<'_>,
+    manager: &(dyn PackageManager + 'static),
+    host: &Host,
+) -> Result<(), ResourceError> {
     check(&job)?;
     let Err(failure) = manager.transact(&[job], host) else { return Ok(()) };
     // apt also reports failures of packages that an earlier transaction left unfinished.
-    if manager.knows_failures() && !host.is_over() && left(job.properties, manager, host)?.changes.is_empty() {
+    if manager.records_failures() && !host.is_over() && remaining(job.properties, manager, host)?.changes.is_empty() {
         return Ok(());
     }
     Err(failed(&job, &failure))
 }
 
 /// Changes many packages: adjacent compatible changes share a transaction.
-pub(super) fn all(
-    batch: &mut [Pending<'_, Package>],
-    manager: &(dyn Manager + 'static),
+pub(super) fn apply_batch(
+    batch: &mut [Pending<'_, PackageType>],
+    manager: &(dyn PackageManager + 'static),
     host: &Host,
 ) -> Vec<Result<(), ResourceError>> {
     let mut results = Vec::with_capacity(batch.len());
     let mut rest = batch;
     while let Some(verb) = rest.first().map(verb) {
-        let count = rest.iter().take_while(|one| manager.together(verb, self::verb(one))).count();
+        let count = rest.iter().take_while(|one| manager.can_combine(verb, self::verb(one))).count();
         let Some((now, later)) = rest.split_at_mut_checked(count.max(1)) else { break };
-        results.extend(some(now, manager, host));
+        results.extend(apply_group(now, manager, host));
         rest = later;
     }
     results
 }
 
-fn verb(pending: &Pending<'_, Package>) -> Verb {
-    pending.changes.first().map_or(Verb::Install, Verb::of)
+fn verb(pending: &Pending<'_, PackageType>) -> PackageAction {
+    pending.changes.first().map_or(PackageAction::Install, PackageAction::from_change)
 }
 
-fn some(batch: &mut [Pending<'_, Package>], manager: &(dyn Manager + 'static), host: &Host) -> Vec<Result<(), ResourceError>> {
-    let jobs: Vec<Result<Option<Job<'_>>, ResourceError>> =
+fn apply_group(
+    batch: &mut [Pending<'_, PackageType>],
+    manager: &(dyn PackageManager + 'static),
+    host: &Host,
+) -> Vec<Result<(), ResourceError>> {
+    let jobs: Vec<Result<Option<PackageJob<'_>>, ResourceError>> =
         batch.iter().map(|one| job(one).map_or(Ok(None), |job| check(&job).map(|()| Some(job)))).collect();
-    let possible: Vec<Job<'_>> = jobs.iter().filter_map(|job| job.as_ref().ok().copied().flatten()).collect();
+    let possible: Vec<PackageJob<'_>> = jobs.iter().filter_map(|job| job.as_ref().ok().copied().flatten()).collect();
     let outcome = match possible.as_slice() {
         [] | [_] => None,
         several => Some(manager.transact(several, host)),
     };
-    let brought = if matches!(outcome, Some(Ok(()))) { brought(&possible, manager, host) } else { HashSet::new() };
+    let brought = if matches!(outcome, Some(Ok(()))) { implicitly_installed(&possible, manager, host) } else { HashSet::new() };
     let results = jobs
         .into_iter()
         .map(|job| match (job?, &outcome) {
             (None, _) | (_, Some(Ok(()))) => Ok(()),
-            (Some(job), Some(Err(failure))) if failure.hopeless || host.is_over() => Err(failed(&job, failure)),
-            (Some(job), Some(Err(_))) => again(&job, manager, host),
-            (Some(job), None) => alone(job, manager, host),
+            (Some(job), Some(Err(failure))) if failure.is_permanent || host.is_over() => Err(failed(&job, failure)),
+            (Some(job), Some(Err(_))) => retry_single(&job, manager, host),
+            (Some(job), None) => apply_single(job, manager, host),
         })
         .collect();
     for one in batch.iter_mut().filter(|one| brought.contains(&one.properties.name)) {
@@ -63,15 +73,15 @@ fn some(batch: &mut [Pending<'_, Package>], manager: &(dyn Manager + 'static), h
     results
 }
 
-fn job<'a>(pending: &'a Pending<'_, Package>) -> Option<Job<'a>> {
-    pending.changes.first().map(|change| Job { properties: pending.properties, state: &pending.state, change })
+fn job<'a>(pending: &'a Pending<'_, PackageType>) -> Option<PackageJob<'a>> {
+    pending.changes.first().map(|change| PackageJob { properties: pending.properties, state: &pending.state, change })
 }
 
 /// Returns the packages of a transaction that an earlier package needs. Alone, the earlier package would have installed them.
-fn brought(jobs: &[Job<'_>], manager: &(dyn Manager + 'static), host: &Host) -> HashSet<String> {
+fn implicitly_installed(jobs: &[PackageJob<'_>], manager: &(dyn PackageManager + 'static), host: &Host) -> HashSet<String> {
     let names: Vec<&str> = jobs.iter().map(|job| job.properties.name.as_str()).collect();
-    let comes = |job: &Job<'_>| {
-        matches!(job.change, PackageChange::Install { .. }) && !matches!(job.properties.wanted(), Wanted::Version(_))
+    let comes = |job: &PackageJob<'_>| {
+        matches!(job.change, PackageChange::Install { .. }) && !matches!(job.properties.wanted(), RequestedVersion::Version(_))
     };
     if !jobs.iter().skip(1).any(comes) {
         return HashSet::new();
@@ -85,13 +95,13 @@ fn brought(jobs: &[Job<'_>], manager: &(dyn Manager + 'static), host: &Host) -> 
         if comes(job) && seen.contains(name) {
             brought.insert(name.to_owned());
         }
-        reach(name, &needs, &mut seen);
+        collect_requirements(name, &needs, &mut seen);
     }
     brought
 }
 
 /// Adds all direct and indirect requirements of a package.
-fn reach<'a>(name: &str, needs: &'a HashMap<String, Vec<String>>, seen: &mut HashSet<&'a str>) {
+fn collect_requirements<'a>(name: &str, needs: &'a HashMap<String, Vec<String>>, seen: &mut HashSet<&'a str>) {
     let mut todo: Vec<&str> = vec![name];
     while let Some(next) = todo.pop() {
         for needed in needs.get(next).into_iter().flatten() {
@@ -103,31 +113,31 @@ fn reach<'a>(name: &str, needs: &'a HashMap<String, Vec<String>>, seen: &mut Has
 }
 
 /// Retries a package after a failed transaction, which may have changed the package.
-fn again(job: &Job<'_>, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
-    let pending = left(job.properties, manager, host)?;
-    self::job(&pending).map_or(Ok(()), |job| alone(job, manager, host))
+fn retry_single(job: &PackageJob<'_>, manager: &(dyn PackageManager + 'static), host: &Host) -> Result<(), ResourceError> {
+    let pending = remaining(job.properties, manager, host)?;
+    self::job(&pending).map_or(Ok(()), |job| apply_single(job, manager, host))
 }
 
 /// Returns the remaining jobs.
-fn left<'a>(
+fn remaining<'a>(
     properties: &'a Properties,
-    manager: &(dyn Manager + 'static),
+    manager: &(dyn PackageManager + 'static),
     host: &Host,
-) -> Result<Pending<'a, Package>, ResourceError> {
-    let state = Package::observe(properties, manager, host)?;
-    let changes = Package::diff(properties, &state)?;
+) -> Result<Pending<'a, PackageType>, ResourceError> {
+    let state = PackageType::observe(properties, manager, host)?;
+    let changes = PackageType::diff(properties, &state)?;
     Ok(Pending { properties, state, changes })
 }
 
 /// Checks that the index has the packages to install.
-fn check(job: &Job<'_>) -> Result<(), ResourceError> {
-    match Verb::of(job.change) {
-        Verb::Remove => Ok(()),
-        Verb::Install | Verb::Downgrade => job.version().map(drop),
+fn check(job: &PackageJob<'_>) -> Result<(), ResourceError> {
+    match PackageAction::from_change(job.change) {
+        PackageAction::Remove => Ok(()),
+        PackageAction::Install | PackageAction::Downgrade => job.version().map(drop),
     }
 }
 
-fn failed(job: &Job<'_>, failure: &Failure) -> ResourceError {
-    let verb = Verb::of(job.change).name();
+fn failed(job: &PackageJob<'_>, failure: &TransactionFailure) -> ResourceError {
+    let verb = PackageAction::from_change(job.change).name();
     ResourceError::State(format!("failed to {verb} package \"{}\": {}", job.properties.name, failure.message))
 }

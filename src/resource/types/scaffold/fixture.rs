@@ -2,9 +2,9 @@
 
 use crate::resource::properties_test::prelude::*;
 
-use super::Scaffold;
+use super::ScaffoldType;
 
-impl TypeFixture for Scaffold {
+impl TypeFixture for ScaffoldType {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         let engines = prop::sample::select(vec![None, Some("jinja"), Some("jet"), Some("go")]);
@@ -59,5 +59,5 @@ impl TypeFixture for Scaffold {
 
 #[test]
 fn keeps_the_laws() {
-    hold::<Scaffold>();
+    check_type::<ScaffoldType>();
 }

@@ -30,19 +30,19 @@ use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, Resourc
 const NAMED: usize = 20;
 
 /// Directories of templates.
-pub struct Scaffold;
+pub struct ScaffoldType;
 
 /// The desired state of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum ScaffoldEnsure {
     /// Every template is rendered into the target.
     Present,
     /// No file of the templates is in the target.
     Absent,
 }
 
-impl Ensure {
+impl ScaffoldEnsure {
     fn as_str(self) -> &'static str {
         match self {
             Self::Present => "present",
@@ -51,7 +51,7 @@ impl Ensure {
     }
 }
 
-impl<'de> Deserialize<'de> for Ensure {
+impl<'de> Deserialize<'de> for ScaffoldEnsure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match text::or_empty(deserializer)?.as_str() {
             "present" => Ok(Self::Present),
@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for Ensure {
 /// The languages of templates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Engine {
+pub enum ScaffoldEngine {
     /// Jinja, between `{{ }}` and `{% %}`. A file `NAME.j2` becomes `NAME`.
     Jinja,
     /// Jet, between `[[ ]]`.
@@ -76,22 +76,22 @@ pub enum Engine {
     Go,
 }
 
-impl From<Engine> for template::Engine {
-    fn from(engine: Engine) -> Self {
+impl From<ScaffoldEngine> for template::Engine {
+    fn from(engine: ScaffoldEngine) -> Self {
         match engine {
-            Engine::Jinja => Self::Jinja,
-            Engine::Jet => Self::Jet,
-            Engine::Go => Self::Go,
+            ScaffoldEngine::Jinja => Self::Jinja,
+            ScaffoldEngine::Jet => Self::Jet,
+            ScaffoldEngine::Go => Self::Go,
         }
     }
 }
 
-fn engine<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Engine>, D::Error> {
+fn engine<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ScaffoldEngine>, D::Error> {
     match text::or_empty(deserializer)?.as_str() {
         "" => Ok(None),
-        "jinja" => Ok(Some(Engine::Jinja)),
-        "jet" => Ok(Some(Engine::Jet)),
-        "go" => Ok(Some(Engine::Go)),
+        "jinja" => Ok(Some(ScaffoldEngine::Jinja)),
+        "jet" => Ok(Some(ScaffoldEngine::Jet)),
+        "go" => Ok(Some(ScaffoldEngine::Go)),
         other => {
             let message = format_args!("engine must be one of \"jinja\", \"go\" or \"jet\", not \"{other}\"");
             Err(serde::de::Error::custom(message))
@@ -107,14 +107,14 @@ pub struct Properties {
     #[serde(deserialize_with = "text::text")]
     pub name: String,
     /// `present`: every template is rendered into the target. `absent`: no file of the templates is in it; other files stay.
-    pub ensure: Ensure,
+    pub ensure: ScaffoldEnsure,
     /// The directory of the templates on this host; relative to the directory of the manifest. Files in directories named
     /// `_partials` are rendered only by `render` and not by themselves. A file that is not UTF-8 text is copied.
     #[serde(deserialize_with = "text::text")]
     pub source: String,
     /// The language of the templates. When left out: `jinja` if a file of the source ends in `.j2`, otherwise `jet`.
     #[serde(default, deserialize_with = "engine", skip_serializing_if = "Option::is_none")]
-    pub engine: Option<Engine>,
+    pub engine: Option<ScaffoldEngine>,
     /// The left delimiter of expressions, instead of the engine's own.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub left_delimiter: String,
@@ -165,7 +165,7 @@ impl Properties {
 /// The rendered templates.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rendered {
-    engine: Engine,
+    engine: ScaffoldEngine,
     /// Every directory of the source, by its path below it.
     directories: Vec<String>,
     /// Every file, by its path below the target.
@@ -215,7 +215,7 @@ struct Metadata {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stable: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    engine: Option<Engine>,
+    engine: Option<ScaffoldEngine>,
 }
 
 impl ScaffoldState {
@@ -260,7 +260,7 @@ pub enum ScaffoldChange {
         details: Vec<String>,
     },
     /// Make the target without any file, which is an error.
-    Nothing,
+    EmptyTarget,
 }
 
 impl fmt::Display for ScaffoldChange {
@@ -268,7 +268,7 @@ impl fmt::Display for ScaffoldChange {
         match self {
             Self::Write { files, .. } => write!(f, "changed {files} scaffold files"),
             Self::Remove { files, .. } => write!(f, "removed {files} scaffold files"),
-            Self::Nothing => f.write_str("created the target directory"),
+            Self::EmptyTarget => f.write_str("created the target directory"),
         }
     }
 }
@@ -277,7 +277,7 @@ impl Change for ScaffoldChange {
     fn details(&self) -> Vec<String> {
         match self {
             Self::Write { details, .. } | Self::Remove { details, .. } => details.clone(),
-            Self::Nothing => vec![self.to_string()],
+            Self::EmptyTarget => vec![self.to_string()],
         }
     }
 }
@@ -290,7 +290,7 @@ pub trait Renderer: Send + Sync {
     /// When a template can't be read or rendered.
     fn render(&self, p: &Properties, host: &Host) -> Result<Arc<Rendered>, ResourceError>;
     /// Caches the applied result, so that observing the target right afterwards needs no second rendering.
-    fn keep(&self, p: &Properties, rendered: Arc<Rendered>);
+    fn cache(&self, p: &Properties, rendered: Arc<Rendered>);
 }
 
 const PROVIDER: &str = "choria";
@@ -315,14 +315,14 @@ impl Renderer for Choria {
         }
     }
 
-    fn keep(&self, p: &Properties, rendered: Arc<Rendered>) {
+    fn cache(&self, p: &Properties, rendered: Arc<Rendered>) {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key(p), rendered);
     }
 }
 
-impl Resource for Scaffold {
+impl Resource for ScaffoldType {
     const TYPE: &'static str = "scaffold";
-    const REACHES_SYSTEM: bool = false;
+    const CHANGES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Directories of templates, rendered into a target directory.";
     const TEMPLATED_KEYS: &'static [&'static str] = &["data"];
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -337,7 +337,7 @@ impl Resource for Scaffold {
     ];
     const CONTENT: &'static [&'static str] = &["data"];
     const PROVIDERS: &'static [ProviderEntry<dyn Renderer>] =
-        &[ProviderEntry { name: PROVIDER, explicit: false, suits: |_| true, open: |_| Box::new(Choria::default()) }];
+        &[ProviderEntry { name: PROVIDER, only_on_request: false, works_on: |_| true, open: |_| Box::new(Choria::default()) }];
 
     type Properties = Properties;
     type State = ScaffoldState;
@@ -370,13 +370,13 @@ impl Resource for Scaffold {
     }
 
     fn attach_scope(p: &mut Properties, scope: &Scope) {
-        p.surroundings = TemplateScope::of(scope);
+        p.surroundings = TemplateScope::new(scope);
     }
 
     fn observe(p: &Properties, provider: &dyn Renderer, host: &Host) -> Result<ScaffoldState, ResourceError> {
         let target_exists = target::exists(p, host)?;
-        source::check_apart(p, host)?;
-        if p.ensure == Ensure::Absent {
+        source::check_disjoint(p, host)?;
+        if p.ensure == ScaffoldEnsure::Absent {
             if !target_exists {
                 source::check_directory(p, host)?;
                 return Ok(ScaffoldState::new(p, false, None, Differences::default()));
@@ -394,17 +394,17 @@ impl Resource for Scaffold {
         let Differences { added, updated, stable, extra } = &state.differences;
         let purged: &[String] = if p.purge { extra } else { &[] };
         let changed = added.len() + updated.len();
-        if p.ensure == Ensure::Absent {
+        if p.ensure == ScaffoldEnsure::Absent {
             // As the Go system counts: extra files too with purge, although they stay.
             let files = changed + stable.len() + purged.len();
-            let details = named([("removed", updated.as_slice()), ("removed", stable.as_slice())]);
+            let details = list_files([("removed", updated.as_slice()), ("removed", stable.as_slice())]);
             return Ok(if changed + stable.len() == 0 { vec![] } else { vec![ScaffoldChange::Remove { files, details }] });
         }
         if changed + stable.len() == 0 {
-            return if state.metadata.target_exists { Err(nothing()) } else { Ok(vec![ScaffoldChange::Nothing]) };
+            return if state.metadata.target_exists { Err(no_files_error()) } else { Ok(vec![ScaffoldChange::EmptyTarget]) };
         }
         let files = changed + purged.len();
-        let details = named([("created", added.as_slice()), ("updated", updated.as_slice()), ("removed", purged)]);
+        let details = list_files([("created", added.as_slice()), ("updated", updated.as_slice()), ("removed", purged)]);
         Ok(if files == 0 { vec![] } else { vec![ScaffoldChange::Write { files, details }] })
     }
 
@@ -418,13 +418,13 @@ impl Resource for Scaffold {
         match (change, &state.rendered) {
             (ScaffoldChange::Write { .. }, Some(rendered)) => {
                 target::write(p, rendered, &state.differences, host)?;
-                provider.keep(p, Arc::clone(rendered));
+                provider.cache(p, Arc::clone(rendered));
                 Ok(())
             }
             (ScaffoldChange::Remove { .. }, Some(_)) => target::remove(p, &state.differences, host),
-            (ScaffoldChange::Nothing, _) => {
+            (ScaffoldChange::EmptyTarget, _) => {
                 target::create(p, host)?;
-                Err(nothing())
+                Err(no_files_error())
             }
             (_, None) => Ok(()),
         }
@@ -435,14 +435,14 @@ impl Resource for Scaffold {
     }
 }
 
-fn nothing() -> ResourceError {
+fn no_files_error() -> ResourceError {
     let message = "failed to reach desired state: present: scaffold produced no changed, stable, or purged files: \
                    no template of the source makes a file";
     ResourceError::State(message.to_owned())
 }
 
 /// Lists files with their actions; the first few of many.
-fn named<const N: usize>(lists: [(&str, &[String]); N]) -> Vec<String> {
+fn list_files<const N: usize>(lists: [(&str, &[String]); N]) -> Vec<String> {
     let all: usize = lists.iter().map(|(_, paths)| paths.len()).sum();
     let each = lists.iter().flat_map(|(done, paths)| paths.iter().map(move |path| format!("{done} {path}")));
     let mut details: Vec<String> = each.take(NAMED).collect();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::host::{Command, Host, WriteSpec, fs};
+use crate::host::{Host, ProcessCommand, WriteSpec, fs};
 
 use super::{Content, Invalid, ResourceError, text};
 
@@ -56,7 +56,7 @@ fn commands<'a>(posts: &'a Posts, path: &'a str) -> impl Iterator<Item = &'a str
 }
 
 /// True when a file has commands.
-pub(super) fn concerns(posts: &Posts, path: &str) -> bool {
+pub(super) fn has_commands(posts: &Posts, path: &str) -> bool {
     commands(posts, path).next().is_some()
 }
 
@@ -77,10 +77,10 @@ pub(super) fn run(posts: &Posts, path: &str, content: &Content, host: &Host) -> 
         } else {
             args.push(shown.clone());
         }
-        let mut command = Command::new(program, args);
+        let mut command = ProcessCommand::new(program, args);
         command.cwd = Some(directory.path().to_owned());
         command.timeout = Some(TIMEOUT);
-        let output = host.run(&command).map_err(|error| state(crate::diag::chain(&error)))?;
+        let output = host.run(&command).map_err(|error| state(crate::diag::error_chain(&error)))?;
         if output.code != 0 {
             let said = if output.stderr.is_empty() { output.stdout } else { output.stderr };
             let said = String::from_utf8_lossy(&said).trim().to_owned();
@@ -89,8 +89,8 @@ pub(super) fn run(posts: &Posts, path: &str, content: &Content, host: &Host) -> 
         }
     }
     let mode = fs::stat(&copy, false)?.map_or(content.mode, |look| look.mode & 0o777);
-    let bytes = fs::read_regular(&copy, MAX_FILE).map_err(|error| state(crate::diag::chain(&error)))?;
-    Ok(Content::of(bytes, mode))
+    let bytes = fs::read_regular(&copy, MAX_FILE).map_err(|error| state(crate::diag::error_chain(&error)))?;
+    Ok(Content::from_bytes(bytes, mode))
 }
 
 /// Matches a name with a pattern of `*`, `?`, `[a-z]`, `[^a-z]` and `\` before a literal character. None for an invalid pattern.
@@ -106,12 +106,12 @@ fn matches(pattern: &str, name: &str) -> Option<bool> {
         let mut any = false;
         for (at, was) in reached.iter().copied().enumerate() {
             any |= was;
-            if let Part::Any = part {
+            if let PatternPart::Any = part {
                 if let Some(place) = next.get_mut(at) {
                     *place = any;
                 }
             } else if was
-                && name.get(at).is_some_and(|c| part.takes(*c))
+                && name.get(at).is_some_and(|c| part.matches_char(*c))
                 && let Some(place) = next.get_mut(at + 1)
             {
                 *place = true;
@@ -123,7 +123,7 @@ fn matches(pattern: &str, name: &str) -> Option<bool> {
 }
 
 /// A part of a pattern.
-enum Part {
+enum PatternPart {
     /// `*`
     Any,
     /// `?`
@@ -133,8 +133,8 @@ enum Part {
     In(Vec<(char, char)>, bool),
 }
 
-impl Part {
-    fn takes(&self, c: char) -> bool {
+impl PatternPart {
+    fn matches_char(&self, c: char) -> bool {
         match self {
             Self::Any | Self::One => true,
             Self::Is(one) => *one == c,
@@ -143,14 +143,14 @@ impl Part {
     }
 }
 
-fn parts(pattern: &str) -> Option<Vec<Part>> {
+fn parts(pattern: &str) -> Option<Vec<PatternPart>> {
     let mut parts = Vec::new();
     let mut letters = pattern.chars().peekable();
     while let Some(c) = letters.next() {
         parts.push(match c {
-            '*' => Part::Any,
-            '?' => Part::One,
-            '\\' => Part::Is(letters.next()?),
+            '*' => PatternPart::Any,
+            '?' => PatternPart::One,
+            '\\' => PatternPart::Is(letters.next()?),
             '[' => {
                 let not = letters.next_if_eq(&'^').is_some();
                 let mut ranges = Vec::new();
@@ -175,9 +175,9 @@ fn parts(pattern: &str) -> Option<Vec<Part>> {
                         break;
                     }
                 }
-                Part::In(ranges, not)
+                PatternPart::In(ranges, not)
             }
-            c => Part::Is(c),
+            c => PatternPart::Is(c),
         });
     }
     Some(parts)

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::host::tree::{Node, Tree};
+use crate::host::tree::{Tree, TreeEntryKind};
 use crate::host::{Host, PathInfo, fs};
-use crate::template::{self, Files, Options, render_tree};
+use crate::template::{self, TemplateFiles, TreeOptions, render_tree};
 
-use super::{Content, Engine, Properties, Rendered, ResourceError};
+use super::{Content, Properties, Rendered, ResourceError, ScaffoldEngine};
 
 /// The largest template, in bytes.
 const MAX_FILE: u64 = 16 << 20;
@@ -23,7 +23,7 @@ const MODE: u32 = 0o644;
 #[derive(Default)]
 struct Source {
     directories: Vec<String>,
-    templates: Files,
+    templates: TemplateFiles,
     /// Files that are no text, and are copied.
     copies: BTreeMap<String, Vec<u8>>,
     /// Permission bits of all files.
@@ -39,12 +39,12 @@ fn state(message: String) -> ResourceError {
 pub(super) fn check_directory(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let source = p.source(host);
     let shown = source.display();
-    match host.sources(p.follow).look(&source, false)? {
-        PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => Ok(()),
+    match host.source_paths(p.follow).inspect(&source, false)? {
+        PathInfo::Object { info: look, .. } if look.kind == fs::FileKind::Directory => Ok(()),
         PathInfo::Link => Err(state(format!(
             "cannot read source directory: {shown} is a symbolic link that others than root could have made; set follow: true to follow it"
         ))),
-        PathInfo::Something { .. } | PathInfo::Shared => {
+        PathInfo::Object { .. } | PathInfo::SharedFile => {
             Err(state(format!("cannot read source directory: {shown} is not a directory")))
         }
         PathInfo::Nothing | PathInfo::Dangling => {
@@ -54,7 +54,7 @@ pub(super) fn check_directory(p: &Properties, host: &Host) -> Result<(), Resourc
 }
 
 /// Checks that target and templates are disjoint: otherwise a rendered file would become a template, or a template be purged.
-pub(super) fn check_apart(p: &Properties, host: &Host) -> Result<(), ResourceError> {
+pub(super) fn check_disjoint(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let (source, target) = (p.source(host), p.target());
     if target.starts_with(&source) {
         return Err(state(format!("the target is in the source directory {}, and would become a template", source.display())));
@@ -70,11 +70,11 @@ pub(super) fn render(p: &Properties, host: &Host) -> Result<Rendered, ResourceEr
     let root = p.source(host);
     check_directory(p, host)?;
     let mut source = Source::default();
-    source.read(&host.sources(p.follow).known_target(&root)?.tree()?, &root, host)?;
-    let by_name = if source.modes.keys().any(|file| file.ends_with(".j2")) { Engine::Jinja } else { Engine::Jet };
+    source.read(&host.source_paths(p.follow).existing_target(&root)?.tree()?, &root, host)?;
+    let by_name = if source.modes.keys().any(|file| file.ends_with(".j2")) { ScaffoldEngine::Jinja } else { ScaffoldEngine::Jet };
     let engine = p.engine.unwrap_or(by_name);
     let over = host.clone();
-    let options = Options {
+    let options = TreeOptions {
         engine: template::Engine::from(engine),
         left: p.left_delimiter.clone(),
         right: p.right_delimiter.clone(),
@@ -86,18 +86,18 @@ pub(super) fn render(p: &Properties, host: &Host) -> Result<Rendered, ResourceEr
     let mut files: BTreeMap<String, Content> = BTreeMap::new();
     for (path, copy) in source.copies {
         let mode = source.modes.get(&path).copied().unwrap_or(MODE);
-        files.insert(path, Content::of(copy, mode));
+        files.insert(path, Content::from_bytes(copy, mode));
     }
     for (path, made) in made {
         let mode = made.template.and_then(|template| source.modes.get(&template).copied()).unwrap_or(MODE);
-        files.insert(path, Content::of(made.text.into_bytes(), mode));
+        files.insert(path, Content::from_bytes(made.text.into_bytes(), mode));
     }
     check_paths(&files)?;
     Ok(Rendered { engine, directories: source.directories, files })
 }
 
 impl Content {
-    pub(super) fn of(bytes: Vec<u8>, mode: u32) -> Self {
+    pub(super) fn from_bytes(bytes: Vec<u8>, mode: u32) -> Self {
         Self { sha256: fs::sha256(&bytes), bytes, mode }
     }
 }
@@ -114,13 +114,13 @@ impl Source {
             let Some(below) = entry.path.to_str().map(str::to_owned) else {
                 return Err(state(format!("invalid file in source: the name of {shown} is not UTF-8")));
             };
-            match entry.node {
-                Node::Directory { .. } => self.directories.push(below),
-                Node::File(_) => {
+            match entry.kind {
+                TreeEntryKind::Directory { .. } => self.directories.push(below),
+                TreeEntryKind::File(_) => {
                     let bytes = fs::read_open(tree.file(&entry.path)?, &path, MAX_FILE)?;
-                    self.keep(bytes, below, entry.mode & 0o777)?;
+                    self.add_file(bytes, below, entry.mode & 0o777)?;
                 }
-                Node::Link(_) | Node::Other => {
+                TreeEntryKind::Link(_) | TreeEntryKind::Other => {
                     let message = format!("invalid file in source: {shown} is neither a file nor a directory");
                     return Err(state(format!("{message}; links are not followed: put the file itself there")));
                 }
@@ -129,7 +129,7 @@ impl Source {
         Ok(())
     }
 
-    fn keep(&mut self, bytes: Vec<u8>, below: String, mode: u32) -> Result<(), ResourceError> {
+    fn add_file(&mut self, bytes: Vec<u8>, below: String, mode: u32) -> Result<(), ResourceError> {
         self.size += bytes.len() as u64;
         if self.size > MAX_ALL {
             return Err(state(format!("the files of the source are larger than {MAX_ALL} bytes together")));
@@ -137,7 +137,7 @@ impl Source {
         self.modes.insert(below.clone(), mode);
         match String::from_utf8(bytes) {
             Ok(text) => drop(self.templates.insert(below, text)),
-            Err(bytes) if !below.split('/').any(|part| part == template::PARTIALS) => {
+            Err(bytes) if !below.split('/').any(|part| part == template::PARTS_DIR) => {
                 self.copies.insert(below, bytes.into_bytes());
             }
             Err(_) => {}

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::host::tree::Node;
+use crate::host::tree::TreeEntryKind;
 use crate::host::{DirEntryHandle, FsError, Host, PathInfo, WriteSpec, fs};
 
 use super::source::MAX_ENTRIES;
@@ -26,9 +26,9 @@ fn state(message: String) -> ResourceError {
 /// True where the target exists; a link to a directory counts as existing.
 pub(super) fn exists(p: &Properties, host: &Host) -> Result<bool, ResourceError> {
     let target = p.target().display();
-    match host.managed(p.follow).look(p.target(), false)? {
-        PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => Ok(true),
-        PathInfo::Something { .. } | PathInfo::Shared => {
+    match host.managed_paths(p.follow).inspect(p.target(), false)? {
+        PathInfo::Object { info: look, .. } if look.kind == fs::FileKind::Directory => Ok(true),
+        PathInfo::Object { .. } | PathInfo::SharedFile => {
             Err(state(format!("{target} exists and is not a directory; remove it first")))
         }
         PathInfo::Dangling => Err(state(format!("{target} is a dangling symbolic link; remove it first"))),
@@ -42,7 +42,7 @@ pub(super) fn exists(p: &Properties, host: &Host) -> Result<bool, ResourceError>
 
 /// Makes the target, and missing directories above it.
 pub(super) fn create(p: &Properties, host: &Host) -> Result<DirEntryHandle, ResourceError> {
-    Ok(host.managed(p.follow).directory_made(p.target(), DIRECTORY)?)
+    Ok(host.managed_paths(p.follow).create_directory(p.target(), DIRECTORY)?)
 }
 
 /// Returns the directories above a path, outermost first.
@@ -51,19 +51,19 @@ fn above(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Checks that the existing directories above a file are no links.
-fn check_way(p: &Properties, path: &str, known: &mut BTreeSet<String>, host: &Host) -> Result<(), ResourceError> {
+fn check_parents(p: &Properties, path: &str, known: &mut BTreeSet<String>, host: &Host) -> Result<(), ResourceError> {
     for directory in above(path) {
         if known.contains(directory) {
             continue;
         }
         let here = p.target().join(directory);
-        let Some(place) = host.managed(p.follow).place(&here)? else { return Ok(()) };
+        let Some(place) = host.managed_paths(p.follow).place(&here)? else { return Ok(()) };
         if place.is_link()? {
             let message = format!("{} is a symbolic link; refusing to write through it", here.display());
             return Err(state(format!("{message}; put a directory there, or make the link the target")));
         }
-        match place.look(false)? {
-            PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => {}
+        match place.inspect(false)? {
+            PathInfo::Object { info: look, .. } if look.kind == fs::FileKind::Directory => {}
             PathInfo::Nothing => return Ok(()),
             _ => return Err(state(format!("{} exists and is not a directory; remove it first", here.display()))),
         }
@@ -84,13 +84,13 @@ pub(super) fn compare(
     let mut processed: BTreeMap<String, Content> = BTreeMap::new();
     for (path, content) in &rendered.files {
         let there = if target_exists {
-            check_way(p, path, &mut known, host)?;
+            check_parents(p, path, &mut known, host)?;
             digest(p, path, host)?
         } else {
             None
         };
         let mut wanted = &content.sha256;
-        if there.as_ref().and_then(Option::as_ref) != Some(wanted) && post::concerns(&p.post, path) {
+        if there.as_ref().and_then(Option::as_ref) != Some(wanted) && post::has_commands(&p.post, path) {
             let after = post::run(&p.post, path, content, host)?;
             wanted = &processed.entry(path.clone()).or_insert(after).sha256;
         }
@@ -114,11 +114,11 @@ pub(super) fn compare(
 /// Returns the digest of a file, if it exists. A link is followed if root alone could have made it.
 fn digest(p: &Properties, path: &str, host: &Host) -> Result<Option<Option<String>>, ResourceError> {
     let path = p.target().join(path);
-    match host.managed(p.follow).look(&path, true)? {
+    match host.managed_paths(p.follow).inspect(&path, true)? {
         PathInfo::Nothing | PathInfo::Dangling => Ok(None),
-        PathInfo::Link | PathInfo::Shared => Ok(Some(None)),
-        PathInfo::Something { look, .. } if look.kind == fs::FileKind::File => Ok(Some(look.sha256)),
-        PathInfo::Something { look, .. } => {
+        PathInfo::Link | PathInfo::SharedFile => Ok(Some(None)),
+        PathInfo::Object { info: look, .. } if look.kind == fs::FileKind::File => Ok(Some(look.sha256)),
+        PathInfo::Object { info: look, .. } => {
             let what = if look.kind == fs::FileKind::Directory { "a directory" } else { "a device, socket or pipe" };
             Err(state(format!("{} is {what}, where the templates make a file; remove it first", path.display())))
         }
@@ -127,9 +127,9 @@ fn digest(p: &Properties, path: &str, host: &Host) -> Result<Option<Option<Strin
 
 /// Finds everything in the target that is no directory and not of the templates.
 fn extra(p: &Properties, rendered: &Rendered, found: &mut Vec<String>, host: &Host) -> Result<(), ResourceError> {
-    let tree = host.managed(p.follow).known_target(p.target())?.tree()?;
+    let tree = host.managed_paths(p.follow).existing_target(p.target())?.tree()?;
     for entry in tree.entries(MAX_ENTRIES + rendered.files.len() + rendered.directories.len())? {
-        if matches!(entry.node, Node::Directory { .. }) {
+        if matches!(entry.kind, TreeEntryKind::Directory { .. }) {
             continue;
         }
         let Some(below) = entry.path.to_str() else {
@@ -150,15 +150,15 @@ pub(super) fn remaining(p: &Properties, rendered: &Rendered, host: &Host) -> Res
     let mut differences = Differences::default();
     let mut known = BTreeSet::new();
     for (path, content) in &rendered.files {
-        check_way(p, path, &mut known, host)?;
-        let Some(place) = host.managed(p.follow).place(&p.target().join(path))? else { continue };
-        match place.look(true)? {
+        check_parents(p, path, &mut known, host)?;
+        let Some(place) = host.managed_paths(p.follow).place(&p.target().join(path))? else { continue };
+        match place.inspect(true)? {
             PathInfo::Nothing => {}
-            PathInfo::Something { look, .. } if look.sha256.as_ref() == Some(&content.sha256) => {
+            PathInfo::Object { info: look, .. } if look.sha256.as_ref() == Some(&content.sha256) => {
                 differences.stable.push(path.clone());
             }
             // A directory is no file of the templates.
-            PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => {}
+            PathInfo::Object { info: look, .. } if look.kind == fs::FileKind::Directory => {}
             _ => differences.updated.push(path.clone()),
         }
     }
@@ -173,16 +173,16 @@ pub(super) fn write(p: &Properties, rendered: &Rendered, differences: &Differenc
     let changed: Vec<&String> = differences.added.iter().chain(&differences.updated).collect();
     // All predictable failures are checked before the first write.
     for path in &changed {
-        check_way(p, path, &mut known, host)?;
+        check_parents(p, path, &mut known, host)?;
     }
-    let is_partial = |directory: &str| directory.split('/').any(|part| part == crate::template::PARTIALS);
+    let is_partial = |directory: &str| directory.split('/').any(|part| part == crate::template::PARTS_DIR);
     let directories: Vec<&String> = rendered.directories.iter().filter(|directory| !is_partial(directory)).collect();
     for directory in &directories {
-        check_way(p, &format!("{directory}/"), &mut known, host)?;
+        check_parents(p, &format!("{directory}/"), &mut known, host)?;
     }
     let mut tree = create(p, host)?.tree()?;
     for directory in directories {
-        tree.enter(Path::new(directory))?;
+        tree.ensure_directory(Path::new(directory))?;
     }
     for path in changed {
         let Some(content) = rendered.files.get(path) else { continue };
@@ -200,8 +200,8 @@ pub(super) fn write(p: &Properties, rendered: &Rendered, differences: &Differenc
 pub(super) fn remove(p: &Properties, differences: &Differences, host: &Host) -> Result<(), ResourceError> {
     let mut directories: BTreeSet<&str> = BTreeSet::new();
     let mut failed = None;
-    let rules = host.managed(p.follow);
-    let tree = rules.known_target(p.target())?.tree()?;
+    let rules = host.managed_paths(p.follow);
+    let tree = rules.existing_target(p.target())?.tree()?;
     for path in differences.updated.iter().chain(&differences.stable) {
         // The other files are removed nevertheless.
         match tree.unlink(Path::new(path)) {
@@ -211,7 +211,7 @@ pub(super) fn remove(p: &Properties, differences: &Differences, host: &Host) -> 
     }
     // A directory sorts before its content.
     directories.into_iter().rev().try_for_each(|directory| tree.remove_empty(Path::new(directory)))?;
-    let place = rules.known_place(p.target())?;
+    let place = rules.existing_place(p.target())?;
     if !place.is_link()? && place.is_empty()? {
         place.remove()?;
     }
@@ -226,9 +226,9 @@ pub(super) fn preview(p: &Properties, rendered: &Rendered, differences: &Differe
         let title = format!("==> {path}\n");
         preview.is_public &= fs::is_reachable(&p.target().join(path));
         if !differences.added.contains(path) {
-            let before = host.managed(p.follow).read_text(&p.target().join(path), PREVIEW_LIMIT).ok()?;
-            let seen = host.managed(p.follow).look(&p.target().join(path), false).ok()?;
-            preview.is_public &= matches!(seen, PathInfo::Something { look, .. } if look.is_public());
+            let before = host.managed_paths(p.follow).read_text(&p.target().join(path), PREVIEW_LIMIT).ok()?;
+            let seen = host.managed_paths(p.follow).inspect(&p.target().join(path), false).ok()?;
+            preview.is_public &= matches!(seen, PathInfo::Object { info, .. } if info.is_public());
             preview.before.extend([title.as_str(), &before]);
         }
         if let Some(content) = rendered.files.get(path) {

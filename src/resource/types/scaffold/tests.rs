@@ -26,7 +26,7 @@ fn state(p: &Properties, exists: bool, [added, updated, stable, extra]: [usize; 
         stable: paths(stable, "s"),
         extra: paths(extra, "x"),
     };
-    let rendered = Rendered { engine: Engine::Jet, directories: Vec::new(), files: BTreeMap::new() };
+    let rendered = Rendered { engine: ScaffoldEngine::Jet, directories: Vec::new(), files: BTreeMap::new() };
     ScaffoldState::new(p, exists, Some(Arc::new(rendered)), differences)
 }
 
@@ -51,7 +51,7 @@ fn decisions() {
         ("present", true, true, [0, 0, 0, 3], Err("no template of the source makes a file")),
     ] {
         let p = properties(&json!({"ensure": ensure, "purge": purge})).unwrap();
-        let changes = Scaffold::diff(&p, &state(&p, exists, files));
+        let changes = ScaffoldType::diff(&p, &state(&p, exists, files));
         let done = changes.map(|changes| changes.iter().map(ToString::to_string).collect::<String>());
         match expected {
             Ok(expected) => assert_eq!(done.unwrap(), expected, "{ensure} {purge} {exists} {files:?}"),
@@ -59,9 +59,9 @@ fn decisions() {
         }
     }
     let p = properties(&json!({"purge": true})).unwrap();
-    let changes = Scaffold::diff(&p, &state(&p, true, [1, 1, 1, 1])).unwrap();
+    let changes = ScaffoldType::diff(&p, &state(&p, true, [1, 1, 1, 1])).unwrap();
     assert_eq!(changes[0].details(), ["created a0", "updated u0", "removed x0"]);
-    let changes = Scaffold::diff(&p, &state(&p, true, [150, 0, 0, 0])).unwrap();
+    let changes = ScaffoldType::diff(&p, &state(&p, true, [150, 0, 0, 0])).unwrap();
     assert_eq!(changes[0].details().last().unwrap(), "and 130 more");
 }
 
@@ -87,14 +87,14 @@ fn properties_are_checked() {
         (json!({"post": [{"*": "x 'y"}]}), "invalid post command"),
         (json!({"purged": true}), "unknown field"),
     ] {
-        let result = properties(&extra).and_then(|p| Scaffold::validate(&p).map_err(|invalid| invalid.message));
+        let result = properties(&extra).and_then(|p| ScaffoldType::validate(&p).map_err(|invalid| invalid.message));
         let error = result.expect_err(&extra.to_string());
         assert!(error.contains(expected), "{extra}: {error}");
     }
     for extra in
         [json!({}), json!({"engine": null}), json!({"post": [{"*.go": "go fmt {}", "*.sh": "x"}]}), json!({"data": {"a": [1]}})]
     {
-        Scaffold::validate(&properties(&extra).unwrap()).unwrap();
+        ScaffoldType::validate(&properties(&extra).unwrap()).unwrap();
     }
 }
 
@@ -135,14 +135,14 @@ impl Place {
     /// Converges a scaffold. Returns the steps or the error.
     fn bring(&self, p: &Properties, host: &Host) -> Result<String, String> {
         let run = || {
-            let mut state = Scaffold::observe(p, &self.provider, host)?;
-            let changes = Scaffold::diff(p, &state)?;
+            let mut state = ScaffoldType::observe(p, &self.provider, host)?;
+            let changes = ScaffoldType::diff(p, &state)?;
             for change in &changes {
-                Scaffold::apply(change, p, &mut state, &self.provider, host)?;
+                ScaffoldType::apply(change, p, &mut state, &self.provider, host)?;
             }
             Ok::<_, ResourceError>(changes.iter().map(ToString::to_string).collect::<String>())
         };
-        run().map_err(|error| crate::diag::chain(&error))
+        run().map_err(|error| crate::diag::error_chain(&error))
     }
 }
 
@@ -161,7 +161,7 @@ fn the_engine_is_jinja_where_a_name_says_so() {
 }
 
 #[test]
-fn modes_are_kept_and_what_is_no_text_is_copied() {
+fn modes_are_kept_and_binary_files_are_copied() {
     let place = Place::new(&[("run", "#!/bin/sh [[ data.x ]]\n"), ("secret", "s")]);
     let mode = |path: &str, mode: u32| std::fs::set_permissions(place.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
     mode("src/run", 0o755);
@@ -189,7 +189,7 @@ fn a_template_that_fails_leaves_everything_as_it_is() {
 }
 
 #[test]
-fn what_was_applied_is_looked_at_without_rendering_again() {
+fn an_applied_target_is_observed_without_rendering() {
     let place = Place::new(&[("a", "1")]);
     let (p, host) = (place.properties(&json!({})), system());
     place.bring(&p, &host).unwrap();
@@ -222,7 +222,7 @@ fn links_in_the_target_lead_nowhere() {
 }
 
 #[test]
-fn what_is_in_the_way_is_said() {
+fn objects_in_the_way_are_named() {
     let place = Place::new(&[("sub/a", "new")]);
     let p = place.properties(&json!({}));
     let error = |place: &Place, p: &Properties| place.bring(p, &system()).unwrap_err();
@@ -254,7 +254,7 @@ fn commands_run_only_for_files_that_differ() {
     place.write("out/sub/other.sh", "old");
     let p = place.properties(&json!({"post": [{"*.sh": "tool --in={} end"}, {"n*": "append"}]}));
     let runner = FakeRunner::exiting(&[0, 0, 0]);
-    let state = Scaffold::observe(&p, &place.provider, &host(runner.clone())).unwrap();
+    let state = ScaffoldType::observe(&p, &place.provider, &host(runner.clone())).unwrap();
     let ran: Vec<Vec<String>> = runner.ran();
     assert_eq!(ran.len(), 3);
     assert!(ran[0][0] == "tool" && ran[0][1].ends_with("/new.sh") && ran[0][1].starts_with("--in=/") && ran[0][2] == "end");
@@ -264,11 +264,11 @@ fn commands_run_only_for_files_that_differ() {
     // The target is unchanged, and files to remove are not processed.
     assert!(!place.path("out/sub/new.sh").exists());
     let absent = place.properties(&json!({"ensure": "absent", "post": [{"*": "never"}]}));
-    Scaffold::observe(&absent, &place.provider, &host(FakeRunner::exiting(&[]))).unwrap();
+    ScaffoldType::observe(&absent, &place.provider, &host(FakeRunner::exiting(&[]))).unwrap();
 }
 
 #[test]
-fn what_commands_leave_is_what_is_wanted() {
+fn results_of_post_commands_are_the_desired_content() {
     let place = Place::new(&[("a.txt", "one\n")]);
     let p = place.properties(&json!({"post": [{"*.txt": "/bin/sed -i s/one/two/"}, {"*.txt": "/bin/chmod 0700 {}"}]}));
     assert_eq!(place.bring(&p, &system()).unwrap(), "changed 1 scaffold files");
@@ -293,7 +293,7 @@ fn what_commands_leave_is_what_is_wanted() {
 }
 
 #[test]
-fn absent_keeps_what_is_not_of_the_templates() {
+fn absent_keeps_files_of_others() {
     let place = Place::new(&[("a", "1"), ("sub/deep/b", "2"), ("sub2/c", "3")]);
     for (path, text) in [("out/a", "other"), ("out/sub/deep/b", "2"), ("out/sub/mine", "x"), ("out/sub2/c", "3")] {
         place.write(path, text);
@@ -320,8 +320,8 @@ fn a_preview_has_every_file_that_differs() {
     place.write("out/b", "same");
     place.write("out/x", "extra\n");
     let p = place.properties(&json!({"purge": true}));
-    let state = Scaffold::observe(&p, &place.provider, &system()).unwrap();
-    let preview = Scaffold::preview(&p, &state, &system()).unwrap();
+    let state = ScaffoldType::observe(&p, &place.provider, &system()).unwrap();
+    let preview = ScaffoldType::preview(&p, &state, &system()).unwrap();
     assert_eq!(preview.before, "==> a\nold\n==> x\nextra\n");
     assert_eq!(preview.after, "==> a\nnew\n");
 }

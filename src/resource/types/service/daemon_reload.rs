@@ -16,7 +16,7 @@ pub(super) fn needs_daemon_reload(unit: &Unit, unit_path: &[String]) -> bool {
     if unit.load != "not-found" && has_new_drop_in(unit, unit_path) {
         return true;
     }
-    let Some(first) = names(&unit.id).iter().find_map(|name| first_of(name, unit_path)) else { return false };
+    let Some(first) = unit_file_names(&unit.id).iter().find_map(|name| first_of(name, unit_path)) else { return false };
     match unit.fragment.as_str() {
         "" => unit.load == "not-found",
         read => first != Path::new(read) && !is_same(&first, Path::new(read)),
@@ -24,7 +24,7 @@ pub(super) fn needs_daemon_reload(unit: &Unit, unit_path: &[String]) -> bool {
 }
 
 /// Returns the possible names of the unit file, by precedence: an instance of a template has two.
-pub(super) fn names(id: &str) -> Vec<String> {
+pub(super) fn unit_file_names(id: &str) -> Vec<String> {
     let template = id.split_once('@').zip(id.rsplit_once('.')).map(|((stem, _), (_, kind))| format!("{stem}@.{kind}"));
     [Some(id.to_owned()), template].into_iter().flatten().collect()
 }
@@ -60,7 +60,7 @@ fn is_read(unit: &Unit, path: &Path) -> bool {
 /// Returns the names of the drop-in directories of a unit. They derive from its names, its template, its prefixes up to a dash,
 /// and its kind.
 fn drop_in_directories(unit: &Unit) -> BTreeSet<String> {
-    let all = unit.names.split_whitespace().chain([unit.id.as_str()]).flat_map(names);
+    let all = unit.names.split_whitespace().chain([unit.id.as_str()]).flat_map(unit_file_names);
     all.flat_map(|name| {
         let (stem, kind) = name.rsplit_once('.').map_or((name.clone(), String::new()), |(s, k)| (s.to_owned(), k.to_owned()));
         let dashes: Vec<usize> = stem.match_indices('-').map(|(at, _)| at + 1).filter(|at| *at < stem.len()).collect();
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_goes_before_the_one_that_was_read_counts() {
+    fn a_new_file_with_precedence_needs_a_reload() {
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path).display().to_string();
         for sub in ["etc", "usr"] {

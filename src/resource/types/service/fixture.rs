@@ -2,9 +2,9 @@
 
 use crate::resource::properties_test::prelude::*;
 
-use super::Service;
+use super::ServiceType;
 
-impl TypeFixture for Service {
+impl TypeFixture for ServiceType {
     fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
         let names = prop::sample::select(vec!["a", "b.timer", "once", "fail", "flap"]);
         let refresh = prop::sample::select(vec!["restart", "reload", "reload-or-restart"]);
@@ -44,5 +44,5 @@ impl TypeFixture for Service {
 
 #[test]
 fn keeps_the_laws() {
-    hold::<Service>();
+    check_type::<ServiceType>();
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::host::{Command, Host};
+use crate::host::{Host, ProcessCommand};
 
 /// Maximum number of lines in an error, from the end.
 const LINES: &str = "10";
@@ -14,9 +14,9 @@ const WIDTH: usize = 300;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the last lines of a unit since then; empty without a journal.
-pub(super) fn tail(unit: &str, since: Timestamp, host: &Host) -> Vec<String> {
+pub(super) fn last_lines(unit: &str, since: Timestamp, host: &Host) -> Vec<String> {
     let journal = |words: &[String]| {
-        let mut command = Command::new("journalctl", words.iter().cloned());
+        let mut command = ProcessCommand::new("journalctl", words.iter().cloned());
         command.timeout = Some(PATIENCE);
         host.run(&command).ok().filter(|output| output.code == 0)
     };

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::host::{Command, Host, Output, Systemd, SystemdError, Unit};
+use crate::host::{Host, Output, ProcessCommand, Systemd, SystemdError, Unit};
 use crate::resource::ResourceError;
 
 /// An action on a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(super) enum UnitAction {
     /// Start the unit.
     Start,
     /// Start the unit immediately, although it waits for its automatic restart: a start job would wait as well.
@@ -24,9 +24,9 @@ pub(super) enum Verb {
     ReloadOrRestart,
 }
 
-impl Verb {
+impl UnitAction {
     /// Returns the subcommand of `systemctl`.
-    pub(super) const fn word(self) -> &'static str {
+    pub(super) const fn subcommand(self) -> &'static str {
         match self {
             Self::Start => "start",
             Self::Stop => "stop",
@@ -50,7 +50,7 @@ impl Verb {
 
 /// The state of the present or last run of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Run {
+pub(super) struct ServiceRun {
     /// `simple`, `notify`, `oneshot`, ...; empty for units that are no services.
     pub(super) kind: String,
     /// `success`, `exit-code`, `timeout`, ...
@@ -58,7 +58,7 @@ pub(super) struct Run {
 }
 
 /// A connection to systemd. Unit names have their suffix.
-pub(super) trait Manager: Send + Sync {
+pub(super) trait ServiceManager: Send + Sync {
     /// Returns the name.
     fn name(&self) -> &'static str;
     /// Returns the present state of a unit.
@@ -70,7 +70,7 @@ pub(super) trait Manager: Send + Sync {
     ///
     /// # Errors
     /// When systemd can't be reached.
-    fn run(&self, unit: &str, host: &Host) -> Result<Run, ResourceError>;
+    fn last_run(&self, unit: &str, host: &Host) -> Result<ServiceRun, ResourceError>;
     /// Returns the state as `systemctl is-enabled` prints it; none for a unit without a file.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ pub(super) trait Manager: Send + Sync {
     ///
     /// # Errors
     /// When the request fails, or takes longer than `limit`.
-    fn act(&self, verb: Verb, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError>;
+    fn run_action(&self, verb: UnitAction, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError>;
     /// Enables or disables a unit, without [`Self::reload`].
     ///
     /// # Errors
@@ -99,7 +99,7 @@ pub(super) trait Manager: Send + Sync {
 }
 
 /// Returns the best connection on this host.
-pub(super) fn best(host: &Host) -> Box<dyn Manager> {
+pub(super) fn best(host: &Host) -> Box<dyn ServiceManager> {
     match host.systemd() {
         Some(systemd) => Box::new(Bus(systemd)),
         // `systemctl` also has a private socket to systemd.
@@ -113,7 +113,7 @@ const GENERATED: &str = "generated";
 /// systemd over D-Bus.
 struct Bus(Arc<Systemd>);
 
-impl Manager for Bus {
+impl ServiceManager for Bus {
     fn name(&self) -> &'static str {
         "systemd"
     }
@@ -122,9 +122,9 @@ impl Manager for Bus {
         Ok(self.0.unit(unit)?)
     }
 
-    fn run(&self, unit: &str, _: &Host) -> Result<Run, ResourceError> {
+    fn last_run(&self, unit: &str, _: &Host) -> Result<ServiceRun, ResourceError> {
         let mut values = self.0.own_properties(unit, &["Type", "Result"])?.into_iter();
-        Ok(Run { kind: values.next().unwrap_or_default(), result: values.next().unwrap_or_default() })
+        Ok(ServiceRun { kind: values.next().unwrap_or_default(), result: values.next().unwrap_or_default() })
     }
 
     fn enabled(&self, unit: &str, host: &Host) -> Result<Option<String>, ResourceError> {
@@ -139,12 +139,12 @@ impl Manager for Bus {
         Ok(self.0.unit_path()?)
     }
 
-    fn act(&self, verb: Verb, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError> {
+    fn run_action(&self, verb: UnitAction, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError> {
         match self.0.job(verb.method(), unit, limit, host) {
             // Without a result of the job, the state of the unit shows the outcome.
             Ok(None) => Ok(None),
             Ok(Some(result)) if result == "done" => Ok(None),
-            Ok(Some(result)) => Ok(Some(format!("the job to {} {unit} ended with \"{result}\"", verb.word()))),
+            Ok(Some(result)) => Ok(Some(format!("the job to {} {unit} ended with \"{result}\"", verb.subcommand()))),
             Err(SystemdError::Refused(why)) => Ok(Some(why)),
             Err(error) => Err(error.into()),
         }
@@ -168,7 +168,7 @@ pub(super) struct Systemctl;
 impl Systemctl {
     fn call(host: &Host, words: &[&str], limit: Option<Duration>) -> Result<Output, ResourceError> {
         let fixed = ["--system", "--no-pager", "--no-ask-password"];
-        let mut command = Command::new("systemctl", fixed.iter().chain(words).copied());
+        let mut command = ProcessCommand::new("systemctl", fixed.iter().chain(words).copied());
         command.timeout = limit;
         Ok(host.run(&command)?)
     }
@@ -197,19 +197,19 @@ fn first_line(output: &Output) -> String {
     line.map_or_else(|| format!("systemctl exited with {}", output.code), str::to_owned)
 }
 
-impl Manager for Systemctl {
+impl ServiceManager for Systemctl {
     fn name(&self) -> &'static str {
         "systemctl"
     }
 
     fn unit(&self, unit: &str, host: &Host) -> Result<Unit, ResourceError> {
         let mut shown = Self::show(host, &["--", unit], Unit::PROPERTIES)?;
-        Ok(Unit::of(|key| shown.remove(key).unwrap_or_default()))
+        Ok(Unit::from_properties(|key| shown.remove(key).unwrap_or_default()))
     }
 
-    fn run(&self, unit: &str, host: &Host) -> Result<Run, ResourceError> {
+    fn last_run(&self, unit: &str, host: &Host) -> Result<ServiceRun, ResourceError> {
         let mut shown = Self::show(host, &["--", unit], &["Type", "Result"])?;
-        Ok(Run { kind: shown.remove("Type").unwrap_or_default(), result: shown.remove("Result").unwrap_or_default() })
+        Ok(ServiceRun { kind: shown.remove("Type").unwrap_or_default(), result: shown.remove("Result").unwrap_or_default() })
     }
 
     fn enabled(&self, unit: &str, host: &Host) -> Result<Option<String>, ResourceError> {
@@ -224,8 +224,8 @@ impl Manager for Systemctl {
         Ok(shown.get("UnitPath").map(|path| path.split(' ').map(str::to_owned).collect()).unwrap_or_default())
     }
 
-    fn act(&self, verb: Verb, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError> {
-        let output = Self::call(host, &[verb.word(), "--", unit], Some(limit))?;
+    fn run_action(&self, verb: UnitAction, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError> {
+        let output = Self::call(host, &[verb.subcommand(), "--", unit], Some(limit))?;
         Ok((output.code != 0).then(|| first_line(&output)))
     }
 

@@ -26,16 +26,16 @@ use crate::model::{Effect, Effects, HumanDuration};
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
-use manager::{Systemctl, Verb, best};
+use manager::{Systemctl, UnitAction, best};
 pub use services::Services;
 
 /// Services.
-pub struct Service;
+pub struct ServiceType;
 
 /// The desired state of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ensure {
+pub enum ServiceEnsure {
     /// Running.
     #[default]
     Running,
@@ -43,7 +43,7 @@ pub enum Ensure {
     Stopped,
 }
 
-impl<'de> Deserialize<'de> for Ensure {
+impl<'de> Deserialize<'de> for ServiceEnsure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match text::or_empty(deserializer)?.as_str() {
             "" | "running" => Ok(Self::Running),
@@ -69,15 +69,15 @@ pub enum Refresh {
 }
 
 impl Refresh {
-    fn verb(self) -> Verb {
+    fn verb(self) -> UnitAction {
         match self {
-            Self::Restart => Verb::Restart,
-            Self::Reload => Verb::Reload,
-            Self::ReloadOrRestart => Verb::ReloadOrRestart,
+            Self::Restart => UnitAction::Restart,
+            Self::Reload => UnitAction::Reload,
+            Self::ReloadOrRestart => UnitAction::ReloadOrRestart,
         }
     }
 
-    fn done(self) -> &'static str {
+    fn past_participle(self) -> &'static str {
         match self {
             Self::Restart => "restarted",
             Self::Reload => "reloaded",
@@ -95,7 +95,7 @@ pub struct Properties {
     pub name: String,
     /// Desired state of the service.
     #[serde(default)]
-    pub ensure: Ensure,
+    pub ensure: ServiceEnsure,
     /// Start at boot; not managed when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable: Option<bool>,
@@ -126,9 +126,9 @@ impl Properties {
     }
 
     /// True for a state that ends by itself. Only then the next step is clear.
-    fn waits_for(&self, activity: Activity) -> bool {
+    fn is_transient(&self, activity: Activity) -> bool {
         match activity {
-            Activity::Starting => self.ensure == Ensure::Running,
+            Activity::Starting => self.ensure == ServiceEnsure::Running,
             Activity::Stopping => true,
             Activity::Running | Activity::Stopped | Activity::Waiting => false,
         }
@@ -158,7 +158,7 @@ enum Activity {
 }
 
 impl Activity {
-    fn of(unit: &Unit) -> Self {
+    fn from_unit(unit: &Unit) -> Self {
         match unit.active.as_str() {
             "active" | "reloading" | "refreshing" => Self::Running,
             "activating" if unit.sub.starts_with("auto-restart") => Self::Waiting,
@@ -222,7 +222,7 @@ impl fmt::Display for ServiceChange {
         match self {
             Self::Start => f.write_str("started"),
             Self::Stop => f.write_str("stopped"),
-            Self::Refresh(refresh) => write!(f, "{} via subscribe", refresh.done()),
+            Self::Refresh(refresh) => write!(f, "{} via subscribe", refresh.past_participle()),
             Self::Enable => f.write_str("enabled"),
             Self::Disable => f.write_str("disabled"),
         }
@@ -241,9 +241,9 @@ impl Change for ServiceChange {
     }
 }
 
-impl Resource for Service {
+impl Resource for ServiceType {
     const TYPE: &'static str = "service";
-    const REACHES_SYSTEM: bool = true;
+    const CHANGES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Units of systemd: whether they run, and whether they start at boot.";
     const REFRESHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -255,14 +255,14 @@ impl Resource for Service {
     const PROVIDERS: &'static [ProviderEntry<Services>] = &[
         ProviderEntry {
             name: "systemd",
-            explicit: false,
-            suits: |_| systemd::is_booted(),
+            only_on_request: false,
+            works_on: |_| systemd::is_booted(),
             open: |host| Box::new(Services::new(best(host), host)),
         },
         ProviderEntry {
             name: "systemctl",
-            explicit: true,
-            suits: |_| systemd::is_booted(),
+            only_on_request: true,
+            works_on: |_| systemd::is_booted(),
             open: |host| Box::new(Services::new(Box::new(Systemctl), host)),
         },
     ];
@@ -282,8 +282,8 @@ impl Resource for Service {
 
     fn ensure(p: &Properties) -> &str {
         match p.ensure {
-            Ensure::Running => "running",
-            Ensure::Stopped => "stopped",
+            ServiceEnsure::Running => "running",
+            ServiceEnsure::Stopped => "stopped",
         }
     }
 
@@ -293,8 +293,8 @@ impl Resource for Service {
 
     fn query(name: &str) -> Option<Properties> {
         // The present state, without waiting, and all properties.
-        let (enable, timeout) = (Some(true), HumanDuration::moment());
-        Some(Properties { name: name.to_owned(), ensure: Ensure::Running, enable, refresh: Refresh::Restart, timeout })
+        let (enable, timeout) = (Some(true), HumanDuration::shortest());
+        Some(Properties { name: name.to_owned(), ensure: ServiceEnsure::Running, enable, refresh: Refresh::Restart, timeout })
     }
 
     fn refresh_cache(p: &Properties, services: &Services, host: &Host) -> Result<(), ResourceError> {
@@ -302,10 +302,13 @@ impl Resource for Service {
     }
 
     fn observe(p: &Properties, services: &Services, host: &Host) -> Result<ServiceState, ResourceError> {
-        let unit = services.unit(&p.unit(), p.limit(), |activity| p.waits_for(activity), host)?;
-        let activity = Activity::of(&unit);
+        let unit = services.unit(&p.unit(), p.limit(), |activity| p.is_transient(activity), host)?;
+        let activity = Activity::from_unit(&unit);
         let known = name::unit(&p.name);
-        if unit.load == "not-found" && activity == Activity::Stopped && !host.expects_unit(&daemon_reload::names(&known)) {
+        if unit.load == "not-found"
+            && activity == Activity::Stopped
+            && !host.expects_unit(&daemon_reload::unit_file_names(&known))
+        {
             return Err(ResourceError::State(format!("service {} not found: there is no unit {known}", p.name)));
         }
         // systemd does not know links that another program has changed. A fresh query is slow, and matters only here.
@@ -327,16 +330,16 @@ impl Resource for Service {
     }
 
     fn diff(p: &Properties, state: &ServiceState) -> Result<Vec<ServiceChange>, ResourceError> {
-        if p.waits_for(state.activity) {
+        if p.is_transient(state.activity) {
             let (word, limit) = (&state.metadata.active_state, p.timeout);
             return Err(ResourceError::State(format!(
                 "service is still {word} after {limit}; increase `timeout` to wait longer"
             )));
         }
         let change = match (p.ensure, state.activity) {
-            (Ensure::Running, Activity::Running) | (Ensure::Stopped, Activity::Stopped) => None,
-            (Ensure::Running, _) => Some(ServiceChange::Start),
-            (Ensure::Stopped, _) => Some(ServiceChange::Stop),
+            (ServiceEnsure::Running, Activity::Running) | (ServiceEnsure::Stopped, Activity::Stopped) => None,
+            (ServiceEnsure::Running, _) => Some(ServiceChange::Start),
+            (ServiceEnsure::Stopped, _) => Some(ServiceChange::Stop),
         };
         Ok(change.into_iter().chain(p.enabling(state)).collect())
     }
@@ -352,10 +355,10 @@ impl Resource for Service {
         let unit = state.metadata.unit.clone();
         let moved = match change {
             ServiceChange::Start => {
-                let verb = if state.activity == Activity::Waiting { Verb::StartNow } else { Verb::Start };
-                services.run(verb, &unit, p.limit(), host)
+                let verb = if state.activity == Activity::Waiting { UnitAction::StartNow } else { UnitAction::Start };
+                services.run_until_active(verb, &unit, p.limit(), host)
             }
-            ServiceChange::Refresh(refresh) => services.run(refresh.verb(), &unit, p.limit(), host),
+            ServiceChange::Refresh(refresh) => services.run_until_active(refresh.verb(), &unit, p.limit(), host),
             ServiceChange::Stop => services.stop(&unit, p.limit(), host),
             ServiceChange::Enable => return services.enable(&unit, true, host),
             ServiceChange::Disable => return disable(state, services, host),
@@ -370,7 +373,7 @@ impl Resource for Service {
     }
 
     fn on_refresh(p: &Properties, state: &ServiceState) -> Vec<ServiceChange> {
-        if p.ensure == Ensure::Stopped || state.activity != Activity::Running {
+        if p.ensure == ServiceEnsure::Stopped || state.activity != Activity::Running {
             return Vec::new();
         }
         [ServiceChange::Refresh(p.refresh)].into_iter().chain(p.enabling(state)).collect()

@@ -22,7 +22,7 @@ pub(super) fn check(name: &str) -> Result<(), Invalid> {
     if name.trim().is_empty() {
         return invalid("name is required".to_owned());
     }
-    if name.contains(DANGEROUS) || has_loose_backslash(name) {
+    if name.contains(DANGEROUS) || has_unescaped_backslash(name) {
         return invalid(format!("service name contains dangerous characters: \"{name}\""));
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._+:~@\\-".contains(c);
@@ -47,7 +47,7 @@ pub(super) fn check(name: &str) -> Result<(), Invalid> {
 }
 
 /// True for a backslash that is not part of `\x2d`, as `systemd-escape(1)` writes it.
-fn has_loose_backslash(name: &str) -> bool {
+fn has_unescaped_backslash(name: &str) -> bool {
     name.split('\\').skip(1).any(|after| {
         let mut characters = after.chars();
         characters.next() != Some('x') || characters.by_ref().take(2).filter(char::is_ascii_hexdigit).count() != 2

@@ -4,46 +4,46 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::host::{Host, Unit};
 use crate::model::HumanDuration;
 use crate::resource::ResourceError;
 
 use super::daemon_reload::needs_daemon_reload;
-use super::manager::{Manager, Verb};
+use super::manager::{ServiceManager, UnitAction};
 use super::{Activity, journal};
 
 /// Interval of polls of a unit that is starting or stopping.
 const POLL: Duration = Duration::from_millis(50);
 /// Time that a process must live to count as started, if the unit does not signal readiness.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE_TIME: Duration = Duration::from_millis(100);
 /// The kinds of services that count as started as soon as the process exists.
-const UNREADY: [&str; 3] = ["simple", "exec", "idle"];
+const NO_READINESS: [&str; 3] = ["simple", "exec", "idle"];
 
 /// The services of this host, during a run.
 pub struct Services {
-    pub(super) manager: Box<dyn Manager>,
+    pub(super) manager: Box<dyn ServiceManager>,
     host: Host,
     unit_path: OnceLock<Vec<String>>,
-    told: Mutex<Told>,
+    told: Mutex<ReloadState>,
     /// The unit of the last observation, so that an immediate second one needs no query.
-    seen: Mutex<Option<(String, Unit)>>,
+    last_unit: Mutex<Option<(String, Unit)>>,
 }
 
 #[derive(Default)]
-struct Told {
+struct ReloadState {
     /// Units that are outdated even after a reload; another reload would not help.
-    hopeless: BTreeSet<String>,
+    still_outdated: BTreeSet<String>,
     /// True when units were enabled or disabled since the last reload.
-    links: bool,
+    links_changed: bool,
 }
 
 impl Services {
-    pub(super) fn new(manager: Box<dyn Manager>, host: &Host) -> Self {
-        Self { manager, host: host.clone(), unit_path: OnceLock::new(), told: Mutex::default(), seen: Mutex::default() }
+    pub(super) fn new(manager: Box<dyn ServiceManager>, host: &Host) -> Self {
+        Self { manager, host: host.clone(), unit_path: OnceLock::new(), told: Mutex::default(), last_unit: Mutex::default() }
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn reload_state(&self) -> MutexGuard<'_, ReloadState> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,24 +53,24 @@ impl Services {
         }
         let now = self.manager.unit(unit, host)?;
         let outdated = needs_daemon_reload(&now, self.unit_path.get().map_or(&[], Vec::as_slice));
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((unit.to_owned(), now));
+        *self.last_unit.lock().unwrap_or_else(PoisonError::into_inner) = Some((unit.to_owned(), now));
         Ok(outdated)
     }
 
     fn reload(&self, host: &Host) -> Result<(), ResourceError> {
         self.manager.reload(host)?;
-        self.told().links = false;
+        self.reload_state().links_changed = false;
         Ok(())
     }
 
     /// Makes systemd read its unit files again if those of this unit have changed.
     pub(super) fn refresh_cache(&self, unit: &str, host: &Host) -> Result<(), ResourceError> {
-        if self.told().hopeless.contains(unit) || !self.is_outdated(unit, host)? {
+        if self.reload_state().still_outdated.contains(unit) || !self.is_outdated(unit, host)? {
             return Ok(());
         }
         self.reload(host)?;
         if self.is_outdated(unit, host)? {
-            self.told().hopeless.insert(unit.to_owned());
+            self.reload_state().still_outdated.insert(unit.to_owned());
         }
         Ok(())
     }
@@ -84,10 +84,10 @@ impl Services {
         host: &Host,
     ) -> Result<Unit, ResourceError> {
         let began = Instant::now();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|(name, _)| name == unit);
+        let mut seen = self.last_unit.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|(name, _)| name == unit);
         loop {
             let now = seen.take().map_or_else(|| self.manager.unit(unit, host), |(_, now)| Ok(now))?;
-            if !transient(Activity::of(&now)) || began.elapsed() >= limit.get() || host.is_over() {
+            if !transient(Activity::from_unit(&now)) || began.elapsed() >= limit.as_std() || host.is_over() {
                 return Ok(now);
             }
             host.sleep(POLL);
@@ -95,20 +95,26 @@ impl Services {
     }
 
     /// Runs an action on a unit after which the unit must be running.
-    pub(super) fn run(&self, verb: Verb, unit: &str, limit: HumanDuration, host: &Host) -> Result<(), ResourceError> {
-        if unit.ends_with(".target") && self.told().links {
+    pub(super) fn run_until_active(
+        &self,
+        verb: UnitAction,
+        unit: &str,
+        limit: HumanDuration,
+        host: &Host,
+    ) -> Result<(), ResourceError> {
+        if unit.ends_with(".target") && self.reload_state().links_changed {
             // Units that were enabled in this run belong to the target from now on.
             self.reload(host)?;
         }
         let began = host.now();
-        let why = match self.manager.act(verb, unit, limit.get(), host) {
-            Ok(None) => self.missing(verb, unit, limit, host)?,
+        let why = match self.manager.run_action(verb, unit, limit.as_std(), host) {
+            Ok(None) => self.not_running_reason(verb, unit, limit, host)?,
             Ok(Some(why)) => Some(why),
-            Err(error) => Some(chain(&error)),
+            Err(error) => Some(error_chain(&error)),
         };
         let Some(why) = why else { return Ok(()) };
         let mut message = format!("{}: {}{}", failed_to(verb), why.trim_end_matches('.'), hint(&why, unit));
-        let lines = journal::tail(unit, began, host);
+        let lines = journal::last_lines(unit, began, host);
         if !lines.is_empty() {
             message = format!("{message}; the end of its journal:\n    {}", lines.join("\n    "));
         }
@@ -117,41 +123,47 @@ impl Services {
 
     /// Stops a unit.
     pub(super) fn stop(&self, unit: &str, limit: HumanDuration, host: &Host) -> Result<(), ResourceError> {
-        match self.manager.act(Verb::Stop, unit, limit.get(), host)? {
+        match self.manager.run_action(UnitAction::Stop, unit, limit.as_std(), host)? {
             None => Ok(()),
-            Some(why) => Err(ResourceError::State(format!("{}: {why}", failed_to(Verb::Stop)))),
+            Some(why) => Err(ResourceError::State(format!("{}: {why}", failed_to(UnitAction::Stop)))),
         }
     }
 
     /// Enables or disables a unit.
     pub(super) fn enable(&self, unit: &str, on: bool, host: &Host) -> Result<(), ResourceError> {
         self.manager.enable(unit, on, host)?;
-        self.told().links = true;
+        self.reload_state().links_changed = true;
         Ok(())
     }
 
     /// Returns the reason why a unit is not running although systemd reported no error; none when it runs.
-    fn missing(&self, verb: Verb, unit: &str, limit: HumanDuration, host: &Host) -> Result<Option<String>, ResourceError> {
+    fn not_running_reason(
+        &self,
+        verb: UnitAction,
+        unit: &str,
+        limit: HumanDuration,
+        host: &Host,
+    ) -> Result<Option<String>, ResourceError> {
         let on_its_way = |activity| matches!(activity, Activity::Starting | Activity::Stopping);
         let mut now = self.unit(unit, limit, on_its_way, host)?;
-        let how = self.manager.run(unit, host)?;
+        let how = self.manager.last_run(unit, host)?;
         let began = Instant::now();
-        while verb != Verb::Reload
-            && Activity::of(&now) == Activity::Running
-            && UNREADY.contains(&how.kind.as_str())
-            && began.elapsed() < SETTLE
+        while verb != UnitAction::Reload
+            && Activity::from_unit(&now) == Activity::Running
+            && NO_READINESS.contains(&how.kind.as_str())
+            && began.elapsed() < SETTLE_TIME
             && !host.is_over()
         {
             host.sleep(POLL);
             now = self.manager.unit(unit, host)?;
         }
-        let result = || self.manager.run(unit, host).map(|how| how.result);
-        Ok(match Activity::of(&now) {
+        let result = || self.manager.last_run(unit, host).map(|how| how.result);
+        Ok(match Activity::from_unit(&now) {
             Activity::Running => None,
             Activity::Starting | Activity::Stopping => Some(format!("it is still {} after {limit}", now.active)),
             Activity::Waiting => Some(format!("it failed ({}), and systemd will try again", result()?)),
             Activity::Stopped => Some(match result()?.as_str() {
-                "success" | "" if now.unmet => "a condition in its unit does not hold".to_owned(),
+                "success" | "" if now.condition_failed => "a condition in its unit does not hold".to_owned(),
                 "success" | "" if how.kind == "oneshot" => {
                     "it has ended, as units of Type=oneshot do; with RemainAfterExit=yes it would stay active".to_owned()
                 }
@@ -165,20 +177,22 @@ impl Services {
 impl Drop for Services {
     /// At the end of the run, reloads systemd once for all enabled and disabled units.
     fn drop(&mut self) {
-        if self.told().links {
+        if self.reload_state().links_changed {
             // The next boot reads the files in any case, and an error can't be reported here.
             let _best_effort = self.manager.reload(&self.host);
         }
     }
 }
 
-fn failed_to(verb: Verb) -> &'static str {
+fn failed_to(verb: UnitAction) -> &'static str {
     match verb {
-        Verb::Start | Verb::StartNow => "failed to reach desired state: running: service is stopped, expected running",
-        Verb::Stop => "failed to reach desired state: stopped: service is running, expected stopped",
-        Verb::Restart => "the restart failed",
-        Verb::Reload => "the reload failed",
-        Verb::ReloadOrRestart => "the reload or restart failed",
+        UnitAction::Start | UnitAction::StartNow => {
+            "failed to reach desired state: running: service is stopped, expected running"
+        }
+        UnitAction::Stop => "failed to reach desired state: stopped: service is running, expected stopped",
+        UnitAction::Restart => "the restart failed",
+        UnitAction::Reload => "the reload failed",
+        UnitAction::ReloadOrRestart => "the reload or restart failed",
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::host::{Host, Unit};
 use crate::resource::ResourceError;
 
-use super::manager::{Manager, Run, Verb};
+use super::manager::{ServiceManager, ServiceRun, UnitAction};
 use super::services::Services;
 
 /// The requests, in order: `start a.service`, `daemon-reload`.
@@ -68,7 +68,7 @@ impl Simulated {
     }
 }
 
-impl Manager for Simulated {
+impl ServiceManager for Simulated {
     fn name(&self) -> &'static str {
         "simulated"
     }
@@ -92,14 +92,14 @@ impl Manager for Simulated {
             drop_ins: String::new(),
             file_state: get("word"),
             outdated: get("outdated") == "yes",
-            unmet: get("conditions") == "no",
+            condition_failed: get("conditions") == "no",
         })
     }
 
-    fn run(&self, unit: &str, _: &Host) -> Result<Run, ResourceError> {
+    fn last_run(&self, unit: &str, _: &Host) -> Result<ServiceRun, ResourceError> {
         let found = self.read(unit);
         let kind = if unit.starts_with("once") { "oneshot" } else { "notify" };
-        Ok(Run { kind: kind.to_owned(), result: found.get("result").cloned().unwrap_or_default() })
+        Ok(ServiceRun { kind: kind.to_owned(), result: found.get("result").cloned().unwrap_or_default() })
     }
 
     fn enabled(&self, unit: &str, _: &Host) -> Result<Option<String>, ResourceError> {
@@ -110,17 +110,17 @@ impl Manager for Simulated {
         Ok(Vec::new())
     }
 
-    fn act(&self, verb: Verb, unit: &str, _: Duration, _: &Host) -> Result<Option<String>, ResourceError> {
-        self.note(format!("{} {unit}", verb.word()));
+    fn run_action(&self, verb: UnitAction, unit: &str, _: Duration, _: &Host) -> Result<Option<String>, ResourceError> {
+        self.note(format!("{} {unit}", verb.subcommand()));
         Ok(match verb {
-            Verb::Stop => {
+            UnitAction::Stop => {
                 self.write(unit, &[("active", "inactive"), ("sub", "dead")]);
                 None
             }
-            Verb::Reload => {
+            UnitAction::Reload => {
                 Some(format!("Job type reload is not applicable for unit {unit}.")).filter(|_| !unit.starts_with("reloads"))
             }
-            Verb::Start | Verb::StartNow | Verb::Restart | Verb::ReloadOrRestart => self.start(unit),
+            UnitAction::Start | UnitAction::StartNow | UnitAction::Restart | UnitAction::ReloadOrRestart => self.start(unit),
         })
     }
 

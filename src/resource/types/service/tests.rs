@@ -62,11 +62,11 @@ fn decisions() {
     ] {
         let (p, state) = (properties(&wanted), state(activity, word));
         let words = |changes: Vec<ServiceChange>| changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        match Service::diff(&p, &state) {
+        match ServiceType::diff(&p, &state) {
             Ok(changes) => assert_eq!(words(changes), steps, "{wanted} {activity:?} {word}"),
             Err(error) => assert!(!steps.is_empty() && error.to_string().contains(steps), "{wanted} {activity:?}: {error}"),
         }
-        assert_eq!(words(Service::on_refresh(&p, &state)), refresh, "{wanted} {activity:?} {word}");
+        assert_eq!(words(ServiceType::on_refresh(&p, &state)), refresh, "{wanted} {activity:?} {word}");
     }
 }
 
@@ -86,7 +86,7 @@ fn states_are_sorted() {
         ("deactivating", "stop-sigterm", Activity::Stopping),
     ] {
         let unit = Unit { active: active.into(), sub: sub.into(), ..Unit::default() };
-        assert_eq!(Activity::of(&unit), wanted, "{active} {sub}");
+        assert_eq!(Activity::from_unit(&unit), wanted, "{active} {sub}");
     }
 }
 
@@ -124,16 +124,16 @@ impl Bench {
     fn converge(&self, wanted: &serde_json::Value, refresh: bool) -> Result<Vec<ServiceChange>, String> {
         let (p, services) = (properties(wanted), self.services.as_ref().unwrap());
         let text = |error: ResourceError| error.to_string();
-        Service::refresh_cache(&p, services, &self.host).map_err(text)?;
-        let mut state = Service::observe(&p, services, &self.host).map_err(text)?;
-        let mut changes = if refresh { Service::on_refresh(&p, &state) } else { Vec::new() };
+        ServiceType::refresh_cache(&p, services, &self.host).map_err(text)?;
+        let mut state = ServiceType::observe(&p, services, &self.host).map_err(text)?;
+        let mut changes = if refresh { ServiceType::on_refresh(&p, &state) } else { Vec::new() };
         if changes.is_empty() {
-            changes = Service::diff(&p, &state).map_err(text)?;
+            changes = ServiceType::diff(&p, &state).map_err(text)?;
         }
         for change in &changes {
-            Service::apply(change, &p, &mut state, services, &self.host).map_err(text)?;
+            ServiceType::apply(change, &p, &mut state, services, &self.host).map_err(text)?;
         }
-        Service::diff(&p, &Service::observe(&p, services, &self.host).map_err(text)?).map_err(text)
+        ServiceType::diff(&p, &ServiceType::observe(&p, services, &self.host).map_err(text)?).map_err(text)
     }
 
     fn log(&self) -> Vec<String> {
@@ -162,7 +162,7 @@ fn units_are_brought_to_their_state() {
 }
 
 #[test]
-fn failures_say_why_and_what_to_do() {
+fn failures_have_a_reason_and_a_remedy() {
     let bench = Bench::new(&[
         ("fail.service", "active=inactive word=disabled"),
         ("flap.service", "active=inactive word=disabled"),
@@ -189,7 +189,7 @@ fn failures_say_why_and_what_to_do() {
 }
 
 #[test]
-fn what_does_not_start_is_enabled_nevertheless() {
+fn a_service_that_fails_to_start_is_enabled_nevertheless() {
     let bench = Bench::new(&[("fail.service", "active=inactive word=disabled")]);
     assert!(bench.converge(&json!({"name": "fail", "enable": true}), false).is_err());
     assert_eq!(bench.log(), ["start fail.service", "enable fail.service"]);
@@ -236,7 +236,7 @@ fn unit_files_are_read_again_when_they_have_changed_and_only_then() {
 }
 
 #[test]
-fn systemd_is_told_once_of_all_that_was_enabled() {
+fn systemd_reloads_once_for_all_enabled_units() {
     let mut bench = Bench::new(&[
         ("a.service", "active=active word=disabled"),
         ("b.service", "active=active word=disabled"),
@@ -260,7 +260,7 @@ fn systemd_is_told_once_of_all_that_was_enabled() {
 #[test]
 fn a_query_does_not_wait() {
     let bench = Bench::new(&[("slow.service", "active=activating sub=start word=enabled")]);
-    let p = Service::query("slow").unwrap();
-    let state = Service::observe(&p, bench.services.as_ref().unwrap(), &bench.host).unwrap();
+    let p = ServiceType::query("slow").unwrap();
+    let state = ServiceType::observe(&p, bench.services.as_ref().unwrap(), &bench.host).unwrap();
     assert_eq!((state.ensure(), state.metadata.active_state.as_str(), state.metadata.enabled), ("stopped", "activating", true));
 }

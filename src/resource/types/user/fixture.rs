@@ -3,9 +3,9 @@
 use crate::resource::properties_test::accounts::{accounts, with_accounts};
 use crate::resource::properties_test::prelude::*;
 
-use super::User;
+use super::UserType;
 
-impl TypeFixture for User {
+impl TypeFixture for UserType {
     const CASES: u32 = 60;
     const ROOT: bool = true;
 
@@ -64,5 +64,5 @@ impl TypeFixture for User {
 
 #[test]
 fn keeps_the_laws() {
-    hold::<User>();
+    check_type::<UserType>();
 }

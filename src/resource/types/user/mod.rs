@@ -10,14 +10,14 @@ use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::host::passwd::{Shadow, User as Account};
-use crate::host::{Command, Host, PathResolver, WriteSpec};
+use crate::host::passwd::{PasswdEntry as Account, ShadowEntry};
+use crate::host::{Host, PathResolver, ProcessCommand, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
-use crate::model::{Effect, Effects, Hidden, Secret};
+use crate::model::{Effect, Effects, RedactedProperty, Secret};
 
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
-use crate::resource::core::shadow_utils::Tools;
+use crate::resource::core::shadow_utils::ShadowTools;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
@@ -31,7 +31,7 @@ const LOCK: char = '!';
 const HOME_MODE: u32 = 0o700;
 
 /// Users.
-pub struct User;
+pub struct UserType;
 
 /// Properties of a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -94,7 +94,7 @@ impl Properties {
     }
 
     /// Returns the desired expiry in days since 1970-01-01; the inner `None` means never, the outer means not managed.
-    fn end(&self) -> Result<Option<Option<i64>>, Invalid> {
+    fn expiry_days(&self) -> Result<Option<Option<i64>>, Invalid> {
         match self.expires.as_str() {
             "" => Ok(None),
             NEVER => Ok(Some(None)),
@@ -113,7 +113,7 @@ impl Properties {
     }
 
     /// True when the account has a home at another path, whose content is moved.
-    fn takes_home_from(&self, seen: &Seen) -> bool {
+    fn moves_home_from(&self, seen: &ObservedAccount) -> bool {
         self.manage_home
             && self.ensure == Presence::Present
             && !self.home.is_empty()
@@ -133,17 +133,17 @@ struct Password(Secret);
 
 impl Password {
     /// Returns the hash without the lock; empty for no hash.
-    fn bare(&self) -> &str {
+    fn hash(&self) -> &str {
         self.0.reveal().trim_start_matches(LOCK)
     }
 
     /// True for a locked password.
     fn is_locked(&self) -> bool {
-        !self.bare().is_empty() && self.0.reveal().starts_with(LOCK)
+        !self.hash().is_empty() && self.0.reveal().starts_with(LOCK)
     }
 
     /// True when no login with a password is possible: the password is locked, or was never set.
-    fn is_closed(&self) -> bool {
+    fn denies_login(&self) -> bool {
         self.0.reveal().starts_with(LOCK)
     }
 }
@@ -152,7 +152,7 @@ impl Password {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct UserState {
     #[serde(flatten)]
-    account: Option<Seen>,
+    account: Option<ObservedAccount>,
     /// The number of the requested group; none for a missing group.
     #[serde(skip)]
     wanted_gid: Option<u32>,
@@ -166,7 +166,7 @@ pub struct UserState {
 
 /// An existing account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Seen {
+struct ObservedAccount {
     uid: u32,
     gid: u32,
     group: String,
@@ -188,7 +188,7 @@ struct Seen {
 
 impl State for UserState {
     fn ensure(&self) -> &str {
-        Presence::of(self.account.is_some()).as_str()
+        Presence::from_exists(self.account.is_some()).as_str()
     }
 }
 
@@ -246,9 +246,9 @@ impl Change for UserChange {
     }
 }
 
-impl Resource for User {
+impl Resource for UserType {
     const TYPE: &'static str = "user";
-    const REACHES_SYSTEM: bool = true;
+    const CHANGES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Users of this host: number, groups, home, shell, password.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same account"),
@@ -260,13 +260,17 @@ impl Resource for User {
         ("locked", "of the same account"),
         ("expires", "of the same account"),
     ];
-    const PROVIDERS: &'static [ProviderEntry<Tools>] =
-        &[ProviderEntry { name: "shadow", explicit: false, suits: Tools::suit, open: Tools::open }];
+    const PROVIDERS: &'static [ProviderEntry<ShadowTools>] = &[ProviderEntry {
+        name: "shadow",
+        only_on_request: false,
+        works_on: ShadowTools::are_installed,
+        open: ShadowTools::open,
+    }];
 
     type Properties = Properties;
     type State = UserState;
     type Change = UserChange;
-    type Provider = Tools;
+    type Provider = ShadowTools;
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
         shadow_utils::check_new_name(&p.name)?;
@@ -290,7 +294,7 @@ impl Resource for User {
             let message = "password_hash is no hash of crypt(5), as \"$y$…\" or \"$6$…\" (mkpasswd makes one), nor \"*\"";
             return Err(Invalid::new("password_hash", message));
         }
-        p.end()?;
+        p.expiry_days()?;
         if p.name == "root" && p.ensure == Presence::Absent {
             return Err(Invalid::new("ensure", "root can't be absent"));
         }
@@ -305,8 +309,8 @@ impl Resource for User {
         p.ensure.as_str()
     }
 
-    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
-        p.password_hash.iter().for_each(|hash| note(Hidden::Value(hash.reveal())));
+    fn report_secrets(p: &Properties, note: &mut dyn FnMut(RedactedProperty<'_>)) {
+        p.password_hash.iter().for_each(|hash| note(RedactedProperty::Value(hash.reveal())));
     }
 
     fn effects(p: &Properties) -> Effects {
@@ -336,7 +340,7 @@ impl Resource for User {
         serde_json::from_value(serde_json::json!({ "name": name })).ok()
     }
 
-    fn observe(p: &Properties, _: &Tools, host: &Host) -> Result<UserState, ResourceError> {
+    fn observe(p: &Properties, _: &ShadowTools, host: &Host) -> Result<UserState, ResourceError> {
         let files = host.accounts().files();
         let (users, groups) = (files.users()?, files.groups()?);
         let local = |name: &str| groups.iter().find(|group| group.name == name).map(|group| group.gid);
@@ -352,13 +356,13 @@ impl Resource for User {
                 let group = groups.iter().find(|group| group.gid == user.gid);
                 let group = group.map_or_else(|| host.accounts().group_name(user.gid), |group| group.name.clone());
                 let home_is_there = p.manage_home && there(&user.home)?;
-                Some(seen(user, group, of.collect(), home_is_there, shadow_line(p, host)?.as_ref()))
+                Some(observe_account(user, group, of.collect(), home_is_there, shadow_line(p, host)?.as_ref()))
             }
         };
         let wanted_home = p.manage_home && there(&p.home)?;
-        if let Some(seen) = account.as_ref().filter(|seen| p.takes_home_from(seen) && !wanted_home) {
+        if let Some(seen) = account.as_ref().filter(|seen| p.moves_home_from(seen) && !wanted_home) {
             // The properties do not contain the path of the old home, so the limits of the run are checked here.
-            host.managed(false).place(&host.system_path(&seen.home))?;
+            host.managed_paths(false).place(&host.system_path(&seen.home))?;
         }
         Ok(UserState { account, wanted_gid, own_group: local(&p.name).is_some(), wanted_home })
     }
@@ -381,28 +385,28 @@ impl Resource for User {
         change: &UserChange,
         p: &Properties,
         state: &mut UserState,
-        tools: &Tools,
+        tools: &ShadowTools,
         host: &Host,
     ) -> Result<(), ResourceError> {
         let name = p.name.as_str();
         match change {
-            UserChange::Create => tools.run(Command::new("useradd", creation_args(p, state)), host),
+            UserChange::Create => tools.run(ProcessCommand::new("useradd", creation_args(p, state)), host),
             UserChange::Modify { args, .. } => {
-                tools.run(Command::new("usermod", args.iter().map(String::as_str).chain([name])), host)
+                tools.run(ProcessCommand::new("usermod", args.iter().map(String::as_str).chain([name])), host)
             }
             UserChange::MakeHome => make_home(p, host),
             UserChange::Password { locked } => {
                 let hash = p.password_hash.as_ref().map(Secret::reveal).unwrap_or_default();
                 let lock = if *locked { "!" } else { "" };
-                let mut command = Command::new("chpasswd", ["--encrypted"]);
+                let mut command = ProcessCommand::new("chpasswd", ["--encrypted"]);
                 command.input = Some(Secret::new(format!("{name}:{lock}{hash}\n")));
                 tools.run(command, host)
             }
-            UserChange::Lock => tools.run(Command::new("usermod", ["--lock", name]), host),
-            UserChange::Unlock => tools.run(Command::new("usermod", ["--unlock", name]), host),
+            UserChange::Lock => tools.run(ProcessCommand::new("usermod", ["--lock", name]), host),
+            UserChange::Unlock => tools.run(ProcessCommand::new("usermod", ["--unlock", name]), host),
             UserChange::Remove { home } => {
                 let remove = home.then_some("--remove");
-                tools.run(Command::new("userdel", remove.into_iter().chain([name])), host)
+                tools.run(ProcessCommand::new("userdel", remove.into_iter().chain([name])), host)
             }
         }
     }
@@ -434,11 +438,17 @@ fn is_hash(text: &str) -> bool {
             && text.chars().all(fine))
 }
 
-fn seen(user: &Account, group: String, groups: Vec<String>, home_is_there: bool, shadow: Option<&Shadow>) -> Seen {
+fn observe_account(
+    user: &Account,
+    group: String,
+    groups: Vec<String>,
+    home_is_there: bool,
+    shadow: Option<&ShadowEntry>,
+) -> ObservedAccount {
     let password = shadow.map(|shadow| Password(shadow.password.clone()));
     let end = shadow.and_then(|shadow| shadow.expires);
     let day = |days: i64| EPOCH.checked_add(jiff::Span::new().try_days(days).ok()?).ok().map(|day| day.to_string());
-    Seen {
+    ObservedAccount {
         uid: user.uid,
         gid: user.gid,
         group,
@@ -447,7 +457,7 @@ fn seen(user: &Account, group: String, groups: Vec<String>, home_is_there: bool,
         home_is_there,
         shell: user.shell.clone(),
         comment: user.comment.clone(),
-        locked: password.as_ref().map(Password::is_closed),
+        locked: password.as_ref().map(Password::denies_login),
         expires: shadow.map(|_| end.and_then(day).unwrap_or_else(|| NEVER.to_owned())),
         end,
         password,
@@ -455,7 +465,7 @@ fn seen(user: &Account, group: String, groups: Vec<String>, home_is_there: bool,
 }
 
 /// Returns the user's line of shadow(5), which only root may read. An unreadable file is an error if the properties need it.
-fn shadow_line(p: &Properties, host: &Host) -> Result<Option<Shadow>, ResourceError> {
+fn shadow_line(p: &Properties, host: &Host) -> Result<Option<ShadowEntry>, ResourceError> {
     match host.accounts().files().shadow() {
         Ok(shadow) => Ok(shadow.get(&p.name).cloned()),
         Err(error) if p.needs_shadow() => Err(error.into()),
@@ -463,7 +473,7 @@ fn shadow_line(p: &Properties, host: &Host) -> Result<Option<Shadow>, ResourceEr
     }
 }
 
-fn removal(p: &Properties, seen: &Seen) -> Result<UserChange, ResourceError> {
+fn removal(p: &Properties, seen: &ObservedAccount) -> Result<UserChange, ResourceError> {
     if seen.uid == 0 {
         return Err(ResourceError::State(format!("{} is the superuser (uid 0) and is not removed", p.name)));
     }
@@ -531,11 +541,11 @@ fn day(p: &Properties) -> &str {
 }
 
 /// Returns the changes for usermod(8), if any.
-fn modification(p: &Properties, state: &UserState, seen: &Seen) -> Result<Option<UserChange>, ResourceError> {
+fn modification(p: &Properties, state: &UserState, seen: &ObservedAccount) -> Result<Option<UserChange>, ResourceError> {
     let (mut args, mut details) = (Vec::new(), Vec::new());
     let mut differs = |option_name: &str, label: &str, from: &str, to: &str, value: &str| {
         args.extend(option(option_name, value));
-        details.push(format!("{label} {} → {}", shown(from), shown(to)));
+        details.push(format!("{label} {} → {}", or_none(from), or_none(to)));
     };
     if let Some(uid) = p.uid.filter(|uid| *uid != seen.uid) {
         differs("uid", "uid", &seen.uid.to_string(), &uid.to_string(), &uid.to_string());
@@ -553,13 +563,13 @@ fn modification(p: &Properties, state: &UserState, seen: &Seen) -> Result<Option
     if let Some(comment) = p.comment.as_ref().filter(|comment| **comment != seen.comment) {
         differs("comment", "comment", &seen.comment, comment, comment);
     }
-    let end = p.end().map_err(|invalid| ResourceError::State(invalid.message))?;
+    let end = p.expiry_days().map_err(|invalid| ResourceError::State(invalid.message))?;
     if end.is_some_and(|end| end != seen.end) {
         differs("expiredate", "expires", seen.expires.as_deref().unwrap_or(NEVER), &p.expires, day(p));
     }
     if !p.home.is_empty() && p.home != seen.home {
         differs("home", "home", &seen.home, &p.home, &p.home);
-        if p.takes_home_from(seen) && !state.wanted_home {
+        if p.moves_home_from(seen) && !state.wanted_home {
             args.push(MOVE_HOME.to_owned());
         }
     }
@@ -573,12 +583,12 @@ fn moves_home(change: &UserChange) -> bool {
     matches!(change, UserChange::Modify { args, .. } if args.iter().any(|arg| arg == MOVE_HOME))
 }
 
-fn shown(value: &str) -> &str {
+fn or_none(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }
 }
 
 /// Returns the observed and desired further groups, if they differ.
-fn groups(p: &Properties, seen: &Seen) -> Option<(Vec<String>, Vec<String>)> {
+fn groups(p: &Properties, seen: &ObservedAccount) -> Option<(Vec<String>, Vec<String>)> {
     let wanted = p.wanted_groups()?;
     let now: BTreeSet<&str> = seen.groups.iter().map(String::as_str).collect();
     let to: BTreeSet<&str> = if p.append { now.union(&wanted).copied().collect() } else { wanted };
@@ -587,7 +597,7 @@ fn groups(p: &Properties, seen: &Seen) -> Option<(Vec<String>, Vec<String>)> {
 }
 
 /// Returns the step that corrects the password.
-fn password(p: &Properties, seen: &Seen) -> Result<Option<UserChange>, ResourceError> {
+fn password(p: &Properties, seen: &ObservedAccount) -> Result<Option<UserChange>, ResourceError> {
     if p.password_hash.is_none() && p.locked.is_none() {
         return Ok(None);
     }
@@ -596,15 +606,15 @@ fn password(p: &Properties, seen: &Seen) -> Result<Option<UserChange>, ResourceE
     };
     let Some(hash) = &p.password_hash else {
         return match p.locked {
-            Some(true) if !now.is_closed() => Ok(Some(UserChange::Lock)),
+            Some(true) if !now.denies_login() => Ok(Some(UserChange::Lock)),
             Some(false) if now.is_locked() => Ok(Some(UserChange::Unlock)),
-            Some(false) if now.is_closed() => Err(no_password(p)),
+            Some(false) if now.denies_login() => Err(no_password(p)),
             _ => Ok(None),
         };
     };
     // Without `locked`, the lock stays.
     let locked = p.locked.unwrap_or_else(|| now.is_locked());
-    let right = now.bare() == hash.reveal() && now.is_closed() == locked;
+    let right = now.hash() == hash.reveal() && now.denies_login() == locked;
     Ok((!right).then_some(UserChange::Password { locked }))
 }
 
@@ -614,7 +624,7 @@ fn make_home(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let users = host.accounts().files().users()?;
     let user = users.iter().find(|user| user.name == p.name);
     let user = user.ok_or_else(|| ResourceError::State(format!("{} is not in /etc/passwd any more", p.name)))?;
-    let place = PathResolver::system().place_made(&home, 0o755)?;
+    let place = PathResolver::system().create_place(&home, 0o755)?;
     place.make_directory(HOME_MODE)?;
     Ok(place.set(WriteSpec { uid: Some(user.uid), gid: Some(user.gid), mode: HOME_MODE })?)
 }

@@ -23,20 +23,20 @@ fn there(password: &str) -> UserState {
         home: "/home/alice".into(),
         shell: "/bin/sh".into(),
     };
-    let shadow = Shadow { password: Secret::new(password), expires: Some(20000) };
-    let seen = seen(&account, "users".into(), vec!["devs".into(), "adm".into()], true, Some(&shadow));
+    let shadow = ShadowEntry { password: Secret::new(password), expires: Some(20000) };
+    let seen = observe_account(&account, "users".into(), vec!["devs".into(), "adm".into()], true, Some(&shadow));
     UserState { account: Some(seen), wanted_gid: Some(100), own_group: false, wanted_home: true }
 }
 
 /// Returns the details of the steps, and their commands, for properties and a state.
 fn goes(extra: &Value, state: &UserState) -> Result<(Vec<String>, Vec<String>), String> {
     let p = properties(extra);
-    User::validate(&p).map_err(|invalid| invalid.message)?;
-    let changes = User::diff(&p, state).map_err(|error| error.to_string())?;
+    UserType::validate(&p).map_err(|invalid| invalid.message)?;
+    let changes = UserType::diff(&p, state).map_err(|error| error.to_string())?;
     let runner = FakeRunner::exiting(&[0; 4]);
     let host = host(runner.clone());
     for change in changes.iter().filter(|change| **change != UserChange::MakeHome) {
-        User::apply(change, &p, &mut state.clone(), &Tools::open(&host), &host).unwrap();
+        UserType::apply(change, &p, &mut state.clone(), &ShadowTools::open(&host), &host).unwrap();
     }
     let commands = runner.ran().iter().map(|words| words.join(" ")).collect();
     Ok((changes.iter().flat_map(Change::details).collect(), commands))
@@ -166,13 +166,13 @@ fn passwords() {
         (json!({"locked": false}), HASH, None),
         (json!({"locked": false}), "*", None),
     ] {
-        let changes = User::diff(&properties(&extra), &there(now)).unwrap();
+        let changes = UserType::diff(&properties(&extra), &there(now)).unwrap();
         assert_eq!(changes, wanted.into_iter().collect::<Vec<_>>(), "{extra} {now}");
     }
-    assert!(User::diff(&properties(&json!({"locked": false})), &there("!!")).is_err());
+    assert!(UserType::diff(&properties(&json!({"locked": false})), &there("!!")).is_err());
     let mut lineless = there("!");
     lineless.account.as_mut().unwrap().password = None;
-    assert!(User::diff(&properties(&with(None)), &lineless).unwrap_err().to_string().contains("/etc/shadow"));
+    assert!(UserType::diff(&properties(&with(None)), &lineless).unwrap_err().to_string().contains("/etc/shadow"));
 }
 
 #[test]
@@ -181,13 +181,13 @@ fn the_hash_is_nowhere_to_be_seen() {
     let runner = FakeRunner::exiting(&[1]);
     let host = host(runner.clone());
     let change = UserChange::Password { locked: false };
-    let error = User::apply(&change, &p, &mut there("!"), &Tools::open(&host), &host).unwrap_err();
+    let error = UserType::apply(&change, &p, &mut there("!"), &ShadowTools::open(&host), &host).unwrap_err();
     let state = there(HASH);
-    let refused = User::validate(&properties(&json!({"password_hash": "hunter2:$6$saltsalt$"}))).unwrap_err();
+    let refused = UserType::validate(&properties(&json!({"password_hash": "hunter2:$6$saltsalt$"}))).unwrap_err();
     let unread = serde_json::from_value::<Properties>(json!({"name": "a", "password_hash": ["saltsalt"]})).unwrap_err();
     for shown in [
         format!("{p:?} {error} {error:?} {:?} {state:?} {refused} {unread}", runner.ran()),
-        User::redacted(&p).to_string(),
+        UserType::redacted(&p).to_string(),
         serde_json::to_string(&state).unwrap(),
     ] {
         assert!(!shown.contains("saltsalt") && !shown.contains("hunter2"), "{shown}");
@@ -195,7 +195,7 @@ fn the_hash_is_nowhere_to_be_seen() {
 }
 
 #[test]
-fn what_can_not_be_meant_is_refused() {
+fn invalid_properties_are_refused() {
     for extra in [
         json!({"name": "a:b"}),
         json!({"name": "-r"}),
@@ -222,10 +222,11 @@ fn what_can_not_be_meant_is_refused() {
         json!({"expires": "2030-02-30"}),
         json!({"expires": "1970-01-01"}),
     ] {
-        assert!(User::validate(&properties(&extra)).is_err(), "{extra}");
+        assert!(UserType::validate(&properties(&extra)).is_err(), "{extra}");
     }
-    let superuser = UserState { account: there("!").account.map(|seen| Seen { uid: 0, ..seen }), ..UserState::default() };
-    assert!(User::diff(&properties(&json!({"ensure": "absent"})), &superuser).is_err());
+    let superuser =
+        UserState { account: there("!").account.map(|seen| ObservedAccount { uid: 0, ..seen }), ..UserState::default() };
+    assert!(UserType::diff(&properties(&json!({"ensure": "absent"})), &superuser).is_err());
 }
 
 #[test]
@@ -236,8 +237,10 @@ fn a_home_is_moved_only_within_the_bounds_of_the_run() {
         ..ResourceLimits::default()
     };
     let seen = |path: &str| {
-        let host = Host::system(None).within(paths(path));
-        User::observe(&p, &(User::PROVIDERS[0].open)(&host), &host).map(|_| ()).map_err(|error| crate::diag::chain(&error))
+        let host = Host::system(None).with_limits(paths(path));
+        UserType::observe(&p, &(UserType::PROVIDERS[0].open)(&host), &host)
+            .map(|_| ())
+            .map_err(|error| crate::diag::error_chain(&error))
     };
     assert_eq!(seen("/root"), Ok(()));
     let refused = seen("/var").unwrap_err();

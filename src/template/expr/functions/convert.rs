@@ -71,14 +71,14 @@ pub(super) fn from_base64(args: &[Value], _: &EvaluationBudget) -> Result<Value,
 }
 
 pub(super) fn to_json(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallError> {
-    if let [value] = args { Ok(Value::String(json::indented(&encoded(value)))) } else { Err(CallError::Arguments) }
+    if let [value] = args { Ok(Value::String(json::indented(&to_go_json(value)))) } else { Err(CallError::Arguments) }
 }
 
 /// Converts a value to JSON as Go does: times by RFC 3339, durations in nanoseconds, bytes in Base64.
-fn encoded(value: &Value) -> Json {
+fn to_go_json(value: &Value) -> Json {
     match value {
-        Value::Array(items) => items.iter().map(encoded).collect(),
-        Value::Map(map) => map.iter().map(|(key, item)| (key.clone(), encoded(item))).collect(),
+        Value::Array(items) => items.iter().map(to_go_json).collect(),
+        Value::Map(map) => map.iter().map(|(key, item)| (key.clone(), to_go_json(item))).collect(),
         Value::Duration(nanoseconds) => Json::from(*nanoseconds),
         Value::Month(number) | Value::Weekday(number) => Json::from(*number),
         Value::Bytes(bytes) => Json::from(STANDARD.encode(bytes)),
@@ -89,15 +89,15 @@ fn encoded(value: &Value) -> Json {
 
 pub(super) fn from_json(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallError> {
     let value: Json = serde_json::from_str(one_text(args)?).map_err(|error| error.to_string())?;
-    Ok(floats(Value::from(&value)))
+    Ok(with_float_numbers(Value::from(&value)))
 }
 
 /// Converts all numbers to floats, as Go decodes JSON.
-fn floats(value: Value) -> Value {
+fn with_float_numbers(value: Value) -> Value {
     match value {
         Value::Integer(_) => value.to_float().map_or(value, Value::Float),
-        Value::Array(items) => Value::Array(items.into_iter().map(floats).collect()),
-        Value::Map(map) => map.into_iter().map(|(key, item)| (key, floats(item))).collect(),
+        Value::Array(items) => Value::Array(items.into_iter().map(with_float_numbers).collect()),
+        Value::Map(map) => map.into_iter().map(|(key, item)| (key, with_float_numbers(item))).collect(),
         other => other,
     }
 }

@@ -4,7 +4,7 @@ use super::call_error::CallError;
 use crate::model::EvaluationBudget;
 use crate::template::expr::operators::{self, equal, member};
 use crate::template::expr::value::Value;
-use crate::template::expr::weigh;
+use crate::template::expr::value_weight;
 
 fn one_list(args: &[Value]) -> Result<&[Value], CallError> {
     if let [Value::Array(items)] = args { Ok(items) } else { Err(CallError::Arguments) }
@@ -22,7 +22,7 @@ pub(super) fn len(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallErr
 }
 
 /// The first or last element; nil for an empty list.
-pub(super) fn end(args: &[Value], index: i64) -> Result<Value, CallError> {
+pub(super) fn first_or_last(args: &[Value], index: i64) -> Result<Value, CallError> {
     let [of] = args else { return Err(CallError::Arguments) };
     Ok(member(of, &Value::Integer(index)).unwrap_or_default())
 }
@@ -51,7 +51,7 @@ pub(super) fn uniq(args: &[Value], budget: &EvaluationBudget) -> Result<Value, C
     let mut kept: Vec<Value> = Vec::new();
     for item in one_list(args)? {
         // The search compares the element with each element of the result.
-        budget.work(weigh::of(item).saturating_mul(1 + kept.len()))?;
+        budget.charge_work(value_weight::weight(item).saturating_mul(1 + kept.len()))?;
         if !kept.iter().any(|known| equal(known, item)) {
             kept.push(item.clone());
         }
@@ -86,7 +86,7 @@ pub(super) fn sort(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallEr
         [Value::Nil] => (&[][..], None),
         _ => return Err(CallError::Arguments),
     };
-    Ok(Value::Array(operators::sorted(items.iter().map(|item| (item.clone(), item.clone())).collect(), order)?))
+    Ok(Value::Array(operators::sort_by_keys(items.iter().map(|item| (item.clone(), item.clone())).collect(), order)?))
 }
 
 /// The keys and values of a map.
@@ -120,7 +120,7 @@ pub(super) fn from_pairs(args: &[Value], budget: &EvaluationBudget) -> Result<Va
             return Err(CallError::Failed(format!("a key of a map cannot be a {}", key.kind())));
         }
         // The search compares the key with each key of the map.
-        budget.work(weigh::of(key).saturating_mul(1 + map.len()))?;
+        budget.charge_work(value_weight::weight(key).saturating_mul(1 + map.len()))?;
         match map.iter_mut().find(|(known, _)| known == key) {
             Some((_, old)) => *old = value.clone(),
             None => map.push((key.clone(), value.clone())),

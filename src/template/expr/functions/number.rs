@@ -15,7 +15,7 @@ pub(super) fn abs(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallErr
 }
 
 /// Maps the one number that a function takes, as a float.
-pub(super) fn float(args: &[Value], map: fn(f64) -> f64) -> Result<Value, CallError> {
+pub(super) fn map_float(args: &[Value], map: fn(f64) -> f64) -> Result<Value, CallError> {
     let [number] = args else { return Err(CallError::Arguments) };
     number.to_float().map(|number| Value::Float(map(number))).ok_or(CallError::Arguments)
 }

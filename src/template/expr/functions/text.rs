@@ -10,19 +10,19 @@ const MAX_REPEAT: i64 = 1_000_000;
 const MAX_REPEATED: usize = 64 << 20;
 
 /// Maps the one text that a function takes.
-pub(super) fn mapped(args: &[Value], map: fn(&str) -> String) -> Result<Value, CallError> {
+pub(super) fn map_text(args: &[Value], map: fn(&str) -> String) -> Result<Value, CallError> {
     let [Value::String(text)] = args else { return Err(CallError::Arguments) };
     Ok(Value::String(map(text)))
 }
 
 /// Compares a text with a part.
-pub(super) fn compared(args: &[Value], compare: fn(&str, &str) -> Value) -> Result<Value, CallError> {
+pub(super) fn compare(args: &[Value], compare: fn(&str, &str) -> Value) -> Result<Value, CallError> {
     let [Value::String(text), Value::String(part)] = args else { return Err(CallError::Arguments) };
     Ok(compare(text, part))
 }
 
 /// Converts an index to a value; -1 means none.
-pub(super) fn place(index: Option<usize>) -> Value {
+pub(super) fn index_value(index: Option<usize>) -> Value {
     index.map_or(Value::Integer(-1), Value::from)
 }
 
@@ -35,7 +35,7 @@ pub(super) fn trim(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallEr
 }
 
 /// Strips a part from an end of a text. The part is a blank when the call has no part.
-pub(super) fn stripped(args: &[Value], strip: for<'t> fn(&'t str, &str) -> Option<&'t str>) -> Result<Value, CallError> {
+pub(super) fn strip(args: &[Value], strip: for<'t> fn(&'t str, &str) -> Option<&'t str>) -> Result<Value, CallError> {
     let (text, part) = match args {
         [Value::String(text)] => (text, " "),
         [Value::String(text), Value::String(part)] => (text, part.as_str()),

@@ -125,9 +125,9 @@ fn time_method(time: &Time, name: &str, args: &[Value]) -> Result<Option<Value>,
         ("IsDST", []) => Value::Bool(time.is_dst()),
         ("IsZero", []) => Value::Bool(time.is_zero()),
         ("Location", []) => Value::Location(Box::new(time.location())),
-        ("UTC", []) => time.at(Location::utc()).into(),
-        ("Local", []) => time.at(Location::local()).into(),
-        ("In", [Value::Location(location)]) => time.at(location.as_ref().clone()).into(),
+        ("UTC", []) => time.in_location(Location::utc()).into(),
+        ("Local", []) => time.in_location(Location::local()).into(),
+        ("In", [Value::Location(location)]) => time.in_location(location.as_ref().clone()).into(),
         ("Add", [Value::Duration(nanoseconds)]) => time.plus(*nanoseconds)?.into(),
         ("AddDate", [Value::Integer(years), Value::Integer(months), Value::Integer(days)]) => {
             time.add_date(*years, *months, *days)?.into()

@@ -1,8 +1,8 @@
 //! The state of the parser: tokens, open brackets, names in scope.
 
-use super::super::names::{Names, Path};
-use super::super::node::Node;
-use crate::template::lex::{Kind, Token};
+use super::super::names::{NameScope, ValuePath};
+use super::super::node::ExprNode;
+use crate::template::lex::{Token, TokenKind};
 
 /// The most operators of an expression: the parser and the evaluation need stack for each operator of a chain.
 const MAX_OPERATORS: usize = 200;
@@ -10,15 +10,15 @@ const MAX_OPERATORS: usize = 200;
 const MAX_DEPTH: usize = 32;
 
 /// An error in an expression, with its offset in bytes.
-pub(in crate::template) type Wrong = (usize, String);
+pub(in crate::template) type ExprError = (usize, String);
 
 /// The state of the parser.
 pub(super) struct Parser<'a, 't> {
-    pub(super) names: &'a Names<'a>,
+    pub(super) names: &'a NameScope<'a>,
     pub(super) source: &'t str,
     pub(super) tokens: &'a [Token<'t>],
     pub(super) at: usize,
-    pub(super) paths: Vec<Path>,
+    pub(super) paths: Vec<ValuePath>,
     pub(super) locals: Vec<&'t str>,
     /// The enclosing predicates, innermost last; true for a predicate of `reduce`.
     pub(super) predicates: Vec<bool>,
@@ -28,17 +28,17 @@ pub(super) struct Parser<'a, 't> {
 }
 
 /// The result of the parser for a part of an expression.
-pub(super) type Parsed = Result<Node, Wrong>;
+pub(super) type Parsed = Result<ExprNode, ExprError>;
 
 impl<'a, 't> Parser<'a, 't> {
-    pub(super) fn peek(&self, ahead: usize) -> Option<&'a Kind<'t>> {
+    pub(super) fn peek(&self, ahead: usize) -> Option<&'a TokenKind<'t>> {
         self.tokens.get(self.at + ahead).map(|token| &token.kind)
     }
 
     /// The sign or word that is `ahead` tokens further.
-    pub(super) fn word(&self, ahead: usize) -> &'t str {
+    pub(super) fn word_at(&self, ahead: usize) -> &'t str {
         match self.peek(ahead) {
-            Some(Kind::Sign(word) | Kind::Name(word)) => word,
+            Some(TokenKind::Sign(word) | TokenKind::Name(word)) => word,
             _ => "",
         }
     }
@@ -47,7 +47,7 @@ impl<'a, 't> Parser<'a, 't> {
         self.tokens.get(self.at).map_or(self.source.len(), |token| token.offset)
     }
 
-    pub(super) fn unexpected(&self) -> Wrong {
+    pub(super) fn unexpected(&self) -> ExprError {
         let word = self.source.get(self.offset()..).and_then(|rest| rest.split_whitespace().next());
         match (word, self.open.last()) {
             (Some(word), _) => (self.offset(), format!("unexpected '{word}'")),
@@ -60,17 +60,17 @@ impl<'a, 't> Parser<'a, 't> {
     }
 
     /// Consumes a sign or word when it is the next token.
-    pub(super) fn takes(&mut self, word: &str) -> bool {
-        let found = self.word(0) == word;
+    pub(super) fn consume(&mut self, word: &str) -> bool {
+        let found = self.word_at(0) == word;
         self.at += usize::from(found);
         found
     }
 
-    pub(super) fn expect(&mut self, word: &str) -> Result<(), Wrong> {
-        if self.takes(word) { Ok(()) } else { Err(self.unexpected()) }
+    pub(super) fn expect(&mut self, word: &str) -> Result<(), ExprError> {
+        if self.consume(word) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    pub(super) fn count(&mut self) -> Result<(), Wrong> {
+    pub(super) fn count_operator(&mut self) -> Result<(), ExprError> {
         self.operators += 1;
         if self.operators > MAX_OPERATORS {
             return Err((self.offset(), format!("the expression has more than {MAX_OPERATORS} operators")));
@@ -79,7 +79,11 @@ impl<'a, 't> Parser<'a, 't> {
     }
 
     /// Reads the content of brackets and the closing bracket. The open bracket is already consumed.
-    pub(super) fn inside<T>(&mut self, close: &str, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
+    pub(super) fn bracketed<T>(
+        &mut self,
+        close: &str,
+        read: impl FnOnce(&mut Self) -> Result<T, ExprError>,
+    ) -> Result<T, ExprError> {
         let begin = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(0, |token| token.offset);
         self.open.push(begin);
         if self.open.len() > MAX_DEPTH {

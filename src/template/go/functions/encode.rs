@@ -7,25 +7,28 @@ use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use sha2::{Digest, Sha256, Sha512};
 
-use super::super::item::Item;
-use super::{Function, function, one, string};
+use super::super::value::GoValue;
+use super::{GoFunction, as_text, function, one_argument};
 
-pub(super) static TABLE: &[Function] = &[
-    function("b64enc", 1, 1, |c, args| Ok(Item::text(STANDARD.encode(string(c, one(args)?)?.as_bytes())))),
+pub(super) static TABLE: &[GoFunction] = &[
+    function("b64enc", 1, 1, |c, args| Ok(GoValue::text(STANDARD.encode(as_text(c, one_argument(args)?)?.as_bytes())))),
     function("b64dec", 1, 1, |c, args| {
-        let bytes = STANDARD.decode(string(c, one(args)?)?.as_bytes()).map_err(|error| format!("not base64: {error}"))?;
-        String::from_utf8(bytes).map(Item::text).map_err(|_| "the decoded bytes are not UTF-8 text".to_owned())
+        let bytes =
+            STANDARD.decode(as_text(c, one_argument(args)?)?.as_bytes()).map_err(|error| format!("not base64: {error}"))?;
+        String::from_utf8(bytes).map(GoValue::text).map_err(|_| "the decoded bytes are not UTF-8 text".to_owned())
     }),
-    function("b32enc", 1, 1, |c, args| Ok(Item::text(base32(string(c, one(args)?)?.as_bytes())))),
+    function("b32enc", 1, 1, |c, args| Ok(GoValue::text(base32(as_text(c, one_argument(args)?)?.as_bytes())))),
     function("b32dec", 1, 1, |c, args| {
-        let bytes = from_base32(&string(c, one(args)?)?).ok_or("not base32")?;
-        String::from_utf8(bytes).map(Item::text).map_err(|_| "the decoded bytes are not UTF-8 text".to_owned())
+        let bytes = from_base32(&as_text(c, one_argument(args)?)?).ok_or("not base32")?;
+        String::from_utf8(bytes).map(GoValue::text).map_err(|_| "the decoded bytes are not UTF-8 text".to_owned())
     }),
-    function("adler32sum", 1, 1, |c, args| Ok(Item::text(adler32(string(c, one(args)?)?.as_bytes()).to_string()))),
+    function("adler32sum", 1, 1, |c, args| Ok(GoValue::text(adler32(as_text(c, one_argument(args)?)?.as_bytes()).to_string()))),
     // SHA-1 gives no protection: it only compares with digests that others have made.
-    function("sha1sum", 1, 1, |c, args| Ok(hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, string(c, one(args)?)?.as_bytes()).as_ref()))),
-    function("sha256sum", 1, 1, |c, args| Ok(hex(&Sha256::digest(string(c, one(args)?)?.as_bytes())))),
-    function("sha512sum", 1, 1, |c, args| Ok(hex(&Sha512::digest(string(c, one(args)?)?.as_bytes())))),
+    function("sha1sum", 1, 1, |c, args| {
+        Ok(hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, as_text(c, one_argument(args)?)?.as_bytes()).as_ref()))
+    }),
+    function("sha256sum", 1, 1, |c, args| Ok(hex(&Sha256::digest(as_text(c, one_argument(args)?)?.as_bytes())))),
+    function("sha512sum", 1, 1, |c, args| Ok(hex(&Sha512::digest(as_text(c, one_argument(args)?)?.as_bytes())))),
 ];
 
 /// RFC 4648, section 6.
@@ -73,11 +76,11 @@ fn adler32(bytes: &[u8]) -> u32 {
     two << 16 | one
 }
 
-fn hex(bytes: &[u8]) -> Item {
+fn hex(bytes: &[u8]) -> GoValue {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         // Writing to a string can't fail.
         let _written = write!(text, "{byte:02x}");
     }
-    Item::text(text)
+    GoValue::text(text)
 }

@@ -1,55 +1,55 @@
 //! Sprig: texts by their words and letters.
 
-use super::super::item::{Fuel, Item};
-use super::{Function, function, one, size, string, three, two};
+use super::super::value::{CostMeter, GoValue};
+use super::{GoFunction, as_count, as_text, function, one_argument, three_arguments, two_arguments};
 
-pub(super) static TABLE: &[Function] = &[
+pub(super) static TABLE: &[GoFunction] = &[
     function("title", 1, 1, |c, args| {
-        let text = string(c, one(args)?)?;
-        Ok(Item::text(by_word(
+        let text = as_text(c, one_argument(args)?)?;
+        Ok(GoValue::text(map_by_word(
             &text,
             |c, first, out| if first { out.extend(c.to_uppercase()) } else { out.extend(c.to_lowercase()) },
         )))
     }),
     function("untitle", 1, 1, |c, args| {
-        let text = string(c, one(args)?)?;
-        Ok(Item::text(by_word(&text, |c, first, out| if first { out.extend(c.to_lowercase()) } else { out.push(c) })))
+        let text = as_text(c, one_argument(args)?)?;
+        Ok(GoValue::text(map_by_word(&text, |c, first, out| if first { out.extend(c.to_lowercase()) } else { out.push(c) })))
     }),
     function("swapcase", 1, 1, |c, args| {
         let swap = |c: char| if c.is_uppercase() { c.to_lowercase().collect::<String>() } else { c.to_uppercase().collect() };
-        Ok(Item::text(string(c, one(args)?)?.chars().map(swap).collect::<String>()))
+        Ok(GoValue::text(as_text(c, one_argument(args)?)?.chars().map(swap).collect::<String>()))
     }),
     function("initials", 1, 1, |c, args| {
-        let text = string(c, one(args)?)?;
-        Ok(Item::text(text.split_whitespace().filter_map(|word| word.chars().next()).collect::<String>()))
+        let text = as_text(c, one_argument(args)?)?;
+        Ok(GoValue::text(text.split_whitespace().filter_map(|word| word.chars().next()).collect::<String>()))
     }),
-    function("snakecase", 1, 1, |c, args| Ok(Item::text(words(&string(c, one(args)?)?).join("_")))),
-    function("kebabcase", 1, 1, |c, args| Ok(Item::text(words(&string(c, one(args)?)?).join("-")))),
+    function("snakecase", 1, 1, |c, args| Ok(GoValue::text(words(&as_text(c, one_argument(args)?)?).join("_")))),
+    function("kebabcase", 1, 1, |c, args| Ok(GoValue::text(words(&as_text(c, one_argument(args)?)?).join("-")))),
     function("camelcase", 1, 1, |c, args| {
-        let text = string(c, one(args)?)?;
+        let text = as_text(c, one_argument(args)?)?;
         let capital = |word: &str| {
             let mut letters = word.chars();
             letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
         };
-        Ok(Item::text(text.split(['_', '-', ' ']).map(capital).collect::<String>()))
+        Ok(GoValue::text(text.split(['_', '-', ' ']).map(capital).collect::<String>()))
     }),
     function("wrap", 2, 2, |c, args| {
-        let (width, text) = two(args)?;
-        Ok(Item::text(wrapped(&string(c, text)?, size(width)?.max(1), "\n", false)))
+        let (width, text) = two_arguments(args)?;
+        Ok(GoValue::text(wrap_text(&as_text(c, text)?, as_count(width)?.max(1), "\n", false)))
     }),
     function("wrapWith", 3, 3, |c, args| {
-        let (width, separator, text) = three(args)?;
-        let (separator, text) = (string(c, separator)?, string(c, text)?);
-        let width = size(width)?.max(1);
-        c.afford(text.len())?;
+        let (width, separator, text) = three_arguments(args)?;
+        let (separator, text) = (as_text(c, separator)?, as_text(c, text)?);
+        let width = as_count(width)?.max(1);
+        c.consume_for(text.len())?;
         // Lines broken at spaces can be shorter than the width.
-        c.make(text.len().saturating_add((1 + text.len()).saturating_mul(separator.len())))?;
-        Ok(Item::text(wrapped(&text, width, &separator, true)))
+        c.charge_memory(text.len().saturating_add((1 + text.len()).saturating_mul(separator.len())))?;
+        Ok(GoValue::text(wrap_text(&text, width, &separator, true)))
     }),
 ];
 
 /// Maps a text character by character; `put` gets the character and whether it begins a word.
-fn by_word(text: &str, put: fn(char, bool, &mut String)) -> String {
+fn map_by_word(text: &str, put: fn(char, bool, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
     let mut inside = false;
     for c in text.chars() {
@@ -83,7 +83,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Wraps a text at spaces into lines of at most `width` characters. With `cut`, long words are broken too.
-fn wrapped(text: &str, width: usize, separator: &str, cut: bool) -> String {
+fn wrap_text(text: &str, width: usize, separator: &str, cut: bool) -> String {
     let letters: Vec<char> = text.chars().collect();
     let part = |from: usize, to: usize| letters.get(from..to).unwrap_or_default().iter().collect::<String>();
     let space_in = |from: usize, to: usize| letters.get(from..to).and_then(|part| part.iter().rposition(|c| *c == ' '));

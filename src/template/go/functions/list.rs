@@ -2,29 +2,29 @@
 
 use std::rc::Rc;
 
-use super::super::Context;
-use super::super::item::{Dict, Item, Pairs};
-use super::{ANY, Function, arity, as_list, as_map, function, one, size, string, two};
+use super::super::GoContext;
+use super::super::value::{GoMap, GoValue, Pairs};
+use super::{ANY, GoFunction, as_count, as_list, as_map, as_text, function, one_argument, two_arguments, wrong_arity};
 
-pub(super) static TABLE: &[Function] = &[
-    function("list", 0, ANY, |_, args| Item::list(args.to_vec())),
-    function("tuple", 0, ANY, |_, args| Item::list(args.to_vec())),
+pub(super) static TABLE: &[GoFunction] = &[
+    function("list", 0, ANY, |_, args| GoValue::list(args.to_vec())),
+    function("tuple", 0, ANY, |_, args| GoValue::list(args.to_vec())),
     function("append", 2, 2, append),
     function("push", 2, 2, append),
     function("mustAppend", 2, 2, append),
     function("mustPush", 2, 2, append),
     function("prepend", 2, 2, prepend),
     function("mustPrepend", 2, 2, prepend),
-    function("first", 1, 1, |_, args| Ok(items(args)?.first().cloned().unwrap_or(Item::Nil))),
-    function("mustFirst", 1, 1, |_, args| Ok(items(args)?.first().cloned().unwrap_or(Item::Nil))),
-    function("last", 1, 1, |_, args| Ok(items(args)?.last().cloned().unwrap_or(Item::Nil))),
-    function("mustLast", 1, 1, |_, args| Ok(items(args)?.last().cloned().unwrap_or(Item::Nil))),
-    function("rest", 1, 1, |_, args| Item::list(items(args)?.iter().skip(1).cloned().collect())),
-    function("mustRest", 1, 1, |_, args| Item::list(items(args)?.iter().skip(1).cloned().collect())),
+    function("first", 1, 1, |_, args| Ok(items(args)?.first().cloned().unwrap_or(GoValue::Nil))),
+    function("mustFirst", 1, 1, |_, args| Ok(items(args)?.first().cloned().unwrap_or(GoValue::Nil))),
+    function("last", 1, 1, |_, args| Ok(items(args)?.last().cloned().unwrap_or(GoValue::Nil))),
+    function("mustLast", 1, 1, |_, args| Ok(items(args)?.last().cloned().unwrap_or(GoValue::Nil))),
+    function("rest", 1, 1, |_, args| GoValue::list(items(args)?.iter().skip(1).cloned().collect())),
+    function("mustRest", 1, 1, |_, args| GoValue::list(items(args)?.iter().skip(1).cloned().collect())),
     function("initial", 1, 1, initial),
     function("mustInitial", 1, 1, initial),
-    function("reverse", 1, 1, |_, args| Item::list(items(args)?.iter().rev().cloned().collect())),
-    function("mustReverse", 1, 1, |_, args| Item::list(items(args)?.iter().rev().cloned().collect())),
+    function("reverse", 1, 1, |_, args| GoValue::list(items(args)?.iter().rev().cloned().collect())),
+    function("mustReverse", 1, 1, |_, args| GoValue::list(items(args)?.iter().rev().cloned().collect())),
     function("uniq", 1, 1, uniq),
     function("mustUniq", 1, 1, uniq),
     function("without", 1, ANY, without),
@@ -36,175 +36,175 @@ pub(super) static TABLE: &[Function] = &[
         for list in args {
             all.extend(as_list(list)?.items.iter().cloned());
         }
-        Item::list(all)
+        GoValue::list(all)
     }),
     function("chunk", 2, 2, chunk),
     function("mustChunk", 2, 2, chunk),
     function("dict", 0, ANY, |c, args| {
         let mut pairs = Pairs::new();
         for pair in args.chunks(2) {
-            let [key, rest @ ..] = pair else { return arity() };
-            pairs.insert(string(c, key)?, rest.first().cloned().unwrap_or_else(|| Item::text("")));
+            let [key, rest @ ..] = pair else { return wrong_arity() };
+            pairs.insert(as_text(c, key)?, rest.first().cloned().unwrap_or_else(|| GoValue::text("")));
         }
-        Item::map(pairs)
+        GoValue::map(pairs)
     }),
     function("get", 2, 2, |c, args| {
-        let (map, key) = two(args)?;
-        Ok(as_map(map)?.get(&string(c, key)?).unwrap_or_else(|| Item::text("")))
+        let (map, key) = two_arguments(args)?;
+        Ok(as_map(map)?.get(&as_text(c, key)?).unwrap_or_else(|| GoValue::text("")))
     }),
     function("set", 3, 3, |c, args| match args {
         [map, key, value] => {
-            as_map(map)?.put(&string(c, key)?, Some(value.clone()), c)?;
+            as_map(map)?.set(&as_text(c, key)?, Some(value.clone()), c)?;
             Ok(map.clone())
         }
-        _ => arity(),
+        _ => wrong_arity(),
     }),
     function("unset", 2, 2, |c, args| {
-        let (map, key) = two(args)?;
-        as_map(map)?.put(&string(c, key)?, None, c)?;
+        let (map, key) = two_arguments(args)?;
+        as_map(map)?.set(&as_text(c, key)?, None, c)?;
         Ok(map.clone())
     }),
     function("hasKey", 2, 2, |c, args| {
-        let (map, key) = two(args)?;
-        Ok(Item::Bool(as_map(map)?.has(&string(c, key)?)))
+        let (map, key) = two_arguments(args)?;
+        Ok(GoValue::Bool(as_map(map)?.has(&as_text(c, key)?)))
     }),
     function("keys", 0, ANY, |c, args| {
         let mut keys = Vec::new();
         for map in args {
-            c.afford(as_map(map)?.len())?;
-            keys.extend(as_map(map)?.pairs().into_keys().map(Item::Text));
+            c.consume_for(as_map(map)?.len())?;
+            keys.extend(as_map(map)?.pairs().into_keys().map(GoValue::Text));
         }
-        Item::list(keys)
+        GoValue::list(keys)
     }),
-    function("values", 1, 1, |_, args| Item::list(as_map(one(args)?)?.pairs().into_values().collect())),
+    function("values", 1, 1, |_, args| GoValue::list(as_map(one_argument(args)?)?.pairs().into_values().collect())),
     function("pluck", 1, ANY, |c, args| match args {
         [key, maps @ ..] => {
-            let key = string(c, key)?;
+            let key = as_text(c, key)?;
             let found = maps.iter().map(|map| Ok(as_map(map)?.get(&key)));
-            Item::list(found.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect())
+            GoValue::list(found.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect())
         }
-        [] => arity(),
+        [] => wrong_arity(),
     }),
-    function("pick", 1, ANY, |c, args| chosen(c, args, true)),
-    function("omit", 1, ANY, |c, args| chosen(c, args, false)),
-    function("merge", 1, ANY, |c, args| merged(c, args, false)),
-    function("mustMerge", 1, ANY, |c, args| merged(c, args, false)),
-    function("mergeOverwrite", 1, ANY, |c, args| merged(c, args, true)),
-    function("mustMergeOverwrite", 1, ANY, |c, args| merged(c, args, true)),
+    function("pick", 1, ANY, |c, args| select_keys(c, args, true)),
+    function("omit", 1, ANY, |c, args| select_keys(c, args, false)),
+    function("merge", 1, ANY, |c, args| merge_all(c, args, false)),
+    function("mustMerge", 1, ANY, |c, args| merge_all(c, args, false)),
+    function("mergeOverwrite", 1, ANY, |c, args| merge_all(c, args, true)),
+    function("mustMergeOverwrite", 1, ANY, |c, args| merge_all(c, args, true)),
     function("dig", 3, ANY, |c, args| match args {
         [keys @ .., default, map] => {
             let mut here = map.clone();
             for key in keys {
-                match as_map(&here)?.get(&string(c, key)?) {
+                match as_map(&here)?.get(&as_text(c, key)?) {
                     Some(found) => here = found,
                     None => return Ok(default.clone()),
                 }
             }
             Ok(here)
         }
-        _ => arity(),
+        _ => wrong_arity(),
     }),
 ];
 
-fn items(args: &[Item]) -> Result<&[Item], String> {
-    match one(args)? {
+fn items(args: &[GoValue]) -> Result<&[GoValue], String> {
+    match one_argument(args)? {
         // A key without a value is an empty list.
-        Item::Nil => Ok(&[]),
+        GoValue::Nil => Ok(&[]),
         list => Ok(&as_list(list)?.items),
     }
 }
 
-fn append(_: &Context<'_>, args: &[Item]) -> Result<Item, String> {
-    let (list, item) = two(args)?;
-    Item::list(as_list(list)?.items.iter().chain([item]).cloned().collect())
+fn append(_: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
+    let (list, item) = two_arguments(args)?;
+    GoValue::list(as_list(list)?.items.iter().chain([item]).cloned().collect())
 }
 
-fn prepend(_: &Context<'_>, args: &[Item]) -> Result<Item, String> {
-    let (list, item) = two(args)?;
-    Item::list([item].into_iter().chain(&as_list(list)?.items).cloned().collect())
+fn prepend(_: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
+    let (list, item) = two_arguments(args)?;
+    GoValue::list([item].into_iter().chain(&as_list(list)?.items).cloned().collect())
 }
 
-fn initial(_: &Context<'_>, args: &[Item]) -> Result<Item, String> {
+fn initial(_: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
     let items = items(args)?;
-    Item::list(items.iter().take(items.len().saturating_sub(1)).cloned().collect())
+    GoValue::list(items.iter().take(items.len().saturating_sub(1)).cloned().collect())
 }
 
 /// True when `items` contains the value.
-fn holds(context: &Context<'_>, items: &[Item], wanted: &Item) -> Result<bool, String> {
+fn contains(context: &GoContext<'_>, items: &[GoValue], wanted: &GoValue) -> Result<bool, String> {
     for item in items {
-        if item.same(wanted, context)? {
+        if item.equals(wanted, context)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn uniq(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
-    let mut kept: Vec<Item> = Vec::new();
+fn uniq(context: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
+    let mut kept: Vec<GoValue> = Vec::new();
     for item in items(args)? {
-        if !holds(context, &kept, item)? {
+        if !contains(context, &kept, item)? {
             kept.push(item.clone());
         }
     }
-    Item::list(kept)
+    GoValue::list(kept)
 }
 
-fn without(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
-    let [list, unwanted @ ..] = args else { return arity() };
+fn without(context: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
+    let [list, unwanted @ ..] = args else { return wrong_arity() };
     let mut kept = Vec::new();
     for item in &as_list(list)?.items {
-        if !holds(context, unwanted, item)? {
+        if !contains(context, unwanted, item)? {
             kept.push(item.clone());
         }
     }
-    Item::list(kept)
+    GoValue::list(kept)
 }
 
-fn has(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
-    let (wanted, list) = two(args)?;
+fn has(context: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
+    let (wanted, list) = two_arguments(args)?;
     match list {
-        Item::Nil => Ok(Item::Bool(false)),
-        list => Ok(Item::Bool(holds(context, &as_list(list)?.items, wanted)?)),
+        GoValue::Nil => Ok(GoValue::Bool(false)),
+        list => Ok(GoValue::Bool(contains(context, &as_list(list)?.items, wanted)?)),
     }
 }
 
-fn chunk(_: &Context<'_>, args: &[Item]) -> Result<Item, String> {
-    let (length, list) = two(args)?;
-    let chunks = as_list(list)?.items.chunks(size(length)?.max(1)).map(|chunk| Item::list(chunk.to_vec()));
-    Item::list(chunks.collect::<Result<_, _>>()?)
+fn chunk(_: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
+    let (length, list) = two_arguments(args)?;
+    let chunks = as_list(list)?.items.chunks(as_count(length)?.max(1)).map(|chunk| GoValue::list(chunk.to_vec()));
+    GoValue::list(chunks.collect::<Result<_, _>>()?)
 }
 
 /// Returns a map with only the named keys, or without them.
-fn chosen(context: &Context<'_>, args: &[Item], listed: bool) -> Result<Item, String> {
-    let [map, keys @ ..] = args else { return arity() };
-    let keys: Vec<Rc<str>> = keys.iter().map(|key| string(context, key)).collect::<Result<_, _>>()?;
+fn select_keys(context: &GoContext<'_>, args: &[GoValue], listed: bool) -> Result<GoValue, String> {
+    let [map, keys @ ..] = args else { return wrong_arity() };
+    let keys: Vec<Rc<str>> = keys.iter().map(|key| as_text(context, key)).collect::<Result<_, _>>()?;
     let mut pairs = as_map(map)?.pairs();
     pairs.retain(|key, _| keys.contains(key) == listed);
-    Item::map(pairs)
+    GoValue::map(pairs)
 }
 
 /// Merges other maps into the first, recursively. With `over`, later values have precedence.
-fn merged(context: &Context<'_>, args: &[Item], over: bool) -> Result<Item, String> {
-    let [into, others @ ..] = args else { return arity() };
+fn merge_all(context: &GoContext<'_>, args: &[GoValue], over: bool) -> Result<GoValue, String> {
+    let [into, others @ ..] = args else { return wrong_arity() };
     for other in others {
         merge(context, as_map(into)?, as_map(other)?, over)?;
     }
     Ok(into.clone())
 }
 
-fn merge(context: &Context<'_>, into: &Rc<Dict>, from: &Rc<Dict>, over: bool) -> Result<(), String> {
+fn merge(context: &GoContext<'_>, into: &Rc<GoMap>, from: &Rc<GoMap>, over: bool) -> Result<(), String> {
     context.enter()?;
     for (key, value) in from.pairs() {
-        context.afford(1)?;
+        context.consume_for(1)?;
         match (into.get(&key), &value) {
-            (Some(Item::Map(inner)), Item::Map(outer)) => {
+            (Some(GoValue::Map(inner)), GoValue::Map(outer)) => {
                 // A copy, as another map may share the inner map.
-                let copy = Item::map(inner.pairs())?;
+                let copy = GoValue::map(inner.pairs())?;
                 merge(context, as_map(&copy)?, outer, over)?;
-                into.put(&key, Some(copy), context)?;
+                into.set(&key, Some(copy), context)?;
             }
-            (Some(known), _) if known.truth() && !(over && value.truth()) => {}
-            _ => into.put(&key, Some(value), context)?,
+            (Some(known), _) if known.is_truthy() && !(over && value.is_truthy()) => {}
+            _ => into.set(&key, Some(value), context)?,
         }
     }
     context.leave();

@@ -3,13 +3,13 @@
 //! The language's own functions, Sprig's functions with reproducible results, and the functions that need the scope.
 
 mod builtin;
+mod context_functions;
 mod data;
 mod date;
 mod encode;
 mod letters;
 mod list;
 mod number;
-mod outside;
 mod path;
 mod regexes;
 mod text;
@@ -19,43 +19,43 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-use super::Context;
-use super::item::{Dict, Item, List, Numeric};
+use super::GoContext;
+use super::value::{GoList, GoMap, GoValue, Numeric};
 
 pub(super) use date::method as time_method;
 
 /// The maximum length of texts (bytes) and lists (items) that a function creates.
-const MAX_MADE: usize = 1 << 20;
+const MAX_RESULT: usize = 1 << 20;
 
 /// The code of a function: takes the arguments, returns the result or the error message.
-type Call = fn(&Context<'_>, &[Item]) -> Result<Item, String>;
+type FunctionBody = fn(&GoContext<'_>, &[GoValue]) -> Result<GoValue, String>;
 
 /// A function of templates.
 #[derive(Debug)]
-pub(super) struct Function {
+pub(super) struct GoFunction {
     pub(super) name: &'static str,
-    pub(super) shape: Shape,
+    pub(super) shape: CallShape,
 }
 
 /// The way in which a function takes its arguments.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Shape {
+pub(super) enum CallShape {
     /// Evaluates its arguments up to the first false value.
     And,
     /// Evaluates its arguments up to the first true value.
     Or,
     /// With the minimum and maximum number of arguments.
-    Plain(Call, usize, usize),
+    Plain(FunctionBody, usize, usize),
 }
 
 /// Any number of arguments.
 const ANY: usize = usize::MAX;
 
-const fn function(name: &'static str, least: usize, most: usize, call: Call) -> Function {
-    Function { name, shape: Shape::Plain(call, least, most) }
+const fn function(name: &'static str, least: usize, most: usize, call: FunctionBody) -> GoFunction {
+    GoFunction { name, shape: CallShape::Plain(call, least, most) }
 }
 
-static TABLES: &[&[Function]] = &[
+static TABLES: &[&[GoFunction]] = &[
     builtin::TABLE,
     text::TABLE,
     letters::TABLE,
@@ -66,11 +66,11 @@ static TABLES: &[&[Function]] = &[
     date::TABLE,
     path::TABLE,
     regexes::TABLE,
-    outside::TABLE,
+    context_functions::TABLE,
     url::TABLE,
 ];
 
-static BY_NAME: LazyLock<HashMap<&'static str, &'static Function>> =
+static BY_NAME: LazyLock<HashMap<&'static str, &'static GoFunction>> =
     LazyLock::new(|| TABLES.iter().copied().flatten().map(|function| (function.name, function)).collect());
 
 /// The functions left out on purpose, with the reason.
@@ -109,7 +109,7 @@ const LEFT_OUT: &[(&[&str], &str)] = &[
 ];
 
 /// Returns the function of a name.
-pub(super) fn find(name: &str) -> Option<&'static Function> {
+pub(super) fn find(name: &str) -> Option<&'static GoFunction> {
     BY_NAME.get(name).copied()
 }
 
@@ -124,11 +124,11 @@ pub(super) fn left_out(name: &str) -> Option<&'static str> {
 }
 
 /// Calls a function with all its arguments.
-pub(super) fn call(function: &Function, context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
+pub(super) fn call(function: &GoFunction, context: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
     let name = function.name;
     let (call, least, most) = match function.shape {
-        Shape::Plain(call, least, most) => (call, least, most),
-        Shape::And | Shape::Or => return Err(format!("{name} takes arguments")),
+        CallShape::Plain(call, least, most) => (call, least, most),
+        CallShape::And | CallShape::Or => return Err(format!("{name} takes arguments")),
     };
     if args.len() < least || args.len() > most {
         let takes = match (least, most) {
@@ -142,86 +142,86 @@ pub(super) fn call(function: &Function, context: &Context<'_>, args: &[Item]) ->
 }
 
 /// Returns a count as a value.
-pub(super) fn count(count: usize) -> Item {
-    Item::Int(i64::try_from(count).unwrap_or(i64::MAX))
+pub(super) fn count_value(count: usize) -> GoValue {
+    GoValue::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 /// Returns the error for a wrong number of arguments, which [`call`] has excluded.
-fn arity<T>() -> Result<T, String> {
+fn wrong_arity<T>() -> Result<T, String> {
     Err("wrong number of arguments".to_owned())
 }
 
-fn one(args: &[Item]) -> Result<&Item, String> {
-    if let [one] = args { Ok(one) } else { arity() }
+fn one_argument(args: &[GoValue]) -> Result<&GoValue, String> {
+    if let [one] = args { Ok(one) } else { wrong_arity() }
 }
 
-fn two(args: &[Item]) -> Result<(&Item, &Item), String> {
-    if let [one, two] = args { Ok((one, two)) } else { arity() }
+fn two_arguments(args: &[GoValue]) -> Result<(&GoValue, &GoValue), String> {
+    if let [one, two] = args { Ok((one, two)) } else { wrong_arity() }
 }
 
-fn three(args: &[Item]) -> Result<(&Item, &Item, &Item), String> {
-    if let [one, two, three] = args { Ok((one, two, three)) } else { arity() }
+fn three_arguments(args: &[GoValue]) -> Result<(&GoValue, &GoValue, &GoValue), String> {
+    if let [one, two, three] = args { Ok((one, two, three)) } else { wrong_arity() }
 }
 
 /// Returns an argument as a text.
-fn string(context: &Context<'_>, item: &Item) -> Result<Rc<str>, String> {
+fn as_text(context: &GoContext<'_>, item: &GoValue) -> Result<Rc<str>, String> {
     match item {
-        Item::Nil => Err("an argument has no value; give it one with default".to_owned()),
-        other => other.show(context),
+        GoValue::Nil => Err("an argument has no value; give it one with default".to_owned()),
+        other => other.to_text(context),
     }
 }
 
-fn strings<const N: usize>(context: &Context<'_>, args: &[Item]) -> Result<[Rc<str>; N], String> {
-    let texts: Vec<Rc<str>> = args.iter().map(|item| string(context, item)).collect::<Result<_, _>>()?;
+fn as_texts<const N: usize>(context: &GoContext<'_>, args: &[GoValue]) -> Result<[Rc<str>; N], String> {
+    let texts: Vec<Rc<str>> = args.iter().map(|item| as_text(context, item)).collect::<Result<_, _>>()?;
     texts.try_into().map_err(|_| "wrong number of arguments".to_owned())
 }
 
 /// Returns an argument as a list.
-fn as_list(item: &Item) -> Result<&Rc<List>, String> {
+fn as_list(item: &GoValue) -> Result<&Rc<GoList>, String> {
     match item {
-        Item::List(list) => Ok(list),
-        Item::Nil => Err("expected a list, but there is no value".to_owned()),
+        GoValue::List(list) => Ok(list),
+        GoValue::Nil => Err("expected a list, but there is no value".to_owned()),
         other => Err(format!("expected a list, not {}", other.type_name())),
     }
 }
 
 /// Returns an argument as a map.
-fn as_map(item: &Item) -> Result<&Rc<Dict>, String> {
+fn as_map(item: &GoValue) -> Result<&Rc<GoMap>, String> {
     match item {
-        Item::Map(map) => Ok(map),
-        Item::Nil => Err("expected a map, but there is no value".to_owned()),
+        GoValue::Map(map) => Ok(map),
+        GoValue::Nil => Err("expected a map, but there is no value".to_owned()),
         other => Err(format!("expected a map, not {}", other.type_name())),
     }
 }
 
 /// Converts to an integer as Sprig does: texts are parsed, other types are 0.
-fn int(item: &Item) -> i64 {
+fn as_integer(item: &GoValue) -> i64 {
     match item {
-        Item::Int(value) => *value,
-        Item::Float(value) => truncated(*value),
-        Item::Bool(value) => i64::from(*value),
-        Item::Text(text) => text.trim().parse().unwrap_or_else(|_| truncated(text.trim().parse().unwrap_or(0.0))),
+        GoValue::Int(value) => *value,
+        GoValue::Float(value) => truncate(*value),
+        GoValue::Bool(value) => i64::from(*value),
+        GoValue::Text(text) => text.trim().parse().unwrap_or_else(|_| truncate(text.trim().parse().unwrap_or(0.0))),
         _ => 0,
     }
 }
 
 /// Truncates a float, within the bounds of an integer.
 #[expect(clippy::cast_possible_truncation, reason = "the conversion keeps to the bounds")]
-fn truncated(value: f64) -> i64 {
+fn truncate(value: f64) -> i64 {
     value as i64
 }
 
 /// Converts to a float as Sprig does: texts are parsed, other types are 0.
-fn float(item: &Item) -> f64 {
+fn as_float(item: &GoValue) -> f64 {
     match item {
-        Item::Text(text) => text.trim().parse().unwrap_or(0.0),
-        Item::Bool(value) => f64::from(u8::from(*value)),
+        GoValue::Text(text) => text.trim().parse().unwrap_or(0.0),
+        GoValue::Bool(value) => f64::from(u8::from(*value)),
         other => other.number().map_or(0.0, Numeric::float),
     }
 }
 
 /// Returns an argument as a count or a length.
-fn size(item: &Item) -> Result<usize, String> {
-    let wanted = int(item);
-    usize::try_from(wanted).ok().filter(|size| *size <= MAX_MADE).ok_or_else(|| format!("{wanted} is out of range"))
+fn as_count(item: &GoValue) -> Result<usize, String> {
+    let wanted = as_integer(item);
+    usize::try_from(wanted).ok().filter(|size| *size <= MAX_RESULT).ok_or_else(|| format!("{wanted} is out of range"))
 }

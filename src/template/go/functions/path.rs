@@ -1,24 +1,24 @@
 //! Sprig: paths as texts. The `os` variants are the same, as paths have slashes on this system.
 
-use super::super::Context;
-use super::super::item::Item;
-use super::{Function, function, one, string};
+use super::super::GoContext;
+use super::super::value::GoValue;
+use super::{GoFunction, as_text, function, one_argument};
 
-pub(super) static TABLE: &[Function] = &[
-    function("base", 1, 1, |c, args| on(c, args, base)),
-    function("osBase", 1, 1, |c, args| on(c, args, base)),
-    function("dir", 1, 1, |c, args| on(c, args, dir)),
-    function("osDir", 1, 1, |c, args| on(c, args, dir)),
-    function("clean", 1, 1, |c, args| on(c, args, clean)),
-    function("osClean", 1, 1, |c, args| on(c, args, clean)),
-    function("ext", 1, 1, |c, args| on(c, args, ext)),
-    function("osExt", 1, 1, |c, args| on(c, args, ext)),
-    function("isAbs", 1, 1, |c, args| Ok(Item::Bool(string(c, one(args)?)?.starts_with('/')))),
-    function("osIsAbs", 1, 1, |c, args| Ok(Item::Bool(string(c, one(args)?)?.starts_with('/')))),
+pub(super) static TABLE: &[GoFunction] = &[
+    function("base", 1, 1, |c, args| map_text(c, args, base)),
+    function("osBase", 1, 1, |c, args| map_text(c, args, base)),
+    function("dir", 1, 1, |c, args| map_text(c, args, dir)),
+    function("osDir", 1, 1, |c, args| map_text(c, args, dir)),
+    function("clean", 1, 1, |c, args| map_text(c, args, clean)),
+    function("osClean", 1, 1, |c, args| map_text(c, args, clean)),
+    function("ext", 1, 1, |c, args| map_text(c, args, ext)),
+    function("osExt", 1, 1, |c, args| map_text(c, args, ext)),
+    function("isAbs", 1, 1, |c, args| Ok(GoValue::Bool(as_text(c, one_argument(args)?)?.starts_with('/')))),
+    function("osIsAbs", 1, 1, |c, args| Ok(GoValue::Bool(as_text(c, one_argument(args)?)?.starts_with('/')))),
 ];
 
-fn on(context: &Context<'_>, args: &[Item], change: fn(&str) -> String) -> Result<Item, String> {
-    Ok(Item::text(change(&string(context, one(args)?)?)))
+fn map_text(context: &GoContext<'_>, args: &[GoValue], change: fn(&str) -> String) -> Result<GoValue, String> {
+    Ok(GoValue::text(change(&as_text(context, one_argument(args)?)?)))
 }
 
 fn base(path: &str) -> String {

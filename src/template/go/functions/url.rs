@@ -1,15 +1,15 @@
 //! Sprig: parsing and joining of URLs.
 
-use super::super::Context;
-use super::super::item::{Item, Pairs};
-use super::{Function, as_map, function, one, string};
+use super::super::GoContext;
+use super::super::value::{GoValue, Pairs};
+use super::{GoFunction, as_map, as_text, function, one_argument};
 use std::rc::Rc;
 
-pub(super) static TABLE: &[Function] = &[function("urlParse", 1, 1, parse), function("urlJoin", 1, 1, join)];
+pub(super) static TABLE: &[GoFunction] = &[function("urlParse", 1, 1, parse), function("urlJoin", 1, 1, join)];
 
 /// Splits a URL into parts with Go's names: `hostname` is `host` without the port.
-fn parse(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
-    let text = string(context, one(args)?)?;
+fn parse(context: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
+    let text = as_text(context, one_argument(args)?)?;
     let (rest, fragment) = text.split_once('#').unwrap_or((&text, ""));
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -36,15 +36,15 @@ fn parse(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
         ("fragment", fragment.to_owned()),
         ("userinfo", userinfo.to_owned()),
     ];
-    Item::map(parts.into_iter().map(|(name, part)| (Rc::from(name), Item::text(part))).collect::<Pairs>())
+    GoValue::map(parts.into_iter().map(|(name, part)| (Rc::from(name), GoValue::text(part))).collect::<Pairs>())
 }
 
 /// Joins a URL from its parts.
-fn join(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
-    let parts = as_map(one(args)?)?;
+fn join(context: &GoContext<'_>, args: &[GoValue]) -> Result<GoValue, String> {
+    let parts = as_map(one_argument(args)?)?;
     let part = |name: &str| match parts.get(name) {
-        None | Some(Item::Nil) => Ok(Rc::from("")),
-        Some(found) => string(context, &found),
+        None | Some(GoValue::Nil) => Ok(Rc::from("")),
+        Some(found) => as_text(context, &found),
     };
     let (scheme, host, path, opaque) = (part("scheme")?, part("host")?, part("path")?, part("opaque")?);
     let (userinfo, query, fragment) = (part("userinfo")?, part("query")?, part("fragment")?);
@@ -73,5 +73,5 @@ fn join(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     if !fragment.is_empty() {
         out.extend(["#", &*fragment]);
     }
-    Ok(Item::text(out))
+    Ok(GoValue::text(out))
 }

@@ -84,7 +84,7 @@ impl Rights {
 
     fn may_read_file(&self, path: &str) -> bool {
         let patterns = self.readable();
-        patterns.is_none_or(|patterns| path.starts_with('/') && pattern::matches_any_path(patterns, &PathScope::at(path)))
+        patterns.is_none_or(|patterns| path.starts_with('/') && pattern::matches_any_path(patterns, &PathScope::single(path)))
     }
 
     /// Checks all effects of a resource of this type.
@@ -118,7 +118,7 @@ impl Rights {
     }
 
     /// True where only some resources are allowed: then an unknown effect may be a denied one.
-    fn is_narrow(&self) -> bool {
+    fn is_selective(&self) -> bool {
         self.types.is_some() || self.names.is_some()
     }
 
@@ -145,10 +145,10 @@ impl Rights {
             | Effect::Kernel(name)
             | Effect::Schedule(name)
             | Effect::Publish(name) => named(name),
-            Effect::Nested(_) => !self.is_narrow(),
+            Effect::Nested(_) => !self.is_selective(),
             Effect::Unknown { aspect, .. } => {
                 let matters = matches!(aspect, None | Some(EffectKind::Run | EffectKind::Read));
-                !(self.is_narrow() || (self.noop_only && matters))
+                !(self.is_selective() || (self.noop_only && matters))
             }
         }
     }

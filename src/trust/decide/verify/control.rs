@@ -7,8 +7,8 @@
 use crate::wire::command::{Action, Command, GoAhead, JobRef};
 
 use super::{
-    MAX_CLOCK_SKEW, Reason, Rejection, RejectionCode, SignatureBudget, SignedCommand, Verified, Verifier, command, enveloped,
-    verified,
+    MAX_CLOCK_SKEW, Reason, Rejection, RejectionCode, SignatureBudget, SignedCommand, Verified, Verifier, open_envelope,
+    parse_command, verified,
 };
 
 impl Verifier<'_> {
@@ -16,26 +16,26 @@ impl Verifier<'_> {
     ///
     /// # Errors
     /// The first reason to reject the override.
-    pub fn open_control(&self, bytes: &[u8], about: &Command) -> Result<Verified<Command>, Rejection> {
-        let (mut known, envelope) = enveloped(bytes)?;
-        let opened = command(&envelope).and_then(|command| {
+    pub fn open_override(&self, bytes: &[u8], about: &Command) -> Result<Verified<Command>, Rejection> {
+        let (mut known, envelope) = open_envelope(bytes)?;
+        let opened = parse_command(&envelope).and_then(|command| {
             // The signed time decides about the validity of the keys. Nothing else is used before the verification.
             let then = Verifier { now: command.issued, ..*self };
             let (signers, proof) = then.signers(&envelope, &mut SignatureBudget::default())?;
             known.id = Some(command.id);
             let signed = SignedCommand { command, signers, proof };
-            self.is_word_on(&signed.command, about)?;
+            self.check_override(&signed.command, about)?;
             self.check_target(&signed.command)?;
             let allowed = then.check_policy(&signed.command, &signed.signers)?;
             Ok((signed, allowed))
         });
         match opened {
             Ok((signed, allowed)) => Ok(verified(signed, known, allowed, bytes)),
-            Err(reason) => Err(known.refuse(reason)),
+            Err(reason) => Err(known.reject(reason)),
         }
     }
 
-    fn is_word_on(&self, command: &Command, about: &Command) -> Result<(), Reason> {
+    fn check_override(&self, command: &Command, about: &Command) -> Result<(), Reason> {
         let (Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. })) = command.action
         else {
             return Err((RejectionCode::SubjectMismatch, format!("it is no halt, resume or go, but {}", command.action.name())));
@@ -95,11 +95,11 @@ mod tests {
             limits: &limits,
             subjects: &subjects,
             now: NOW.parse().unwrap(),
-            seen: &Memory::default(),
-            condition: &|_| Ok(true),
+            replay_store: &Memory::default(),
+            evaluate_filter: &|_| Ok(true),
             effects: &super::super::tests::effects,
         };
-        let opened = verifier.open_control(bytes, &about());
+        let opened = verifier.open_override(bytes, &about());
         opened.map(|word| word.get().action.name().to_owned()).map_err(|refusal| refusal.code.as_str())
     }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_on_this_job_does_not_count() {
+    fn an_override_of_another_job_is_rejected() {
         let with = |key: &str, value: Value| {
             let mut halt = halt();
             halt[key] = value;

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::diag::chain;
+use crate::diag::error_chain;
 use crate::model::{Effects, NodeId};
 use crate::wire::command::{Action, Command, Selector};
 use crate::wire::report::ChannelPosition;
@@ -118,16 +118,16 @@ pub enum OpenedMessage {
     /// A new command, to be recorded and run.
     New(Verified<Command>),
     /// A repeated command: the node sends its answer again and runs nothing.
-    Seen {
+    Duplicate {
         /// The id of the command.
         id: Uuid,
         /// SHA-256 of the signed bytes.
         digest: String,
     },
     /// A command whose `where` is false on this node.
-    NotSelected(Verified<Command>),
+    FilteredOut(Verified<Command>),
     /// The latest assignment of a channel, for other nodes now. The assignment of this node in the channel ends.
-    Elsewhere(Verified<Command>),
+    ForOtherNodes(Verified<Command>),
 }
 
 /// The state of a node against which commands are checked.
@@ -146,9 +146,9 @@ pub struct Verifier<'a> {
     /// The current time; never before the latest time that this node has recorded, whatever its clock shows.
     pub now: Timestamp,
     /// The accepted commands.
-    pub seen: &'a dyn ReplayStore,
+    pub replay_store: &'a dyn ReplayStore,
     /// Evaluates a filter (`where`) over the facts of this node.
-    pub condition: &'a dyn Fn(&str) -> Result<bool, String>,
+    pub evaluate_filter: &'a dyn Fn(&str) -> Result<bool, String>,
     /// Returns the effects of an `ensure` from its type and properties: `engine::effects::of_signed`.
     pub effects: &'a dyn Fn(&str, &Map<String, Value>) -> Effects,
 }
@@ -164,7 +164,7 @@ struct RejectionContext {
 }
 
 impl RejectionContext {
-    fn refuse(self, (code, message): Reason) -> Rejection {
+    fn reject(self, (code, message): Reason) -> Rejection {
         Rejection { code, message, digest: self.digest, id: self.id, keyids: self.keyids }
     }
 }
@@ -198,11 +198,11 @@ impl Verifier<'_> {
         let (mut known, signed) = self.signed(bytes, effort)?;
         known.id = Some(signed.command.id);
         match self.evaluate(&signed, &known.digest, subject) {
-            Ok(Verdict::Seen) => Ok(OpenedMessage::Seen { id: signed.command.id, digest: known.digest }),
+            Ok(Verdict::Seen) => Ok(OpenedMessage::Duplicate { id: signed.command.id, digest: known.digest }),
             Ok(Verdict::Run(allowed)) => Ok(OpenedMessage::New(verified(signed, known, allowed, bytes))),
-            Ok(Verdict::NotSelected(allowed)) => Ok(OpenedMessage::NotSelected(verified(signed, known, allowed, bytes))),
-            Ok(Verdict::Elsewhere(allowed)) => Ok(OpenedMessage::Elsewhere(verified(signed, known, allowed, bytes))),
-            Err(reason) => Err(known.refuse(reason)),
+            Ok(Verdict::NotSelected(allowed)) => Ok(OpenedMessage::FilteredOut(verified(signed, known, allowed, bytes))),
+            Ok(Verdict::Elsewhere(allowed)) => Ok(OpenedMessage::ForOtherNodes(verified(signed, known, allowed, bytes))),
+            Err(reason) => Err(known.reject(reason)),
         }
     }
 
@@ -218,7 +218,7 @@ impl Verifier<'_> {
         known.id = Some(signed.command.id);
         match self.check_target(&signed.command).and_then(|()| self.check_policy(&signed.command, &signed.signers)) {
             Ok(allowed) => Ok(verified(signed, known, allowed, bytes)),
-            Err(reason) => Err(known.refuse(reason)),
+            Err(reason) => Err(known.reject(reason)),
         }
     }
 
@@ -257,10 +257,10 @@ impl Verifier<'_> {
     /// # Errors
     /// When no known key signed the assignment, or the limits do not allow it any more.
     pub fn reverify_assignment(&self, bytes: &[u8]) -> Result<Verified<Command>, Rejection> {
-        let (mut known, envelope) = enveloped(bytes)?;
+        let (mut known, envelope) = open_envelope(bytes)?;
         let proof = self.proof(self.trust.find_signers(&envelope, &mut SignatureBudget::default()).keys);
         let signers: Vec<String> = self.keys_of(&proof).map(|key| key.id.clone()).collect();
-        let recalled = command(&envelope).and_then(|command| {
+        let recalled = parse_command(&envelope).and_then(|command| {
             known.id = Some(command.id);
             if signers.is_empty() {
                 return Err((RejectionCode::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()));
@@ -274,19 +274,19 @@ impl Verifier<'_> {
                 let allowed = PolicyDecision { rule: 0, keys: signers.clone(), for_all: false, rights };
                 Ok(verified(SignedCommand { command, signers, proof }, known, allowed, bytes))
             }
-            Err(reason) => Err(known.refuse(reason)),
+            Err(reason) => Err(known.reject(reason)),
         }
     }
 
     fn signed(&self, bytes: &[u8], effort: &mut SignatureBudget) -> Result<(RejectionContext, SignedCommand), Rejection> {
-        let (known, envelope) = enveloped(bytes)?;
+        let (known, envelope) = open_envelope(bytes)?;
         let result = self.signers(&envelope, effort).and_then(|(signers, proof)| {
-            let command = command(&envelope)?;
+            let command = parse_command(&envelope)?;
             Ok(SignedCommand { command, signers, proof })
         });
         match result {
             Ok(signed) => Ok((known, signed)),
-            Err(reason) => Err(known.refuse(reason)),
+            Err(reason) => Err(known.reject(reason)),
         }
     }
 
@@ -312,7 +312,7 @@ impl Verifier<'_> {
 
     /// The ids of the keys of a proof that are valid now. `hinted` is true when the envelope names a known key.
     fn valid(&self, proof: &Proof, hinted: bool) -> Result<Vec<String>, Reason> {
-        let is_valid = |key: &&TrustedKey| !key.revoked && key.is_in_time(self.now);
+        let is_valid = |key: &&TrustedKey| !key.revoked && key.is_valid_at(self.now);
         let valid: Vec<String> = self.keys_of(proof).filter(is_valid).map(|key| key.id.clone()).collect();
         if !valid.is_empty() {
             return Ok(valid);
@@ -334,7 +334,7 @@ impl Verifier<'_> {
             addressed.clone()?;
         }
         self.check_time(command)?;
-        match self.seen.accepted_digest(command.id) {
+        match self.replay_store.accepted_digest(command.id) {
             Some(before) if before == digest => {
                 // An older assignment after a newer one: another process set the channel back.
                 return match self.check_serial(command) {
@@ -360,11 +360,11 @@ impl Verifier<'_> {
                 _ => Ok(Verdict::Elsewhere(allowed)),
             };
         }
-        match &command.to.only_where {
+        match &command.to.filter {
             // Facts change, so an assignment is filtered again before every run.
             Some(_) if command.action.is_desired_state() => Ok(Verdict::Run(allowed)),
             None => Ok(Verdict::Run(allowed)),
-            Some(text) => match (self.condition)(text) {
+            Some(text) => match (self.evaluate_filter)(text) {
                 Ok(true) => Ok(Verdict::Run(allowed)),
                 Ok(false) => Ok(Verdict::NotSelected(allowed)),
                 Err(why) => Err((RejectionCode::BadWhere, format!("its \"where\" can't be evaluated: {why}"))),
@@ -374,7 +374,7 @@ impl Verifier<'_> {
 
     /// Rejects commands signed before the ledger was made, as they may have run here. Assignments are ordered by their channel.
     fn check_replay_memory(&self, command: &Command) -> Result<(), Reason> {
-        match self.seen.remembers_since() {
+        match self.replay_store.remembers_since() {
             Some(born) if command.issued <= born && !command.action.is_desired_state() => {
                 let why = format!("it was signed at {}; this node remembers commands from {born} on", command.issued);
                 Err((RejectionCode::BeforeLedger, why))
@@ -386,7 +386,7 @@ impl Verifier<'_> {
     /// Rejects a bundle older than an earlier active bundle: its keys may be revoked since.
     fn check_trust_version(&self) -> Result<(), Reason> {
         let version = self.trust.version();
-        let lost = match self.seen.trust() {
+        let lost = match self.replay_store.trust() {
             KnownTrust::AtLeast(known) if known <= version => return Ok(()),
             KnownTrust::AtLeast(known) => format!("version {known} of the trust bundle was active on this node, and is lost"),
             KnownTrust::Unknown => "the active trust bundle of this node is lost".to_owned(),
@@ -417,7 +417,7 @@ impl Verifier<'_> {
         let Some(wanted) = &command.channel else { return Ok(()) };
         let name = &wanted.name;
         // A channel that is new here may begin with any serial, but its epoch must have a successor.
-        let last = self.seen.channel(name);
+        let last = self.replay_store.channel(name);
         let first = last.is_none();
         let last = last.unwrap_or(ChannelPosition { epoch: 0, serial: wanted.serial, digest: String::new() });
         let reached = format!("channel {name} is at epoch {}, serial {}", last.epoch, last.serial);
@@ -493,24 +493,24 @@ fn verified(signed: SignedCommand, known: RejectionContext, allowed: PolicyDecis
     Verified { value: command, digest: known.digest, allowed, envelope: bytes.to_vec(), proof }
 }
 
-fn enveloped(bytes: &[u8]) -> Result<(RejectionContext, Envelope), Rejection> {
+fn open_envelope(bytes: &[u8]) -> Result<(RejectionContext, Envelope), Rejection> {
     let envelope = Envelope::parse(bytes).map_err(|error| {
         let code = if matches!(error, EnvelopeError::TooLarge(_)) { RejectionCode::TooLarge } else { RejectionCode::BadEnvelope };
-        RejectionContext { digest: digest(bytes), id: None, keyids: vec![] }.refuse((code, chain(&error)))
+        RejectionContext { digest: digest(bytes), id: None, keyids: vec![] }.reject((code, error_chain(&error)))
     })?;
     let keyids = envelope.signatures.iter().map(|s| s.keyid.clone()).collect();
     Ok((RejectionContext { digest: envelope.digest(), id: None, keyids }, envelope))
 }
 
 /// Parses exactly the verified bytes.
-fn command(envelope: &Envelope) -> Result<Command, Reason> {
+fn parse_command(envelope: &Envelope) -> Result<Command, Reason> {
     if envelope.payload_type != COMMAND_TYPE {
         return Err((
             RejectionCode::WrongType,
             format!("the payload type is \"{}\", not that of a command", envelope.payload_type),
         ));
     }
-    let command: Command = json::read(&envelope.payload).map_err(|error| (RejectionCode::Malformed, chain(&error)))?;
+    let command: Command = json::read(&envelope.payload).map_err(|error| (RejectionCode::Malformed, error_chain(&error)))?;
     command.check().map_err(|error| (RejectionCode::Malformed, error.to_string()))?;
     Ok(command)
 }

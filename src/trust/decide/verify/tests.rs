@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
+use crate::trust::{BundleAuthority, SigningKey, open_bundle, sign_envelope};
 use crate::wire::TRUST_TYPE;
 
 pub(super) const NOW: &str = "2026-11-20T10:01:00Z";
@@ -49,7 +49,7 @@ pub(super) fn trust() -> TrustedBundle {
         "rules": [{"keys": ["alice"]}, {"keys": ["*"], "quorum": 2}],
     });
     let envelope = sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
-    open_bundle(&envelope.encode(), Pin::Kept).unwrap()
+    open_bundle(&envelope.encode(), BundleAuthority::Stored).unwrap()
 }
 
 fn ensure() -> Value {
@@ -107,8 +107,8 @@ fn with_verifier<T>(
         limits,
         subjects: &Subjects::new("prod"),
         now: now.parse().unwrap(),
-        seen,
-        condition: &|text| match text {
+        replay_store: seen,
+        evaluate_filter: &|text| match text {
             "yes" => Ok(true),
             "no" => Ok(false),
             _ => Err("unknown name".into()),
@@ -124,9 +124,9 @@ fn open(bytes: &[u8]) -> Result<OpenedMessage, Rejection> {
 fn code(result: &Result<OpenedMessage, Rejection>) -> &'static str {
     match result {
         Ok(OpenedMessage::New(_)) => "new",
-        Ok(OpenedMessage::Seen { .. }) => "seen",
-        Ok(OpenedMessage::NotSelected(_)) => "not selected",
-        Ok(OpenedMessage::Elsewhere(_)) => "elsewhere",
+        Ok(OpenedMessage::Duplicate { .. }) => "seen",
+        Ok(OpenedMessage::FilteredOut(_)) => "not selected",
+        Ok(OpenedMessage::ForOtherNodes(_)) => "elsewhere",
         Err(refusal) => refusal.code.as_str(),
     }
 }
@@ -242,7 +242,7 @@ fn channels_go_forward_in_bounded_steps() {
 }
 
 #[test]
-fn what_was_signed_before_the_ledger_was_made_is_refused() {
+fn commands_signed_before_the_ledger_are_rejected() {
     let bytes = signed(&ensure(), &[("alice", 2)]);
     for (born, wanted) in
         [("2026-11-20T09:59:59.9Z", "new"), ("2026-11-20T10:00:00Z", "before_ledger"), ("2026-11-20T10:00:30Z", "before_ledger")]
@@ -258,7 +258,7 @@ fn what_was_signed_before_the_ledger_was_made_is_refused() {
 }
 
 #[test]
-fn a_node_whose_trust_was_lost_obeys_nobody_until_it_is_back() {
+fn a_node_with_lost_trust_rejects_commands_until_recovery() {
     let bytes = signed(&ensure(), &[("alice", 2)]);
     for (known, wanted) in
         [(KnownTrust::AtLeast(1), "new"), (KnownTrust::AtLeast(2), "trust_lost"), (KnownTrust::Unknown, "trust_lost")]
@@ -318,8 +318,8 @@ fn an_accepted_command_can_be_opened_again() {
         limits: &NodeLimits::default(),
         subjects: &subjects,
         now: "2026-12-01T00:00:00Z".parse().unwrap(),
-        seen: &memory,
-        condition: &|_| Ok(true),
+        replay_store: &memory,
+        evaluate_filter: &|_| Ok(true),
         effects: &effects,
     };
     assert!(verifier.reverify_queued(&signed(&ensure(), &[("alice", 2)])).is_ok());
@@ -333,7 +333,7 @@ pub(super) fn changed_trust(change: &dyn Fn(&mut Value)) -> TrustedBundle {
     bundle["version"] = json!(2);
     change(&mut bundle);
     let envelope = sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
-    open_bundle(&envelope.encode(), Pin::Kept).unwrap()
+    open_bundle(&envelope.encode(), BundleAuthority::Stored).unwrap()
 }
 
 fn opened(trust: &TrustedBundle, bytes: &[u8]) -> Verified<Command> {
@@ -342,7 +342,7 @@ fn opened(trust: &TrustedBundle, bytes: &[u8]) -> Verified<Command> {
 }
 
 #[test]
-fn what_waited_is_refused_for_all_that_has_changed_meanwhile() {
+fn a_queued_command_is_rejected_after_changes() {
     let ending = |bundle: &mut Value| bundle["keys"][0]["not_after"] = json!("2026-11-20T10:04:00Z");
     let ends = changed_trust(&ending);
     let by_alice = signed(&ensure(), &[("alice", 2)]);
@@ -407,7 +407,7 @@ fn what_waited_is_refused_for_all_that_has_changed_meanwhile() {
 }
 
 #[test]
-fn a_node_that_left_a_group_is_not_asked_any_more() {
+fn a_node_that_left_a_group_is_no_target() {
     let mut to_group = ensure();
     to_group["to"] = json!({"groups": ["web"]});
     let (trust, command) = (trust(), opened(&trust(), &signed(&to_group, &[("alice", 2)])));
@@ -482,7 +482,7 @@ fn assign(to: Value, serial: u64, id: u8) -> Value {
 }
 
 #[test]
-fn what_stands_is_ordered_and_said_once() {
+fn assignments_are_ordered_and_accepted_once() {
     let mut memory = Memory::default();
     let state = ChannelPosition { epoch: 1, serial: 5, digest: "a".repeat(64) };
     memory.channels.insert("base".into(), state);
@@ -519,7 +519,7 @@ fn what_stands_is_ordered_and_said_once() {
 }
 
 #[test]
-fn who_may_speak_to_some_leaves_nobody_out() {
+fn rights_on_some_nodes_end_no_assignment_of_others() {
     let bundle = json!({
         "fleet": "prod", "version": 1, "expires": "2027-01-01T00:00:00Z",
         "root": {"threshold": 1, "keys": [key(1).public().to_short()]},
@@ -527,14 +527,14 @@ fn who_may_speak_to_some_leaves_nobody_out() {
         "rules": [{"keys": ["alice"], "nodes": ["db*"]}],
     });
     let envelope = sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
-    let narrow = open_bundle(&envelope.encode(), Pin::Kept).unwrap();
+    let narrow = open_bundle(&envelope.encode(), BundleAuthority::Stored).unwrap();
     let bytes = signed(&assign(json!({"nodes": ["db1"]}), 6, 1), &[("alice", 2)]);
     let opened = open_with(&narrow, NOW, &Memory::default(), &bytes, Some("ensign.v1.prod.desired.base"));
     assert_eq!(code(&opened), "not_for_me");
 }
 
 #[test]
-fn what_was_accepted_is_recalled_after_its_time() {
+fn an_accepted_assignment_is_valid_after_its_expiry() {
     let bytes = signed(&assign(json!({"all": true}), 6, 1), &[("alice", 2)]);
     let trust = trust();
     let recall = |bytes: &[u8], limits: &NodeLimits| {
