@@ -61,7 +61,7 @@ impl Host {
         })
     }
 
-    /// True where a real run might have created a unit of systemd by now, which can come from any of these files.
+    /// True where a real run might have created a unit of systemd by now. Any of these files can define the unit.
     pub fn expects_unit(&self, files: &[String]) -> bool {
         self.is_predicted(|effect| match effect {
             Effect::Write { place, .. } => {

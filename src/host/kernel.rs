@@ -91,7 +91,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(interfaces)
 }
 
-/// The name of the interface: an address with a label has `eth0:1`, and no name of an interface has a colon.
+/// Returns the name of the interface. A label follows a colon, as in `eth0:1`; no name of an interface has a colon.
 fn without_label(name: &str) -> &str {
     name.split_once(':').map_or(name, |(interface, _)| interface)
 }

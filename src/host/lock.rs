@@ -70,7 +70,7 @@ pub enum LockError {
     },
 }
 
-/// Returns the process that holds a lock of fcntl(2) on a whole file; none when there is no lock or file.
+/// Returns the process that holds a lock of fcntl(2) on a whole file; none without a lock.
 ///
 /// # Errors
 /// When the file can't be opened or examined.

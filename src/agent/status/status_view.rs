@@ -1,5 +1,6 @@
-//! The view of the agent for other processes of this host: for the command line over the socket, and for the monitoring
-//! page that the edge of the program runs beside the agent.
+//! The view of the agent for other processes of this host.
+//!
+//! The command line reads it over the socket; the monitoring page of the same process reads it directly.
 
 use std::future::Future;
 use std::path::PathBuf;

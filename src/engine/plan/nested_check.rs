@@ -18,7 +18,7 @@ use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, ReadAccess, ResourceRef, UnrestrictedAccess};
 use crate::yaml::YamlDocument;
 
-/// The context of a nested manifest: the manifests around it, and the resources before it, as far as they are known.
+/// The context of a nested manifest: the manifests around it, and the known resources before it.
 #[derive(Clone)]
 pub(super) struct PlanContext {
     host: Host,

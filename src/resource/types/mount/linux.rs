@@ -130,7 +130,7 @@ fn hold_mount_point(point: &str) -> Result<Option<HeldDirectory>, FsError> {
     Ok(Some(HeldDirectory(rules.existing_place(path)?.open_directory()?.into())))
 }
 
-/// True for a type of file system with a path as its device, as far as the kernel knows the type.
+/// Returns true for a type of file system with a path as its device. Types that the kernel does not know give false.
 fn is_of_device(fstype: &str) -> bool {
     let Ok(known) = fs::read_text(Path::new("/proc/filesystems"), LIMIT) else { return false };
     fstype == "auto" || known.lines().any(|line| line.trim_start() == fstype && !line.starts_with("nodev"))
