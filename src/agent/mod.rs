@@ -9,9 +9,9 @@
 //!  bus ──> trust::updates (trust bundles)        status::heartbeat ──> bus        endpoints (socket, micro service)
 //! ```
 //!
-//! `context.rs` opens the state and wires the handles; every task takes only the handles that it needs. One thread drives
-//! all tasks, and never blocks and never evaluates; a second one exists while something runs. `trust` decides who may ask,
-//! `wire` has the forms of the messages, `engine` runs.
+//! `context.rs` opens the state and wires the handles; every task takes only the handles that it needs. A single thread drives
+//! all tasks, and never blocks and never evaluates. A second one exists while something runs. `trust` decides who may ask, `wire`
+//! has the forms of the messages, `engine` runs.
 
 pub mod config;
 mod context;

@@ -47,7 +47,7 @@ pub struct QueueStats {
     pub dropped: u64,
 }
 
-/// A running agent. It has no process-wide state: one process may run many agents.
+/// A running agent. An agent has no process-wide state: one process may run many agents.
 pub struct Agent {
     handles: Handles,
     bus: Bus,

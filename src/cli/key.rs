@@ -45,7 +45,7 @@ struct KeyImportArgs {
 struct KeyNewArgs {
     #[command(flatten)]
     new: KeyFileArgs,
-    /// Create a key for a NATS user instead: the seed goes into the file, the public nkey is for the server.
+    /// Create a key for a NATS user instead. The seed goes into the file, the public nkey is for the server.
     #[arg(long, conflicts_with_all = ["comment", "passphrase_env", "no_passphrase"])]
     nats: bool,
 }

@@ -1,4 +1,4 @@
-//! Batches: adjacent resources of a type that can act on several at once. They are observed one by one and applied
+//! Batches: adjacent resources of a type that can act on several at once. The engine observes them one by one and applies them
 //! together.
 //!
 //! Each resource gets its own event, in the order of the manifest. All other steps are those of a single resource.

@@ -281,8 +281,8 @@ impl ResourceRun<'_> {
         event.health_check_only = self.settings.health_check_only;
     }
 
-    /// Registers the service of a converged and healthy resource, also in a run of health checks only, which keeps it
-    /// alive.
+    /// Registers the service of a converged and healthy resource, also in a run of health checks only. Each registration keeps
+    /// the service alive.
     fn register(&self, event: &mut TransactionEvent) {
         let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.settings.noop) else { return };
         for entry in &self.planned.common.register_when_stable {

@@ -37,9 +37,9 @@ pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
 /// Maps a digest to a keyed one; see [`super::run::RunSettings::pseudonymize`].
 type DigestKeying<'a> = Option<&'a (dyn Fn(&str) -> String + Send + Sync)>;
 
-/// Protects the digests of content in an event against guesses of the content. With a key, the digest of a content
-/// property is replaced by a keyed digest, with all its copies in the event. When the properties hold a secret, all
-/// digests are replaced. Without a key those digests are removed.
+/// Protects the digests of content in an event against guesses of the content. With a key, a keyed digest replaces the digest of
+/// a content property, with all its copies in the event. When the properties hold a secret, all digests are replaced. Without a
+/// key those digests are removed.
 pub(super) fn digests(holds: bool, conceal: DigestKeying<'_>, event: &mut TransactionEvent) {
     if !holds && conceal.is_none() {
         return;

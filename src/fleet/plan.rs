@@ -1,4 +1,4 @@
-//! Plans of a dry run: the changes of every targeted node, as a file, in groups, and as the command that approves them.
+//! Plans of a dry run: the changes of every targeted node. Their forms are a file, groups, and the command that approves them.
 //!
 //! In: a dry run that was sent (`job/dispatch.rs`) and its results (`job/tracker`, `job/records.rs`). Out: groups of nodes
 //! with the same changes, and the `CommandDraft` that approves the plan of each node. Nodes enforce their own plan: the file

@@ -1,4 +1,4 @@
-//! The trust bundles in the stream of a fleet: verified as nodes do, published, and followed until the nodes accept them.
+//! The trust bundles in the stream of a fleet: verified as nodes do, published, and followed until nodes accept them.
 
 use std::collections::BTreeMap;
 

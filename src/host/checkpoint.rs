@@ -2,7 +2,7 @@
 //! builds contain no checkpoint.
 //!
 //! With the feature `checkpoints`, `ENSIGN_CHECKPOINT=name[:count]` selects a place. The process kills itself, as the kernel
-//! would, when it reaches the place for the `count`th time. A new step that must survive a crash adds a line to the table below:
+//! would, when it reaches the place for the `count`th time. A new step that must survive a crash adds a line to the table below.
 //! `tests/it/crash.rs` takes its list from there.
 
 macro_rules! table {

@@ -334,7 +334,8 @@ impl Host {
         PathResolver::new(follow).trusting(self.directory.as_deref().and_then(paths::owner_of)).within(within)
     }
 
-    /// Opens a regular file that a template may read: in the directory of the manifest, or in the readable paths of the limits.
+    /// Opens a regular file that a template may read. The file is in the directory of the manifest, or in the readable paths of
+    /// the limits.
     ///
     /// # Errors
     /// A message, when the file is not allowed or can't be opened.

@@ -1,5 +1,5 @@
-//! The run lock: only one run changes a host at a time. Such a run holds a lock on a file until its end, and the kernel releases
-//! the lock. Another run waits, and can name the holder.
+//! The run lock: only one run changes a host at a time. The run holds a lock on a file until its end, and the kernel releases the
+//! lock. Another run waits, and can name the holder.
 //!
 //! Local runs hold the lock exclusively. An agent shares the lock with other agents. Several agents on one host exist only for
 //! trials: each has a state directory and resources of its own.

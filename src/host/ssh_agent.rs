@@ -1,7 +1,8 @@
 //! A client of the SSH agent: lists its keys, and requests signatures.
 //!
-//! The protocol is draft-miller-ssh-agent. A message has a length (4 bytes, big endian), a type and its content, over a socket of
-//! the same user. Signing needs only two of the requests. Here keys and signatures are bytes; `trust` parses and verifies them.
+//! The protocol is draft-miller-ssh-agent. A message has a length (4 bytes, big endian), a type and its content. The socket
+//! belongs to the same user. Signing needs only two of the requests. Here keys and signatures are bytes; `trust` parses and
+//! verifies them.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -109,7 +109,7 @@ pub fn is_loopback_url(url: &str) -> bool {
     url.username().is_empty() && url.password().is_none() && url.host_str().is_some_and(is_loopback)
 }
 
-/// The options of a health check on loopback that reads no more than a status, with a request that has no additions.
+/// The options of a health check on loopback that reads only a status. Its request has no additions.
 const STATUS_ONLY_OPTIONS: [&str; 9] =
     ["url", "method", "status", "timeout", "allow-insecure", "no-follow-redirects", "title", "meta", "skip"];
 /// Methods that change nothing (RFC 9110, section 9.2.1).

@@ -55,8 +55,8 @@ pub struct Declaration {
     pub defaults_at: Option<Arc<[KeyOrIndex]>>,
 }
 
-/// The position of a declaration: the path of its list, which all declarations of a list share, and the path below. Paths are
-/// built on demand.
+/// The position of a declaration: the path of its list, and the path below. All declarations of a list share the first path.
+/// Paths are built on demand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeclarationPosition {
     list: Arc<[KeyOrIndex]>,

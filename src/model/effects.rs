@@ -33,8 +33,8 @@ pub enum Effect {
     },
     /// Makes another path reachable: the target of a link, the source of a bind mount, a layer of an overlay.
     Expose(PathScope),
-    /// Runs a program of the author's choice, now or later, itself or through another program (cron, the kernel, a mount
-    /// helper).
+    /// Runs a program of the author's choice, now or later. The program runs by itself or through another program (cron, the
+    /// kernel, a mount helper).
     Run {
         /// The command line, program or script.
         command: String,

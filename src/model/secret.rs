@@ -1,9 +1,9 @@
 //! Text that must not be shown.
 //!
-//! A property that is always a secret has the type [`Secret`]. Texts that are secret by their origin, as of `secret()` in a
-//! template, are added to [`Secrets`], which redacts all output. Redacted values of properties, as environment variables of
-//! commands, are added too. [`Secrets`] redacts these in the output of programs and in texts about the host. Names and the
-//! author's own text stay.
+//! A property that is always a secret has the type [`Secret`]. Texts that are secret by origin, as of `secret()` in a template,
+//! are added to [`Secrets`], which redacts all output. Redacted values of properties, as environment variables of commands, are
+//! added too. [`Secrets`] redacts these in the output of programs and in texts about the host. Names and the author's own text
+//! stay.
 
 use std::borrow::Cow;
 use std::fmt;

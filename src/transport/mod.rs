@@ -66,7 +66,7 @@ impl Default for BusSettings {
 }
 
 impl BusSettings {
-    /// The backlog of a client that collects from a whole fleet: two messages from each of 32 768 nodes at once.
+    /// The backlog of a client that collects from a whole fleet: two messages each of 32 768 nodes at once.
     pub const GATHER_BACKLOG: usize = 1 << 16;
 
     /// The default of [`BusSettings::ping`]: the client notices a lost server within a minute.

@@ -70,8 +70,8 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub types: Option<Vec<String>>,
     /// Resource names, for `ensure`. Paths are compared after `.` and `..` are resolved; `*` does not cross a `/`, `**` does.
-    /// Other objects are compared as names: the command of an `exec`, the directory of an archive, the source of a file. In a
-    /// rule whose actions name `data`, also `bucket/key`. No list allows a name with a template.
+    /// Other objects are compared as names: the command of an `exec`, an archive's directory, the source of a file. In a rule
+    /// whose actions name `data`, also `bucket/key`. No list allows a name with a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
     /// Objects that templates may read on the node, beside the files of a signed bundle. Allowed are files (`/etc/app/**`),

@@ -141,22 +141,22 @@ impl<'de> Visitor<'de> for StrictValue {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let deeper = self.descend()?;
+        let nested = self.descend()?;
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(deeper)? {
+        while let Some(item) = items.next_element_seed(nested)? {
             list.push(item);
         }
         Ok(Value::Array(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let deeper = self.descend()?;
+        let nested = self.descend()?;
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if map.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("duplicate key \"{key}\"")));
             }
-            let value = entries.next_value_seed(deeper)?;
+            let value = entries.next_value_seed(nested)?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))
@@ -170,7 +170,7 @@ struct StrictCheck {
 }
 
 impl StrictCheck {
-    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+    fn nested<E: serde::de::Error>(self) -> Result<Self, E> {
         StrictValue { depth: self.depth }.descend().map(|StrictValue { depth }| Self { depth })
     }
 }
@@ -215,17 +215,17 @@ impl<'de> Visitor<'de> for StrictCheck {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let deeper = self.deeper()?;
-        while items.next_element_seed(deeper)?.is_some() {}
+        let nested = self.nested()?;
+        while items.next_element_seed(nested)?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let deeper = self.deeper()?;
+        let nested = self.nested()?;
         let mut keys = Vec::new();
         while let Some(key) = entries.next_key_seed(ObjectKey)? {
             keys.push(key);
-            entries.next_value_seed(deeper)?;
+            entries.next_value_seed(nested)?;
         }
         keys.sort_unstable();
         if keys.windows(2).any(|pair| matches!(pair, [one, other] if one == other)) {

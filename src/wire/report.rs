@@ -31,8 +31,8 @@ pub const STATE: &str = "io.ensign.v1.node.state";
 
 /// Header of a command with a subject for answers.
 pub const ANSWER: &str = "Ensign-Answer";
-/// Value of [`ANSWER`] for a client that reads the stream of jobs. Such a client needs direct answers only where the stream
-/// may lack them.
+/// Value of [`ANSWER`] for a client that reads the stream of jobs. The client needs direct answers only where the stream may lack
+/// them.
 pub const NOT_TAKEN: &str = "not-taken";
 
 /// The first answer to a command, within a second.

@@ -18,11 +18,11 @@ use crate::model::{HumanDuration, NodeId};
 
 /// The longest possible time of all waves of an assignment.
 pub const MAX_ASSIGNMENT_ROLLOUT: HumanDuration = HumanDuration::seconds(7 * 86_400);
-/// The longest possible time of all waves of a one-shot command, which takes up a queue entry on each waiting node.
+/// The longest possible time of all waves of a one-shot command. The command takes up a queue entry on each waiting node.
 pub const MAX_COMMAND_ROLLOUT: HumanDuration = HumanDuration::seconds(86_400);
 /// Extra time after all waves in which nodes may begin, for a job that was halted and resumed.
 pub const LATE_START_GRACE: HumanDuration = HumanDuration::seconds(3600);
-/// Default time of a wave beside its run and its hold: for the queue of a busy node, and for its report.
+/// Default time of a wave beside its run and its hold: for a busy node's queue, and for its report.
 pub const WAVE_MARGIN: HumanDuration = HumanDuration::seconds(30);
 /// The most witnesses of a wave: a node reads the results of one wave.
 pub const MAX_WITNESSES: usize = 50;
@@ -39,7 +39,7 @@ pub struct RolloutPlan {
     pub steps: Vec<Wave>,
     /// The time for which a node must be healthy after its run before its success counts.
     pub hold: HumanDuration,
-    /// Time of a wave beside its run and its hold: for the queue of a busy node, and for its report.
+    /// Time of a wave beside its run and its hold: for a busy node's queue, and for its report.
     #[serde(default = "usual_margin", skip_serializing_if = "is_usual_margin")]
     pub margin: HumanDuration,
     /// The number of nodes that may fail. After more failures no further node begins. A silent witness counts as failed.

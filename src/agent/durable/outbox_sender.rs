@@ -1,4 +1,4 @@
-//! The outbox sender: sends the messages of the outbox to the streams, and removes each one that the server has stored.
+//! The outbox sender: sends the messages of the outbox to the streams, and removes each stored message.
 //!
 //! Each stream is a lane with its messages in order. A blocked lane blocks no other lane. All lanes share one send rate.
 
@@ -94,7 +94,7 @@ impl Handle {
 struct SendPacer(Mutex<Option<Instant>>);
 
 impl SendPacer {
-    /// Returns the most messages that a lane sends in one go, so that the rate is reached in ten or more steps a second.
+    /// Returns the most messages that a lane sends in one go. The rate is reached in ten or more steps a second.
     fn batch_size(rate: u32) -> usize {
         ((rate / 10).max(1) as usize).min(MAX_IN_FLIGHT)
     }

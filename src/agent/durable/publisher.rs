@@ -26,7 +26,7 @@ use crate::wire::{CommandOutcome, CommandResult};
 /// Longest pause before another attempt to write a result. An attempt costs only this host something.
 pub(in crate::agent) const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
-/// Youngest age, in seconds, at which the ledger may have forgotten a command: half of the hour for which it remembers.
+/// Youngest age, in seconds, at which the ledger may have forgotten a command: half of its hour of memory.
 const FORGOTTEN_AFTER: i64 = 1800;
 
 /// Publishes what happens on this node. Clones share the outbox.

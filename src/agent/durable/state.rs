@@ -137,9 +137,9 @@ impl DurableState {
         now
     }
 
-    /// Returns the origin of the ledger by the current clock, when it differs from the recorded one. A clock in the
-    /// future may have stamped a new ledger: corrected, the ledger knows all commands since it was made. A ledger that
-    /// replaced a lost one keeps its origin: setting the clock back must not allow a replay of forgotten commands.
+    /// Returns the origin of the ledger by the current clock, when it differs from the recorded one. A clock in the future may
+    /// have stamped a new ledger. With the corrected origin, the ledger knows all commands since its creation. A ledger that
+    /// replaced a lost one keeps its origin. Setting the clock back must not allow a replay of forgotten commands.
     fn corrected_origin(&self, birth: LedgerOrigin, now: Timestamp) -> Option<Timestamp> {
         if birth.at.duration_since(now) > MAX_CLOCK_SKEW {
             return (!birth.lost.ledger).then_some(now);
@@ -233,8 +233,8 @@ impl DurableState {
         state_dir::check_writable(&self.state_dir)
     }
 
-    /// Ends a command: puts its result into the outbox, then into the ledger. After a failure the caller tries again
-    /// with the same `posted` (false at first), so that the result is posted once.
+    /// Ends a command: puts its result into the outbox, then into the ledger. After a failure the caller tries again with the
+    /// same `posted` (false at first). So the result is posted once.
     ///
     /// The sender cannot reach the outbox in between. So after a crash the result is in the ledger or still in the outbox,
     /// where [`DurableState::queued_result`] finds it. There are never two different results.
@@ -264,8 +264,8 @@ impl DurableState {
         serde_json::from_slice(&found.message.payload).ok()
     }
 
-    /// Puts a message into the outbox. The message survives a crash of this process at once. It survives a power cut
-    /// from the end of the next command on: one sync writes the events of a run with its result.
+    /// Puts a message into the outbox. The message survives a crash of this process at once. From the end of the next command on,
+    /// the message survives a power cut. A single sync writes the events of a run with its result.
     pub(in crate::agent) fn post(&self, message: &OutboxMessage, now: Timestamp) -> Result<(), StoreError> {
         self.push(&mut lock(&self.outbox), message, now)
     }

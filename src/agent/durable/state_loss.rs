@@ -1,8 +1,8 @@
 //! Loss of the state of a node: detected at the start, and reported from then on.
 //!
-//! A new node makes its ledger first, then keeps its trust bundle, then makes its key. A key or another file without a
-//! ledger means that the ledger was lost. A loss of the whole state cannot be detected: such a node is a new node with
-//! another key, which the operators see.
+//! A new node makes its ledger first, then keeps its trust bundle, then makes its key. A key or another file without a ledger
+//! means that the ledger was lost. A loss of the whole state cannot be detected. The node is then a new node with another key,
+//! which the operators see.
 
 use std::path::Path;
 

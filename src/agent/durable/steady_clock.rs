@@ -1,5 +1,5 @@
-//! A guard against clock jumps. A clock that jumps ahead for a moment must have no lasting effect: the times that the node
-//! records (the time that has surely passed, the age of forgotten commands) would count for months.
+//! A guard against clock jumps. A clock that jumps ahead for a moment must have no lasting effect. Otherwise the recorded times
+//! would count for months: the time that has surely passed, the age of forgotten commands.
 //!
 //! Pure: the inputs are readings of the clock and of a monotonic clock.
 

@@ -45,8 +45,8 @@ impl SignedValues {
     }
 }
 
-/// The access of one run to the bus. The kernel may keep the run from all files of the agent: the files that it needs are
-/// read before, and the agent's own thread writes.
+/// The access of one run to the bus. The kernel may keep the run from all files of the agent. The files that the run needs are
+/// read before. The agent's own thread writes.
 pub(in crate::agent) struct VerifiedBus {
     node: Arc<RunContext>,
     runtime: Handle,

@@ -1,7 +1,7 @@
 //! The state machine of a command, from the queue of the executor to its one end.
 //!
-//! Before it: the intake verified the command and recorded it in the ledger; a command in waves waited in the rollout
-//! queue. After it: the result is in the outbox and in the ledger, and a health gate may follow.
+//! Before it: the intake verified the command and recorded it in the ledger. A command in waves waited in the rollout queue.
+//! After it: the result is in the outbox and in the ledger, and a health gate may follow.
 
 use crate::wire::CommandResult;
 

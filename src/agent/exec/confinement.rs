@@ -1,7 +1,7 @@
 //! The confinement of runs: which of `[limits]` the kernel enforces, which not, and the two threads of a run.
 //!
-//! In: the limits, and the directory of a bundle. Out: a confined thread for the run. The calling thread does the work that
-//! must stay outside: the agent's own state, facts, the bus, and resources that change the system itself.
+//! In: the limits, and the directory of a bundle. Out: a confined thread for the run. The calling thread does the work that must
+//! stay outside. This work is the agent's own state, facts, the bus, and resources that change the system itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};

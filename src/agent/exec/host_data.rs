@@ -1,8 +1,8 @@
 //! Host data: data of the owner of this host, which overlays the data of every manifest. `data` in the configuration names
 //! a file, a URL, or a key of a bucket.
 //!
-//! Each run reads the source anew. A copy of the last valid document is kept for when the source is unreachable: the
-//! assignments must stay applicable without the server.
+//! Each run reads the source anew. A copy of the last valid document is kept for when the source is unreachable. The assignments
+//! must stay applicable without the server.
 
 use std::path::PathBuf;
 
@@ -52,7 +52,7 @@ pub(in crate::agent) fn overlay(node: &RunContext, inputs: &mut RunInputs, host:
     Ok(())
 }
 
-/// Removes the line of text from an error: the sender of a command must not see the data of the owner.
+/// Removes the line of text from an error. The sender of a command must not see the data of the owner.
 fn without_source_line(mut diagnostic: Diagnostic) -> Diagnostic {
     if let Some(place) = &mut diagnostic.place {
         place.text.clear();

@@ -1,4 +1,4 @@
-//! Queries: commands that change nothing. They are answered beside the queue of commands, also during a run.
+//! Queries: commands that change nothing. The agent answers them beside the queue of commands, also during a run.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The intake of commands: verifies, records, queues, answers. It runs nothing, and answers within a second.
+//! The intake of commands: verifies, records, queues, answers. The intake runs nothing, and answers within a second.
 //!
 //! Order: verify → find a place → on disk → queue → acknowledge. A command that is not on disk does not run.
 
@@ -47,7 +47,7 @@ const MAX_INBOUND: usize = 64;
 /// Commands by file that wait for verification. People are slow, and a waiting command gets an answer.
 const MAX_LOCAL: usize = 4;
 
-/// The queue of commands has room for the share of this many keys: as many would have to be stolen to fill the queue.
+/// The queue of commands has room for the share of this many keys. Filling the queue takes as many stolen keys.
 const SHARES: usize = 8;
 
 /// Most channels with a remembered rejection: more than a fleet has.
@@ -456,7 +456,7 @@ impl Task {
         queue.find_place(places, signers).map(|()| QueuePlace::Queue(queue)).map_err(|full| busy(full.sentence(what)))
     }
 
-    /// Accepts a `halt` or `resume`: it counts at once, without a run or a place in the queue, and ends at once.
+    /// Accepts a `halt` or `resume`. The command counts at once, without a run or a place in the queue, and ends at once.
     fn accept_override(&self, verified: &Verified<Command>, subject: Option<&str>) -> Answer {
         // An override counts even when it cannot be recorded, or when its key has used up its share of the record. A
         // later start reads the stream of rollouts again.

@@ -1,6 +1,6 @@
 //! Divergence: the assignments of this node differ from the stream of desired state.
 //!
-//! A serial with two contents, a lost assignment, or an old message in the place of a newer one: each leaves nodes with
+//! The causes: a serial with two contents, a lost assignment, or an old message in place of a newer one. Each leaves nodes with
 //! different states, and no node has an error to show. So each node compares its assignments with the stream, and raises an
 //! alarm. Only a signed command changes an assignment.
 

@@ -1,5 +1,5 @@
-//! A bounded and fair queue of commands. The keys that signed commands share its places, and each key is served in turn.
-//! The owner of one key cannot keep commands of another key out, nor delay them by more than the current run.
+//! A bounded and fair queue of commands. The keys that signed commands share its places, and each key is served in turn. The
+//! owner of one key cannot keep commands of another key out, nor delay them beyond the current run.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

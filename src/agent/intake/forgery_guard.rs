@@ -1,6 +1,6 @@
 //! A limit on the cost of forged messages. A user that may publish to a node can send any number of them, and each costs
-//! signature checks. Within the limit the node tries every key. Beyond it, the first wrong signature ends the check of a
-//! message, so that messages that name their keys are accepted without delay.
+//! signature checks. Within the limit the node tries every key. Beyond it, the first wrong signature ends the check of a message.
+//! So messages that name their keys are accepted without delay.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;

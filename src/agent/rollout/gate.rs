@@ -1,12 +1,11 @@
 //! The rollout gate: decides whether this node may begin a command in waves.
 //!
-//! The gate opens when the previous wave succeeded, no operator halts the job, and the error budget is not exhausted. It
+//! The gate opens when the previous wave succeeded, no operator halts the job, and the error budget is not exhausted. The gate
 //! reads the stream of rollouts by direct gets, without a consumer. The operator's process is not needed.
 //!
-//! Time alone begins no wave. A wave begins after successes of the previous one, which the witnesses signed with the
-//! keys that the command names. An unreadable stream keeps the gate closed. A witness that stays silent for longer than
-//! its wave may take has failed. That time is measured while the stream can be read and the job is not halted, by a
-//! monotonic clock.
+//! Time alone begins no wave. A wave begins after successes of the previous one, which the witnesses signed with the keys that
+//! the command names. An unreadable stream keeps the gate closed. A witness that stays silent for longer than its wave may take
+//! has failed. A monotonic clock measures that time while the stream can be read and the job is not halted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -151,8 +150,8 @@ impl RolloutProgress {
         Ok(turn)
     }
 
-    /// Reads which witnesses of the previous wave succeeded: up to the first without a success, or all of them once
-    /// they are late.
+    /// Reads which witnesses of the previous wave succeeded, up to the first without a success. Once they are late, reads all of
+    /// them.
     async fn read_successes(
         &mut self,
         command: &Verified<Command>,
@@ -181,7 +180,7 @@ impl RolloutProgress {
         Ok(())
     }
 
-    /// Evaluates the previous wave. The wave failed as soon as too few witnesses can succeed. It ended when every witness
+    /// Evaluates the previous wave. The wave failed as soon as too few witnesses can succeed. The wave ended when every witness
     /// answered or is late.
     fn evaluate_wave(&self, waves: &RolloutPlan, wave: usize, before: &Wave, late: bool) -> RolloutTurn {
         let names = || before.witnesses.iter().map(|witness| &witness.node);

@@ -1,6 +1,6 @@
 //! Health gates: a success in a rollout counts only after its hold, and only when the health is not critical.
 //!
-//! A gate is pending from the end of a run until its health check, by this agent or by the next one on this host.
+//! A gate is pending from the end of a run until its health check. This agent or the next one on this host makes the check.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -70,7 +70,7 @@ impl HealthGates {
         self.has_health && command.options.waves.as_ref().is_some_and(|plan| plan.health) && !command.options.noop
     }
 
-    /// Returns true when this end of a command leads to a gate: the next wave waits for this node, or health is checked.
+    /// Returns true when this end of a command leads to a gate. Then the next wave waits for this node, or health is checked.
     pub(in crate::agent) fn is_wanted(&self, command: &Command, result: &CommandResult, is_witness: bool) -> bool {
         is_success(result) && (self.is_gated(command) || is_witness)
     }

@@ -115,7 +115,7 @@ impl Overrides {
 
 /// Returns the job whose override is forgotten first: the oldest of the signers with most overrides.
 ///
-/// One key cannot push out the overrides of others.
+/// A key cannot push out the overrides of others.
 fn override_to_forget(latest: &BTreeMap<Uuid, Override>) -> Option<Uuid> {
     let mut counts: BTreeMap<&[String], usize> = BTreeMap::new();
     for known in latest.values() {

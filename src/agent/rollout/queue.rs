@@ -25,8 +25,8 @@ use crate::wire::{CommandOutcome, CommandResult};
 use super::RolloutState;
 use super::gate::{RolloutProgress, RolloutTurn, poll_interval};
 
-/// Most waiting commands: more rollouts at a time than an operator can follow, and few enough for memory
-/// (64 envelopes of at most 64 KiB). As many more that are halted take no place.
+/// Most waiting commands: more rollouts at a time than an operator can follow. The commands take little memory (64 envelopes of
+/// at most 64 KiB). As many more that are halted take no place.
 const LIMITS: QueueLimits = QueueLimits { total: 64, per_key: 32 };
 /// Longest pause before a halted command asks the gate again, and before the clock is read again.
 const POLL: Duration = Duration::from_secs(30);

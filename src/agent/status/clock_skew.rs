@@ -1,8 +1,8 @@
 //! Clock skew: the difference between the clocks of this host and of the server. The host's own clock decides about the
 //! time of commands. A wrong clock rejects every command, or accepts expired ones, so that the skew is an alarm.
 //!
-//! The server stores each message with its own time. The last state of this node in the stream has both times: the time of
-//! the host at its publication, and the time of the server. No message asks for the time.
+//! The server stores each message with its own time. The last state of this node in the stream has both times. The first is the
+//! time of the host at its publication, the second the time of the server. No message asks for the time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn compare_last_state(identity: &AgentInstance, bus: &Bus, stream: &str, s
     None
 }
 
-/// Returns the text of the alarm for a message that this host made at `said` and the server stored at `stored`.
+/// Returns the text of the alarm for a message made here at `said` and stored by the server at `stored`.
 fn alarm(said: Timestamp, stored: Timestamp) -> Option<String> {
     let ahead = said.duration_since(stored);
     if ahead.abs() < MAX_SKEW {

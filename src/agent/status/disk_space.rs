@@ -8,7 +8,7 @@ use crate::host::kernel::{self, FileSystemSpace};
 const MIN_FREE_BYTES: u64 = 64 << 20;
 /// The part of a small file system below which it is nearly full: a twentieth of its bytes or inodes.
 const SMALL_FRACTION: u64 = 20;
-/// Free inodes below which a file system is nearly full: a run that unpacks an archive may create as many files.
+/// Free inodes below which a file system is nearly full. A run that unpacks an archive may create as many files.
 const MIN_FREE_INODES: u64 = 1000;
 
 /// Returns the text of the alarm about too little space. `before` is true while the alarm is raised. The limits are

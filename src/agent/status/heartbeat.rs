@@ -1,7 +1,7 @@
 //! The heartbeat: publishes the node state on its own subject, at an interval and on change.
 //!
-//! The task also receives the states on that subject. A state with another boot id means that two hosts have the same node
-//! id, as clones of one machine do.
+//! The task also receives the states on that subject. A state with another boot id means that two hosts have one node id, as
+//! clones of a machine do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

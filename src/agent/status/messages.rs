@@ -36,7 +36,7 @@ pub(in crate::agent) fn ack(identity: &AgentInstance, id: Uuid, digest: &str, st
     }
 }
 
-/// Returns the rule and the signers that allow a command; no rule for a command that was read back from disk.
+/// Returns the rule and the signers that allow a command. A command that was read back from disk has no rule.
 pub(in crate::agent) fn allowed_by(verified: &Verified<Command>) -> (Option<u64>, Vec<String>) {
     (u64::try_from(verified.rule()).ok().filter(|rule| *rule > 0), verified.signers().to_vec())
 }

@@ -40,9 +40,9 @@ pub enum TrustAnchorError {
 
 /// Returns the bundle in force, without writing a file.
 ///
-/// The kept bundle is in force, unless the configuration names one with a higher version that the pinned roots signed: a
-/// user who can change the configuration of the node is its owner. Without either, the root keys alone are in force: the
-/// stream must then deliver version 1, signed by them.
+/// The kept bundle is in force, unless the configuration names one with a higher version that the pinned roots signed. A user who
+/// can change the configuration of the node is its owner. Without either, the root keys alone are in force: the stream must then
+/// deliver version 1, signed by them.
 ///
 /// # Errors
 /// When no bundle is valid.

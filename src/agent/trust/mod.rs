@@ -1,4 +1,4 @@
-//! Trust of an agent: the trust anchor at the start, the bundles that succeed it, verification under the bundle in force.
+//! Trust of an agent: the trust anchor at the start, the later bundles, verification under the bundle in force.
 
 pub mod anchor;
 pub(in crate::agent) mod command_verifier;

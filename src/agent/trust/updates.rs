@@ -1,9 +1,8 @@
 //! Trust updates: the next trust bundle replaces the one in force.
 //!
-//! A stream keeps every version under a subject of its own, and the server forwards new messages. A forwarded message
-//! may get lost, so the stream is also read, after every connect and from time to time. A node that was away accepts
-//! N+1, N+2, ... one after the other, each signed by the roots of the previous one. No node has a consumer (NATS
-//! ADR-31).
+//! A stream keeps every version under a subject of its own, and the server forwards new messages. A forwarded message may get
+//! lost, so the stream is also read, after every connect and from time to time. An absent node later accepts versions N+1, N+2
+//! and so on, each signed by the roots of the previous one. No node has a consumer (NATS ADR-31).
 //!
 //! Order: verified → on disk → in force → published. A rejected bundle is published once as a rejection.
 
@@ -124,7 +123,7 @@ struct Task {
     refused: DigestMemory,
     /// The limit for forwarded bundles: a user that may publish can send any number. The stream has the ignored ones.
     forwarded_limit: RateLimiter,
-    /// The limit for published rejections: a user that may publish can cause any number, and they must not fill the disk.
+    /// The limit for published rejections. A user that may publish can cause any number, and they must not fill the disk.
     rejection_limit: RateLimiter,
     /// The versions of the stream beyond the next one.
     later_versions: LaterVersions,

@@ -1,4 +1,5 @@
-//! The environment of the demonstration: keys, a server and three agents, all in one directory. They end together with it.
+//! The environment of the demonstration: keys, a server and three agents, all in one directory. All of these end together with
+//! the environment.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

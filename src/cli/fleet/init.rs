@@ -134,7 +134,7 @@ async fn quota_failure(error: &TransportError, retention: Retention, session: &F
     CliError::from_error(Exit::Partial, error).hint(format!("{asked}; {has}; {remedy}"))
 }
 
-/// Returns a size of results and of events that may fit: from the free space, else a part of the request.
+/// Returns a size of results and events that may fit: from the free space, else a part of the request.
 fn smaller_size(retention: Retention, room: Option<StorageQuota>) -> u64 {
     let left = room.and_then(|room| Some(room.limit?.saturating_sub(room.reserved.max(room.stored))));
     // A third for each leaves space for the unbounded streams: states, assignments, bundles.

@@ -36,8 +36,7 @@ pub(super) struct NodeTrustArgs {
     /// Public key of the node, as "ssh-ed25519 AAAA..." or "ed25519:...", or a file with it.
     #[arg(value_name = "KEY")]
     public: Option<String>,
-    /// Pin the key of every new node from its state: for the first contact with a large fleet, where only its nodes may
-    /// publish.
+    /// Pin the key of every new node from its state. For the first contact with a large fleet, where only its nodes may publish.
     #[arg(long, conflicts_with = "node")]
     all_new: bool,
 }

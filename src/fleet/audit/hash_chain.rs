@@ -11,8 +11,8 @@ use super::finding::FindingKind;
 
 /// Messages that a node sends to one stream at the same time.
 ///
-/// Near the oldest message that a stream has kept, the order of the stream differs from the order of the chain. The order
-/// differs between streams too: a stream may be blocked for days while the others go on.
+/// Near the oldest kept message of a stream, the order of the stream differs from the order of the chain. The order differs
+/// between streams too: a stream may be blocked for days while the others go on.
 const MAX_IN_FLIGHT: u64 = 16;
 /// Most gaps that a message lists.
 const MAX_LISTED_GAPS: usize = 8;

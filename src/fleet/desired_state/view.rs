@@ -205,7 +205,7 @@ fn is_diverged(state: &NodeState, desired: &ChannelCommand) -> bool {
     }
 }
 
-/// True when a node has the latest command: the assignment is active or does not select the node, or the withdrawal arrived.
+/// True when a node has the latest command. Then the assignment is active or does not select the node, or the withdrawal arrived.
 fn has_latest(state: &NodeState, desired: &ChannelCommand) -> bool {
     let mine = state.assignments.iter().find(|assignment| assignment.channel == desired.place.name);
     match (&desired.command.action, mine) {

@@ -1,4 +1,4 @@
-//! Explains the outcome of a command on a node, or the lack of an answer, from messages that the node signed.
+//! Explains the outcome of a command on a node, or the lack of an answer, from the node's signed messages.
 
 use jiff::Timestamp;
 use serde::Serialize;

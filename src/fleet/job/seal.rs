@@ -38,7 +38,7 @@ pub enum SealError {
 /// Signs a command with each key. The id beside a key is only a hint for verifiers.
 ///
 /// # Errors
-/// When the command can't be written as JSON, is larger than nodes accept, or the holder of a key does not sign.
+/// When the command can't be written as JSON or is larger than nodes accept. When the holder of a key does not sign.
 pub fn sign(command: Command, keys: &[(&str, &dyn Signer)]) -> Result<SealedCommand, SealError> {
     let payload = serde_json::to_vec(&command).map_err(SignError::from)?;
     // The size is checked before a holder of a key, such as an ssh-agent, is asked to sign.

@@ -119,7 +119,7 @@ impl RolloutRequest {
     /// Requests waves of these sizes, at this interval. In `1,10%,100%` each count includes the counts before it.
     ///
     /// # Errors
-    /// When a size is no count, a wave adds no node, the last size is not 100%, or a limit is exceeded.
+    /// When a size is no count or a wave adds no node. When the last size is not 100%, or a limit is exceeded.
     pub fn new(counts: &str, hold: HumanDuration, budget: Count, health: bool) -> Result<Self, InvalidPlan> {
         let counts = counts.split(',').map(|text| text.trim().parse()).collect::<Result<Vec<Count>, _>>()?;
         if let Some(empty) = counts.iter().find(|count| matches!(count, Count::Nodes(0) | Count::Part(0))) {

@@ -14,9 +14,9 @@ const DEDUPE: Duration = Duration::from_secs(600);
 pub const STABLE_MESSAGE: u64 = 800;
 /// Counts of stable runs that a node sends in a day, with the default `stable_interval` of agents.
 const STABLE_A_DAY: u64 = 24;
-/// Size of the other events of a node in a day, in bytes: two runs with changes, each a summary and two events.
+/// Size of the other events of a node in a day, in bytes: two runs with changes. Each run has a summary and two events.
 const CHANGES_A_DAY: u64 = 2 * 3 * 2048;
-/// Size of the reports of a node in a day, in bytes: ten commands, each with an acknowledgement and a result.
+/// Size of the reports of a node in a day, in bytes: ten commands. Each command has an acknowledgement and a result.
 const COMMANDS_A_DAY: u64 = 10 * (1024 + 3072);
 /// Smallest size of a stream in bytes. A smaller stream holds little more than the results of one job on a few thousand
 /// nodes.

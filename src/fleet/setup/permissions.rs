@@ -30,7 +30,7 @@ pub struct Permissions {
     pub responses: bool,
 }
 
-/// Returns the prefix of the reply subjects of a node: its own, so that no other node can subscribe to them.
+/// Returns the prefix of the reply subjects of a node. The prefix is the node's own: no other node can subscribe to them.
 pub fn inbox_prefix(node: &NodeId) -> String {
     format!("_INBOX_{node}")
 }

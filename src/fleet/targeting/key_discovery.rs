@@ -1,4 +1,5 @@
-//! Keys of nodes that appear after the states were read: looked up at their first message, by the rules of `node_identity.rs`.
+//! Keys of nodes that appear after the states were read. Each is looked up at its node's first message, by the rules of
+//! `node_identity.rs`.
 //!
 //! In: messages of nodes without a pinned key (`job/tracker`). Out: the same messages, when the key is pinned or the lookup
 //! has failed.

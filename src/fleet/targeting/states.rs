@@ -70,7 +70,7 @@ impl NodeLiveness {
 pub enum Liveness {
     /// Online: its last heartbeat arrived in time.
     Alive,
-    /// Offline since its last heartbeat at this time: it was shut down, or sent no heartbeat for two of its intervals.
+    /// Offline since its last heartbeat at this time: shut down, or without a heartbeat for two of its intervals.
     Offline(Timestamp),
     /// No verified state of the node is known.
     Unknown,

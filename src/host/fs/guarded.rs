@@ -64,7 +64,7 @@ fn read_guarded(path: &Path, limit: u64, forbidden: u32) -> Result<Vec<u8>, FsEr
     read::read_open(file, path, limit)
 }
 
-/// Checks the permissions of the open file and of every directory of its path, both as named and with links resolved.
+/// Checks the permissions of the open file and of every directory of its path, as named and with links resolved.
 fn check(file: &File, path: &Path, forbidden: u32) -> Result<(), FsError> {
     let meta = file.metadata().map_err(|error| FsError::io("examine", path, error))?;
     if !meta.is_file() && !meta.is_dir() {

@@ -24,7 +24,7 @@ use crate::host::paths::DirEntryHandle;
 
 /// The suffix of the names of temporary files.
 const SUFFIX: &str = ".ensign-tmp";
-/// Most entries of a directory that are searched for leftovers: the search must not slow down the writing of one file.
+/// Most entries of a directory that are searched for leftovers. The search must not slow down the writing of one file.
 const SEARCHED_ENTRIES: usize = 100_000;
 /// The age at which a sweeper examines a file. The maker of a younger file may not have locked it yet.
 const FILE_AGE: Duration = Duration::from_millis(10);

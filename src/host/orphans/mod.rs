@@ -191,7 +191,7 @@ fn members<'a>(record: &JournalFile, table: &'a BTreeMap<i32, Process>, found: &
     candidates.into_iter().filter(|process| ours.contains(&process.pid) && !found.contains_key(&process.pid)).collect()
 }
 
-/// True for a process that matches an entry: the command itself, a member of its group, or a process that holds its output.
+/// True for a process of an entry: the command itself, a member of its group, or an output holder.
 fn is_member(process: &Process, note: &JournalEntry, session: i32, table: &BTreeMap<i32, Process>) -> bool {
     if process.started < note.since {
         return false;

@@ -83,7 +83,7 @@ impl<'a> PathResolver<'a> {
         Self { trust: TrustedOwner { own: effective_uid(), also: None }, follow, hint: HINT, within: None }
     }
 
-    /// Creates a resolver for the system's own files, as in `/etc`. They may be anywhere, and no property allows links.
+    /// Creates a resolver for the system's own files, as in `/etc`. The files may be anywhere, and no property allows links.
     pub fn system() -> Self {
         Self { hint: "", ..Self::new(false) }
     }

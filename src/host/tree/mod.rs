@@ -256,7 +256,7 @@ fn remove_temporary(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> R
 }
 
 /// Makes the temporary file of an entry, and locks it while it is open. A file of a killed process is replaced. A file of a
-/// living process is not replaced: one process could then put the half-written file of the other in place.
+/// living process is not replaced. Otherwise one process could put the half-written file of the other in place.
 fn create_locked(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<File, FsError> {
     let failed = |errno| io_error("create", shown, errno);
     let open = |flags: OFlag| {

@@ -154,7 +154,7 @@ pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &BundleLimits)
     Ok(into.join(tree.manifest()?))
 }
 
-/// Converts a copy error: reading and writing fail through one call, and an error of the decoder is no error of the file.
+/// Converts a copy error. Reading and writing fail through one call, and an error of the decoder is no error of the file.
 fn copy_error(error: io::Error, path: &Path, limit: u64) -> BundleArchiveError {
     match error.kind() {
         ErrorKind::FileTooLarge => BundleArchiveError::TooLarge { what: "its size unpacked", limit },

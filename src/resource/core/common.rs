@@ -83,8 +83,8 @@ pub struct Control {
     pub unless: Option<String>,
 }
 
-/// A health check: a command or rules. A command uses the convention of Nagios plugins (exit code 0 OK, 1 warning, 2 critical),
-/// rules use the language of Goss.
+/// A health check: a command or rules. A command uses the convention of Nagios plugins (exit code 0 OK, 1 warning, 2 critical).
+/// Rules use the language of Goss.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{"required": ["command"]}, {"required": ["goss_rules"]}]))]

@@ -145,7 +145,7 @@ pub trait Resource: Send + Sync + 'static {
     const TYPE: &'static str;
     /// A sentence for the documentation.
     const ABOUT: &'static str;
-    /// Properties with templates that are resolved when the resource runs, not when the manifest is read. Such templates may use
+    /// Properties with templates that are resolved when the resource runs, not when the manifest is read. The templates may use
     /// the results of earlier resources.
     const RUNTIME_TEMPLATES: &'static [&'static str] = &[];
     /// Properties that are only content: unsigned values may shape them. A path, a command, an account, a URL or a condition is

@@ -323,7 +323,7 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// Returns the number of messages ever dropped (for size, age or lack of room), and the number of results among them.
+    /// Returns the number of messages ever dropped (for size, age or lack of room), and of the results among them.
     pub fn dropped(&self) -> (u64, u64) {
         (self.position.dropped, self.position.dropped_results)
     }

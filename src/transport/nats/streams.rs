@@ -30,7 +30,7 @@ impl Bus {
     /// Publishes and waits until a stream has stored the message; returns the sequence number.
     ///
     /// # Errors
-    /// When there is no connection, no stream has the subject, the server has no JetStream, or no response arrives within
+    /// When there is no connection, or no stream has the subject. When the server has no JetStream, or no response arrives within
     /// five seconds. After a time-out the message may have been stored.
     pub async fn publish_stored(&self, subject: &str, headers: &[(&str, &str)], payload: Vec<u8>) -> Result<u64, TransportError> {
         if !self.is_connected() {

@@ -1,4 +1,4 @@
-//! Signed data on the bus: the keys that may sign a value of a bucket, and the checks of a node.
+//! Signed data on the bus: the keys that may sign a bucket's values, and the checks of a node.
 //!
 //! A value without an envelope is plain: any writer of the bucket may have made it. The node uses it as unsigned. A value in an
 //! envelope is accepted or rejected as a whole.
@@ -74,8 +74,8 @@ impl DataReader<'_> {
     /// Opens a value.
     ///
     /// # Errors
-    /// For a value in an envelope: no signature by keys that may sign it, another key, too old, or older than the last value.
-    /// For a plain value: the last value was signed.
+    /// For a value in an envelope: no signature by keys that may sign it, or another key. The value may also be too old, or older
+    /// than the last one. For a plain value: the last value was signed.
     pub fn open(&self, bytes: Vec<u8>) -> Result<OpenedValue, DataError> {
         let wrong = |why: String| DataError { bucket: self.bucket.to_owned(), key: self.key.to_owned(), why };
         if !is_signed_data(&bytes) {

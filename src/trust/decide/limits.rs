@@ -1,4 +1,5 @@
-//! Local limits: work that a node rejects from every signer. They come from the node's own configuration, never from the bus.
+//! Local limits: work that a node rejects from every signer. The limits come from the node's own configuration, never from the
+//! bus.
 
 use std::path::Path;
 

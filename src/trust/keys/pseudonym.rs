@@ -1,4 +1,4 @@
-//! Pseudonyms: digests that only one node can make. They are HMAC-SHA256 (RFC 2104) with a key derived from the node key.
+//! Pseudonyms: digests that only one node can make. The digests are HMAC-SHA256 (RFC 2104) with a key derived from the node key.
 //!
 //! The content behind the SHA-256 of a short text can be found by trial. Behind a pseudonym it can't, without the key. Equal
 //! contents of one node are still visible.

@@ -4,8 +4,8 @@ use crate::wire::{Envelope, Signature, pae};
 
 use crate::trust::bundle::{TrustedBundle, TrustedKey};
 
-/// Most signatures that are computed for one message: 16 under the key of their `keyid`, and as many under other keys. Without
-/// the limit a forged message costs 16 times the number of keys.
+/// Most signatures that are computed for a message: 16 under the key of their `keyid`, 16 under other keys. Without the limit a
+/// forged message costs 16 times the number of keys.
 const MAX_SIGNATURE_CHECKS: usize = 32;
 
 /// The limit on the work for one message.

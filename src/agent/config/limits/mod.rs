@@ -49,8 +49,8 @@ pub(in crate::agent) fn own_files(settings: &config::AgentSettings) -> Vec<PathB
     own.into_iter().chain(settings.trust.bundle.clone()).chain(login).chain(identity).collect()
 }
 
-/// Authorizes the effects of each resource of a run, when its templates are resolved. Three things decide: the limits
-/// of the host, the rights of the command, and the agent's own files, which no run may touch.
+/// Authorizes the effects of each resource of a run, when its templates are resolved. The limits of the host and the rights of
+/// the command decide. No run may touch the agent's own files.
 pub(in crate::agent) struct RunAuthorizer {
     limits: NodeLimits,
     rights: Rights,
@@ -114,7 +114,7 @@ impl Authorizer for RunAuthorizer {
 }
 
 impl RunAuthorizer {
-    /// Returns true when a template of the run may read this file, by its name and by the target of its links.
+    /// Returns true when a template of the run may read this file: by its name and its links' target.
     fn may_show_file(&self, path: &Path, host: &Host) -> bool {
         let path = host.resolve(path);
         [fs::resolve_links(&path), path].iter().all(|path| self.may_read(&TemplateRead::File(path)).is_ok())

@@ -32,8 +32,8 @@ use confined::{ConfinedResult, ConfinedRun};
 /// Most problems of a manifest that a result names.
 const MAX_PROBLEMS: usize = 10;
 
-/// Plans and runs, until the end, `cancel` or `until`. The run has a confined thread of its own; the calling thread keeps
-/// the records of the run and does the work that must stay outside.
+/// Plans and runs, until the end, `cancel` or `until`. The run has a confined thread of its own. The calling thread keeps the
+/// records of the run and does the work that must stay outside.
 pub(in crate::agent) fn run(
     node: &Arc<RunContext>,
     job: &Job,

@@ -1,8 +1,8 @@
 //! The state of a command on every node: [`JobTracker`] takes reports and knows the missing nodes.
 //!
 //! Signed reports in the JOBS stream decide. A report without a receipt by the pinned key of its node is shown, and does not
-//! count. An answer to the reply subject counts only from a node that did not accept the command, since the stream may not
-//! have that answer. Such an answer is provisional, and a report of the stream replaces it.
+//! count. An answer to the reply subject counts only from a node that did not accept the command. The stream may not have that
+//! answer. The answer is provisional, and a report of the stream replaces it.
 
 mod outcome;
 mod report_verifier;
@@ -177,7 +177,7 @@ impl JobTracker {
         }
     }
 
-    /// As [`JobTracker::take`]. A message of an unknown node waits until its key is found.
+    /// Takes a report, as [`JobTracker::take`]. A message of an unknown node waits until its key is found.
     fn take_or_hold(&mut self, verified: VerifiedReport) -> Option<JobEvent> {
         match (verified.0, &mut self.key_discovery) {
             (Verdict::UnknownNode { node, what, message: said }, Some(newcomers)) => {

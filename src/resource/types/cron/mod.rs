@@ -1,6 +1,6 @@
 //! `cron`: entries of the system's crontab, each in a file of its own in `/etc/cron.d` (`core/owned_file.rs`).
 //!
-//! Such a file is replaced in one step and removed as a whole. The crontabs of other owners are never edited. The syntax of
+//! Each file is replaced in one step and removed as a whole. The crontabs of other owners are never edited. The syntax of
 //! crontab(5) is checked before the write: cron(8) reports errors only in its log.
 
 use std::fmt;

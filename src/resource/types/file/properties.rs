@@ -181,7 +181,7 @@ pub struct Properties {
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// The permission bits in octal, up to 0777, or as `u=rw,go=r`. Needed unless absent. In a directory, users who may read or
-    /// write may also enter; setgid and sticky (`2755`, `1777`, `g=rxs`) are for directories.
+    /// write may also enter. Setgid and sticky (`2755`, `1777`, `g=rxs`) are for directories.
     #[serde(default, deserialize_with = "any_mode", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", regex(pattern = r"^((0[oO])?[0-7]{1,5}|[ugoa]*=[rwxst]*(,[ugoa]*=[rwxst]*)*)$"))]
     pub mode: Option<Mode>,

@@ -5,7 +5,7 @@ use crate::model::{Effect, Effects, MountRequest};
 
 use super::{MountEnsure, Properties};
 
-/// Types of file systems that the kernel mounts by itself, or with a helper of the distribution. Such a helper runs no program of
+/// Types of file systems that the kernel mounts by itself, or with a helper of the distribution. The helper runs no program of
 /// the author's choice.
 const PLAIN_FILE_SYSTEMS: &[&str] = &[
     "auto",

@@ -27,7 +27,7 @@ const DPKG: &str = "/usr/bin/dpkg";
 const LOCKS: [&str; 2] = ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"];
 const LISTS_LOCK: &str = "/var/lib/apt/lists/lock";
 
-/// A file that is touched after every read of the index: by the hook of Ubuntu's apt, and by this provider.
+/// A file that the hook of Ubuntu's apt and this provider touch after every read of the index.
 const UPDATED: &str = "/var/lib/apt/periodic/update-success-stamp";
 /// The directory of the index. Its time is that of the last update, if no better mark exists.
 const LISTS: &str = "/var/lib/apt/lists";
@@ -45,7 +45,7 @@ pub(super) fn is_installed() -> bool {
     [APT_GET, APT_CACHE, DPKG].iter().all(|program| is_executable(Path::new(program))) && has_packages()
 }
 
-/// An answer and its validity: the stamp of the database, the index and its configuration at the time of the query.
+/// An answer and its validity: the stamp of the database, the index and its configuration at query time.
 type CachedOffers = (DpkgStamp, HashMap<String, Offer>);
 
 /// The provider for apt.

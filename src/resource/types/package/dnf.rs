@@ -300,7 +300,7 @@ impl PackageManager for Dnf {
     }
 }
 
-/// Returns the arguments that name a package to dnf. They are complete for a known version:
+/// Returns the arguments that name a package to dnf. The arguments are complete for a known version:
 /// `name-epoch:version-release.architecture`.
 fn specifications(job: &PackageJob<'_>) -> Result<Vec<String>, ResourceError> {
     let full = job.properties.name.as_str();

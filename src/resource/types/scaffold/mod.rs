@@ -295,7 +295,7 @@ pub trait Renderer: Send + Sync {
 
 const PROVIDER: &str = "choria";
 
-/// The provider of every host. It has the name of the Go system's provider.
+/// The provider of every host. The name is that of the Go system's provider.
 #[derive(Default)]
 struct Choria {
     applied: Mutex<HashMap<String, Arc<Rendered>>>,

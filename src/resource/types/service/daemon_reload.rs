@@ -57,8 +57,8 @@ fn is_read(unit: &Unit, path: &Path) -> bool {
     unit.drop_ins.match_indices(&path).any(|(at, _)| matches!(unit.drop_ins.as_bytes().get(at + path.len()), None | Some(b' ')))
 }
 
-/// Returns the names of the drop-in directories of a unit. They derive from its names, its template, its prefixes up to a dash,
-/// and its kind.
+/// Returns the names of the drop-in directories of a unit. The names derive from the unit's names, its template, its prefixes up
+/// to a dash, and its kind.
 fn drop_in_directories(unit: &Unit) -> BTreeSet<String> {
     let all = unit.names.split_whitespace().chain([unit.id.as_str()]).flat_map(unit_file_names);
     all.flat_map(|name| {

@@ -27,7 +27,7 @@ impl Rights {
         Self { types: rule.types.clone(), names: rule.names.clone(), reads: rule.reads.clone(), noop_only: rule.noop_only }
     }
 
-    /// Returns the rights of a command that no rule allows any more: its manifest runs, and reads only its own files.
+    /// Returns the rights of a command that no rule allows any more. Its manifest runs, and reads only its own files.
     pub fn minimal() -> Self {
         Self { types: None, names: None, reads: Some(Vec::new()), noop_only: false }
     }

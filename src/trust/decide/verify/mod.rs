@@ -251,8 +251,8 @@ impl Verifier<'_> {
     /// Verifies an assignment again that this node accepted, from its own disk.
     ///
     /// An assignment stays active until a later assignment replaces it, without any time limit. The assignment, its key or the
-    /// trust bundle may have expired, and the key may be revoked. Only two checks run again: a signature by a key of the bundle,
-    /// against damage, and the limits of the host.
+    /// trust bundle may have expired, and the key may be revoked. Only two checks run again: a bundle key's signature, against
+    /// damage, and the limits of the host.
     ///
     /// # Errors
     /// When no known key signed the assignment, or the limits do not allow it any more.
