@@ -3,11 +3,12 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
 use super::passwd::AccountFiles;
+use crate::model::lock;
 
 /// A user or group that could not be found.
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
@@ -55,7 +56,7 @@ where
     Q: Ord + ToOwned<Owned = K> + ?Sized,
     V: Clone,
 {
-    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = lock(cache);
     if let Some(known) = cache.get(key) {
         return known.clone();
     }
@@ -70,7 +71,7 @@ fn cached_name(
     name: &str,
     look_up: impl FnOnce() -> Result<u32, AccountError>,
 ) -> Result<u32, AccountError> {
-    let known = cache.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+    let known = lock(cache).get(name).copied();
     match known {
         Some(number) => Ok(number),
         None => look_up().map(|number| cached(cache, name, || number)),
@@ -97,7 +98,7 @@ impl Accounts {
     /// Drops the cache, after a change of an account.
     pub fn clear_cache(&self) {
         fn clear<K, V>(cache: &Cache<K, V>) {
-            cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            lock(cache).clear();
         }
         clear(&self.uids);
         clear(&self.gids);

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{FsError, fs};
+use crate::model::lock;
 
 /// The largest file that is read, in bytes: the database of a full desktop has some megabytes.
 const MAX: u64 = 256 << 20;
@@ -115,7 +116,7 @@ impl Dpkg {
         let status = self.directory.join("status");
         let files = || std::iter::once(status.as_path()).chain(journal.iter().map(PathBuf::as_path));
         let stamp: DpkgStamp = files().map(fs::stamp).collect::<Result<_, _>>()?;
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = lock(&self.read);
         if let Some((of, database)) = read.as_ref()
             && *of == stamp
         {

@@ -1,10 +1,10 @@
 //! The predicted effects of a dry run so far. No effect is real, and later resources may depend on them.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::model::effects::AccountKind;
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, lock};
 
 use super::Host;
 
@@ -27,14 +27,14 @@ impl Host {
     pub fn note_effects(&self, effects: Effects, absent: bool) {
         if let Some(DryRunEffects { done, undone }) = &self.foreseen {
             let known = if absent { undone } else { done };
-            known.lock().unwrap_or_else(PoisonError::into_inner).extend(effects);
+            lock(known).extend(effects);
         }
     }
 
     /// True where a real run might have removed an object below a directory by now.
     pub fn expects_removal(&self, directory: &Path) -> bool {
         let Some(DryRunEffects { undone, .. }) = &self.foreseen else { return false };
-        let undone = undone.lock().unwrap_or_else(PoisonError::into_inner);
+        let undone = lock(undone);
         undone.iter().any(|effect| matches!(effect, Effect::Write { place, .. } if Path::new(&place.path).starts_with(directory)))
             || self.is_predicted(|effect| matches!(effect, Effect::Run { command, dry: false } if names_path(command, directory)))
     }
@@ -79,7 +79,7 @@ impl Host {
 
     fn is_predicted(&self, is: impl Fn(&Effect) -> bool) -> bool {
         let Some(DryRunEffects { done, .. }) = &self.foreseen else { return false };
-        done.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is)
+        lock(done).iter().any(is)
     }
 }
 

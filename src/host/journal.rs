@@ -9,10 +9,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use nix::unistd::{SysconfVar, getsid, sysconf};
 use serde::{Deserialize, Serialize};
+
+use crate::model::lock;
 
 /// Ticks of `/proc/PID/stat` in a second, if the system does not report them: the value of every architecture but one.
 const TICKS: u64 = 100;
@@ -103,16 +105,11 @@ impl Journal {
         Self { directory: Some(directory.into()), inner: Mutex::default() }
     }
 
-    fn lock_inner(&self) -> MutexGuard<'_, Inner> {
-        // Each change is a single step, so a panic elsewhere leaves no half-made change.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a command that is about to start, with the pipes of its output. When the owner of the journal relies on it, a
     /// command must not start after an error.
     pub(super) fn begin(self: &Arc<Self>, pipes: &[&io::PipeReader]) -> io::Result<Running> {
         let pipes = pipes.iter().map(|pipe| inode(pipe)).collect::<io::Result<_>>()?;
-        let mut inner = self.lock_inner();
+        let mut inner = lock(&self.inner);
         if let (None, Some(directory)) = (&inner.open, &self.directory) {
             inner.open = Open::below(directory).ok();
         }
@@ -122,14 +119,14 @@ impl Journal {
         drop(inner);
         // Dropping `running` removes the entry when the write fails.
         let running = Running { journal: Arc::clone(self), key };
-        let written = self.lock_inner().write();
+        let written = lock(&self.inner).write();
         if self.directory.is_none() { written.map(|()| running) } else { Ok(running) }
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let inner = lock(&self.inner);
         if let Some(own) = inner.open.as_ref().and_then(|open| open.own.as_ref()) {
             // The next sweep of the directory removes the file otherwise.
             let _removed = std::fs::remove_file(own);
@@ -180,7 +177,7 @@ pub(super) struct Running {
 impl Running {
     /// Records the number of the process that runs the command.
     pub(super) fn started(&self, pid: u32) {
-        let mut inner = self.journal.lock_inner();
+        let mut inner = lock(&self.journal.inner);
         if let Some(note) = inner.notes.get_mut(&self.key) {
             // One more tick: the clock is read in whole ticks.
             (note.pid, note.until) = (i32::try_from(pid).ok(), Some(ticks_now() + 1));
@@ -192,7 +189,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut inner = self.journal.lock_inner();
+        let mut inner = lock(&self.journal.inner);
         inner.notes.remove(&self.key);
         // A stale entry names only processes that have ended: see `since` and `until`.
         let _written = inner.write();

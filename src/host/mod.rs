@@ -32,13 +32,13 @@ pub mod tree;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use uuid::{ContextV7, Uuid};
 
-use crate::model::{ResourceLimits, Secrets};
+use crate::model::{ResourceLimits, Secrets, lock};
 
 use package_cache::PackageCache;
 
@@ -275,7 +275,7 @@ impl Host {
         let now = self.clock.now();
         let seconds = u64::try_from(now.as_second()).unwrap_or(0);
         let nanos = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
-        let context = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = lock(&self.ids);
         Uuid::new_v7(uuid::Timestamp::from_unix(&*context, seconds, nanos))
     }
 

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use zeroize::Zeroizing;
 
-use crate::model::Secret;
+use crate::model::{Secret, lock};
 
 use super::fs::{self, FsError};
 
@@ -121,7 +121,7 @@ impl<T> CachedFile<T> {
     fn get(&self, path: &Path, parse: impl FnOnce(&str) -> T) -> Result<Arc<T>, FsError> {
         // Examined before the read: the next call sees a change in between.
         let now = fs::stat(path, false)?.map(|look| (look.mtime, look.size));
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.0);
         if let (Some((then, known)), Some(now)) = (kept.as_ref(), now.as_ref())
             && then == now
         {
@@ -135,7 +135,7 @@ impl<T> CachedFile<T> {
     }
 
     fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.0) = None;
     }
 }
 

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{CommandError, FsError, Host, Output, ProcessCommand, fs};
+use crate::model::lock;
 
 /// The path of the program.
 pub const RPM: &str = "/usr/bin/rpm";
@@ -124,7 +125,7 @@ impl Rpm {
     /// # Errors
     /// When rpm can't be run.
     pub fn directory(&self, host: &Host) -> Result<PathBuf, CommandError> {
-        let mut known = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.directory);
         if let Some(directory) = known.as_ref() {
             return Ok(directory.clone());
         }
@@ -150,7 +151,7 @@ impl Rpm {
     /// When rpm can't be run, or its output can't be parsed.
     pub fn packages(&self, host: &Host) -> Result<Arc<RpmPackages>, RpmError> {
         let stamp = self.stamp(host)?;
-        let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut installed = lock(&self.installed);
         if let Some((of, packages)) = installed.as_ref()
             && *of == stamp
         {

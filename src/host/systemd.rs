@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use zbus::{Connection, MessageStream, OwnedObjectPath, OwnedVariant, Variant};
 
 use super::{CANCEL_POLL, Host};
+use crate::model::lock;
 
 const BUS: &str = "unix:path=/run/dbus/system_bus_socket";
 const SYSTEMD: &str = "org.freedesktop.systemd1";
@@ -236,7 +237,7 @@ impl Systemd {
     /// # Errors
     /// When systemd refuses the job, it takes longer than `limit`, or the run is over.
     pub fn job(&self, method: &str, name: &str, limit: Duration, host: &Host) -> Result<Option<String>, SystemdError> {
-        let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.connection);
         self.runtime.block_on(async {
             // Before the job, so that its end can't be missed.
             let (connection, mut ended) = match listen(held.take()).await {
@@ -257,7 +258,7 @@ impl Systemd {
 
     /// Sends a request, and again on a new connection when the old connection broke.
     fn with_connection<T>(&self, limit: Duration, ask: impl AsyncFn(Connection) -> zbus::Result<T>) -> Result<T, SystemdError> {
-        let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.connection);
         self.runtime.block_on(async {
             let once = async |connection: Connection| {
                 tokio::time::timeout(limit, ask(connection)).await.map_err(|_| SystemdError::NoAnswer(limit))?.map_err(Into::into)

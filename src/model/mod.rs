@@ -10,7 +10,7 @@ pub mod effects;
 pub mod ensure;
 pub mod event;
 pub mod id;
-pub mod lock;
+mod lock;
 pub mod merge;
 pub mod mount_request;
 pub mod registration;

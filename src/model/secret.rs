@@ -7,12 +7,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use zeroize::Zeroize;
+
+use super::lock;
 
 /// Replacement for a secret in all printed and serialised text.
 pub const REDACTED: &str = "***";
@@ -173,17 +175,13 @@ impl Secrets {
         if text.is_empty() {
             return;
         }
-        let mut known = self.lock_secrets();
+        let mut known = lock(&self.known);
         if let Some(known) = known.iter_mut().find(|known| known.text.reveal() == text) {
             known.in_all_output |= everywhere;
             return;
         }
         let place = known.partition_point(|known| known.text.reveal().len() >= text.len());
         known.insert(place, KnownSecret { text: Secret::new(text), replacement: shown.to_owned(), in_all_output: everywhere });
-    }
-
-    fn lock_secrets(&self) -> MutexGuard<'_, Vec<KnownSecret>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of additions and look-ups of secrets. A change during some work shows that the work used a secret.
@@ -200,17 +198,17 @@ impl Secrets {
 
     /// True when no secret is known; outputs may still need redaction.
     pub fn is_empty(&self) -> bool {
-        !self.lock_secrets().iter().any(|known| known.in_all_output)
+        !lock(&self.known).iter().any(|known| known.in_all_output)
     }
 
     /// True when no redaction is needed, not even of outputs.
     pub fn redacts_nothing(&self) -> bool {
-        self.lock_secrets().is_empty()
+        lock(&self.known).is_empty()
     }
 
     /// Returns true when a text contains a secret.
     pub fn contains_secret(&self, text: &str) -> bool {
-        self.lock_secrets().iter().any(|known| known.in_all_output && text.contains(known.text.reveal()))
+        lock(&self.known).iter().any(|known| known.in_all_output && text.contains(known.text.reveal()))
     }
 
     /// Returns true when any text in a value contains a secret.
@@ -235,7 +233,7 @@ impl Secrets {
     }
 
     fn redacted<'a>(&self, text: &'a str, output: bool) -> Cow<'a, str> {
-        let known = self.lock_secrets();
+        let known = lock(&self.known);
         known.iter().filter(|known| output || known.in_all_output).fold(Cow::Borrowed(text), |text, known| {
             match text.contains(known.text.reveal()) {
                 true => Cow::Owned(text.replace(known.text.reveal(), &known.replacement)),

@@ -34,11 +34,11 @@ mod weight;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Map, Value};
 
-use crate::model::{DiscoveryClient, EvaluationBudget, ReadAccess, Secrets, TemplateRead, UnrestrictedAccess};
+use crate::model::{DiscoveryClient, EvaluationBudget, ReadAccess, Secrets, TemplateRead, UnrestrictedAccess, lock};
 
 pub use self::check::{mask_expressions, unclosed};
 pub use self::expr::MissingKey;
@@ -492,8 +492,7 @@ impl ScopeState {
     }
 
     fn compile(&self, source: &str) -> Result<Arc<Compiled>, Failure> {
-        let lock = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().get(source).cloned();
+        let known = lock(&self.compiled).get(source).cloned();
         if let Some(compiled) = known {
             return Ok(compiled);
         }
@@ -502,7 +501,7 @@ impl ScopeState {
         let compiled = expr::compile(source, &NameScope { functions, facts_only: restricted, value_only: false })
             .map_err(|(offset, detail)| Failure { detail, compile: true, offset })?;
         let compiled = Arc::new(compiled);
-        lock().insert(source.to_owned(), Arc::clone(&compiled));
+        lock(&self.compiled).insert(source.to_owned(), Arc::clone(&compiled));
         Ok(compiled)
     }
 

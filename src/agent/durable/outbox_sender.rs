@@ -3,7 +3,7 @@
 //! Each stream is a lane with its messages in order. A blocked lane blocks no other lane. All lanes share one send rate.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -18,6 +18,7 @@ use crate::agent::status::board::StatusBoard;
 use crate::agent::status::counters::SharedCounters;
 use crate::diag::error_chain;
 use crate::host::{Checkpoint, checkpoint};
+use crate::model::lock;
 use crate::store::{QueuedMessage, StreamQueue};
 use crate::transport::{Bus, ConnectionState, MESSAGE_ID, TransportError};
 use crate::wire::receipt;
@@ -101,7 +102,7 @@ impl SendPacer {
 
     /// Returns the time at which `count` messages may be sent: after those with an earlier promise.
     fn reserve_slot(&self, count: usize, rate: u32, now: Instant) -> Instant {
-        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.0);
         let turn = free.map_or(now, |free| free.max(now));
         let takes = Duration::from_secs(1) * u32::try_from(count).unwrap_or(u32::MAX) / rate.max(1);
         *free = Some(turn + takes);

@@ -1,7 +1,7 @@
 //! Publication of messages: kept in the outbox until the server has stored them, or sent once and perhaps lost.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ use crate::agent::identity::AgentInstance;
 use crate::agent::jitter;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::messages;
-use crate::model::RunOutcome;
+use crate::model::{RunOutcome, lock};
 use crate::store::{OutboxMessage, Priority, StoreError};
 use crate::transport::Bus;
 use crate::trust::{ReplayStore, TrustedBundle, Verified};
@@ -152,13 +152,13 @@ impl Publisher {
 
     /// Counts a run of a channel. Returns the message that the run leads to.
     pub(in crate::agent) fn count_run(&self, channel: &str, outcome: RunOutcome, interval: Duration) -> RunNotice {
-        let mut runs = self.stable.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = lock(&self.stable);
         runs.count(channel, outcome, interval, Instant::now())
     }
 
     /// Publishes the counts of stable runs that were not published yet.
     pub(in crate::agent) fn post_counted_runs(&self) {
-        let counted = self.stable.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let counted = lock(&self.stable).take();
         if let Some(runs) = counted {
             self.post_stable_runs(runs);
         }

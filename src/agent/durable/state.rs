@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
+use crate::model::lock;
 use crate::store::{
     Acceptance, ChainHead, Ledger, LedgerOrigin, Outbox, OutboxMessage, QueuedMessage, StoreError, StreamQueue,
     UnfinishedCommand, state_dir,
@@ -67,11 +68,6 @@ impl QueueSignals {
             StreamQueue::Events => &self.events,
         }
     }
-}
-
-fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is on disk, and is written in whole steps: a panic of another thread left nothing half done.
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl DurableState {

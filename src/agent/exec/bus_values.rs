@@ -2,7 +2,7 @@
 //! replaces a newer one. Nodes sign registrations with their own keys. This node signs its own registrations here too.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Handle;
@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 use crate::config::AgentSettings;
 use crate::diag::error_chain;
 use crate::host::fs;
-use crate::model::Registration;
 use crate::model::registration::Ttl;
+use crate::model::{Registration, lock};
 use crate::registry::BusVerifier;
 use crate::store::signed_values::NewestValue;
 use crate::store::{StoreError, ValueStore};
@@ -41,7 +41,7 @@ impl SignedValues {
 
     fn lock(&self) -> MutexGuard<'_, ValueStore> {
         // Whole values are stored: a panic of another thread leaves none half written.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

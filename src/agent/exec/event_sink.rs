@@ -2,12 +2,12 @@
 //! state directory of the agent, which the run itself cannot reach.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::config::PublishEvents;
 use crate::diag::error_chain;
 use crate::engine::Plan;
-use crate::model::{HealthResult, HealthStatus, ManifestId, ResourceOutcome, TransactionEvent};
+use crate::model::{HealthResult, HealthStatus, ManifestId, ResourceOutcome, TransactionEvent, lock};
 use crate::store::history::{Recording, RunEnd, RunStart};
 use crate::store::{History, OutboxMessage, Priority};
 use crate::wire::report::HealthReport;
@@ -46,7 +46,7 @@ impl RunRecorder {
 
     /// Records the begin of the run.
     pub(in crate::agent) fn record_begin(&self, node: &RunContext, job: &Job, what: String, manifest: Option<ManifestId>) {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = lock(&self.0);
         let history = History::in_directory(node.settings.now().state_dir.join("runs"));
         let digest = manifest.as_ref().and_then(|manifest| manifest.digest.clone());
         let start = RunStart { run_id: job.run, started: node.identity.now(), what, digest };
@@ -57,7 +57,7 @@ impl RunRecorder {
 
     /// Records an event.
     pub(in crate::agent) fn record_event(&self, event: TransactionEvent) {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = lock(&self.0);
         records.sink.receive(event);
         let RecorderState { sink: heard, recording, .. } = &mut *records;
         if let Some(event) = &heard.record.last {
@@ -67,7 +67,7 @@ impl RunRecorder {
 
     /// Records the end of the run. Returns the collected events, and the manifest.
     pub(in crate::agent) fn record_end(self, end: &RunEnd) -> (RunRecord, Option<ManifestId>) {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = lock(&self.0);
         if let Err(error) = std::mem::take(&mut records.recording).end(end) {
             tracing::warn!("cannot write the run to the history: {}", error_chain(&error));
         }

@@ -2,11 +2,12 @@
 //! owner of one key cannot keep commands of another key out, nor delay them beyond the current run.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 use crate::agent::exec::job::Job;
+use crate::model::lock;
 
 /// Most lanes whose last service is remembered: more than operators work at one time.
 const MAX_REMEMBERED: usize = 256;
@@ -103,34 +104,29 @@ impl FairQueue {
         (Arc::clone(&queue), JobReceiver(queue))
     }
 
-    fn lock(&self) -> MutexGuard<'_, SignerLanes> {
-        // Whole jobs are added and removed: a panic of another thread leaves none half written.
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Finds a place for one more job of these signers.
     ///
     /// # Errors
     /// When there is no place.
     pub(in crate::agent) fn find_place(&self, places: QueueLimits, signers: &[String]) -> Result<(), QueueFull> {
-        let lanes = self.lock();
+        let lanes = lock(&self.lanes);
         places.find_place(lanes.lanes.iter().flat_map(|lane| &lane.jobs).map(|job| job.command.signers()), signers)
     }
 
     /// Puts a job into the lane of its signers.
     pub(in crate::agent) fn push(&self, job: Box<Job>) {
-        self.lock().push(job);
+        lock(&self.lanes).push(job);
         self.added.notify_one();
     }
 
     /// Returns the number of waiting jobs.
     pub(in crate::agent) fn len(&self) -> usize {
-        self.lock().lanes.iter().map(|lane| lane.jobs.len()).sum()
+        lock(&self.lanes).lanes.iter().map(|lane| lane.jobs.len()).sum()
     }
 
     /// Returns true when the queue is closed.
     pub(in crate::agent) fn is_closed(&self) -> bool {
-        self.lock().closed
+        lock(&self.lanes).closed
     }
 }
 
@@ -166,7 +162,7 @@ impl JobReceiver {
     /// Returns the next job. Cancel-safe: a dropped call removes no job.
     pub(in crate::agent) async fn next(&mut self) -> Box<Job> {
         loop {
-            if let Some(job) = self.0.lock().pop() {
+            if let Some(job) = lock(&self.0.lanes).pop() {
                 return job;
             }
             self.0.added.notified().await;
@@ -176,7 +172,7 @@ impl JobReceiver {
 
 impl Drop for JobReceiver {
     fn drop(&mut self) {
-        self.0.lock().closed = true;
+        lock(&self.0.lanes).closed = true;
     }
 }
 

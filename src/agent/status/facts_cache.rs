@@ -3,12 +3,12 @@
 //! Gathering and evaluating take time, and run on a background thread. The agent's own thread only looks into the cache.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::model::EvaluationBudget;
+use crate::model::{EvaluationBudget, lock};
 use crate::template::Scope;
 
 /// Gathers the facts of this host, anew each time.
@@ -39,7 +39,7 @@ impl FactsCache {
     }
 
     fn facts(&self) -> Arc<Value> {
-        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = || lock(&self.last);
         if let Some((_, facts)) = last().as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Arc::clone(facts);
         }
@@ -70,19 +70,19 @@ impl FactsCache {
 
     /// Forgets facts and answers. The next evaluation gathers anew.
     pub(in crate::agent) fn forget(&self) {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        lock(&self.answers).clear();
+        *lock(&self.last) = None;
     }
 
     /// Returns the cached answer, if there is one. Never blocks.
     pub(in crate::agent) fn cached_answer(&self, expression: &str) -> Option<FilterResult> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let answers = lock(&self.answers);
         answers.get(expression).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, answer)| answer.clone())
     }
 
     /// Caches an answer.
     pub(in crate::agent) fn cache_answer(&self, expression: &str, answer: FilterResult) {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = lock(&self.answers);
         if answers.len() >= MAX_ANSWERS {
             answers.clear();
         }

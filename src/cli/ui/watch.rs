@@ -1,9 +1,10 @@
 //! Shows the resource in progress at a terminal, once it takes a while.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use crate::host::ProgressEvent;
+use crate::model::lock;
 
 use super::{rewrite, text};
 
@@ -31,7 +32,7 @@ struct State {
 impl ProgressLine {
     /// Records progress, and clears the line before any other message.
     pub(super) fn record(&self, news: &ProgressEvent<'_>) {
-        let mut state = lock_state(&self.0);
+        let mut state = lock(&self.0);
         match news {
             ProgressEvent::ResourceStarted { kind, name, others } => {
                 let others = if *others > 0 { format!(" and {others} more") } else { String::new() };
@@ -54,16 +55,12 @@ impl ProgressLine {
     }
 }
 
-fn lock_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Updates the line while there is a run.
 fn update_line(watched: &Weak<Mutex<State>>) {
     loop {
         std::thread::sleep(UPDATE_INTERVAL);
         let Some(state) = watched.upgrade() else { return };
-        let mut state = lock_state(&state);
+        let mut state = lock(&state);
         if let (Some((what, since)), false) = (&state.now, state.download_shown)
             && since.elapsed() >= SHOW_AFTER
         {

@@ -5,14 +5,14 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
 use crate::diag::error_chain;
 use crate::host::fs::{self, FsError, WriteSpec};
-use crate::model::NodeId;
+use crate::model::{NodeId, lock};
 use crate::transport::Message;
 use crate::trust::{PublicKey, ReceiptError, VerifiedReceipt, verify_receipt};
 use crate::wire::receipt::HEADER;
@@ -104,11 +104,6 @@ pub struct NodeKeys {
     places_left: AtomicUsize,
     /// True when too many nodes are new at once.
     too_many_new: AtomicBool,
-}
-
-fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Entries are added as a whole: a panic of another thread left none incomplete.
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads the pinned keys of a file; none when the file is missing.

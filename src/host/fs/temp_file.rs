@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -21,6 +21,7 @@ use super::{FsError, WriteSpec, hex, names_in, set_open};
 use crate::host::account::effective_uid;
 use crate::host::checkpoint::{Checkpoint, checkpoint};
 use crate::host::paths::DirEntryHandle;
+use crate::model::lock;
 
 /// The suffix of the names of temporary files.
 const SUFFIX: &str = ".ensign-tmp";
@@ -236,7 +237,7 @@ fn lock_written(pending: &PendingName, written: &File) -> Result<File, FsError> 
 fn remove_leftovers(above: BorrowedFd<'_>) {
     static SWEPT: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
     let Ok(stat) = fstat(above) else { return };
-    let is_new = SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert((stat.st_dev, stat.st_ino));
+    let is_new = lock(&SWEPT).insert((stat.st_dev, stat.st_ino));
     if !is_new {
         return;
     }

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use schemars::{Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::diag::{did_you_mean, error_chain};
 use crate::host::Host;
-use crate::model::{Effect, Effects, RedactedProperty};
+use crate::model::{Effect, Effects, RedactedProperty, lock};
 use crate::template::Scope;
 use crate::wire::value_decode;
 
@@ -74,7 +74,7 @@ pub struct Providers(Mutex<Opened>);
 
 impl Providers {
     fn open<P: ?Sized + Send + Sync + 'static>(&self, kind: &'static str, entry: &ProviderEntry<P>, host: &Host) -> Arc<P> {
-        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.0);
         if let Some(known) = opened.get(&(kind, entry.name)).and_then(|any| any.downcast_ref::<Arc<P>>()) {
             return Arc::clone(known);
         }

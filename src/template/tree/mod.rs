@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jiff::Zoned;
 
 use super::gotime::Time;
 use super::{Scope, ScopeState, go, jinja};
+use crate::model::lock;
 
 /// The name of directories for parts: only `render` renders their files.
 pub const PARTS_DIR: &str = "_partials";
@@ -149,7 +150,7 @@ pub fn render_tree(
         Engine::Go => go::render(&session)?,
         Engine::Jinja | Engine::Jet => jinja::render(&session)?,
     }
-    Ok(std::mem::take(&mut *session.rendered_files()))
+    Ok(std::mem::take(&mut *lock(&session.rendered_files)))
 }
 
 /// The rendering of one tree.
@@ -169,10 +170,6 @@ pub(super) struct RenderSession {
 }
 
 impl RenderSession {
-    fn rendered_files(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, RenderedFile>> {
-        self.rendered_files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn delimiters(&self) -> (&str, &str) {
         (&self.delimiters.0, &self.delimiters.1)
     }
@@ -242,7 +239,7 @@ impl RenderSession {
         if size > MAX_OUTPUT {
             return Err(format!("the rendered files are larger than {MAX_OUTPUT} bytes in total"));
         }
-        self.rendered_files().insert(path, made);
+        lock(&self.rendered_files).insert(path, made);
         Ok(())
     }
 

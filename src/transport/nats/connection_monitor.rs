@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_nats::{ClientError, Event, ServerError};
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::super::{ConnectionCounters, ConnectionState};
 use super::hide_password;
 use super::reason::reason;
+use crate::model::lock;
 
 /// The spread of the first pauses: ten thousand nodes are five thousand connections a second, which one server can accept.
 const MIN_SPREAD: Duration = Duration::from_secs(2);
@@ -79,7 +80,7 @@ impl ConnectionMonitor {
 
     /// Returns the subjects that the server denied on this connection.
     pub(super) fn denied_subscriptions(&self) -> BTreeSet<String> {
-        self.0.denied_subscriptions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0.denied_subscriptions).clone()
     }
 
     pub(super) fn record_event(&self, event: &Event) {
@@ -89,7 +90,7 @@ impl ConnectionMonitor {
             Event::Connected => {
                 heard.refused.store(false, Ordering::Relaxed);
                 // The client subscribes again, so the server denies the same subjects again.
-                heard.denied_subscriptions.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                lock(&heard.denied_subscriptions).clear();
                 heard.link.send_modify(|link| {
                     link.connected = true;
                     link.connects += 1;
@@ -115,7 +116,7 @@ impl ConnectionMonitor {
             Event::ServerError(ServerError::Other(error)) if error.to_lowercase().contains("permissions violation") => {
                 count(&heard.denied);
                 if let Some(subject) = denied_subscription(error) {
-                    let mut unheard = heard.denied_subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut unheard = lock(&heard.denied_subscriptions);
                     if unheard.len() < MAX_DENIED_SUBSCRIPTIONS {
                         unheard.insert(subject.to_owned());
                     }
@@ -154,7 +155,7 @@ impl ConnectionMonitor {
         if first {
             return Duration::ZERO;
         }
-        let mut lost = self.0.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = lock(&self.0.lost);
         // Counted from 1 at every loss; the event of the loss may arrive later than this call.
         if attempts <= 1 {
             *lost = Instant::now();

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::diag::error_chain;
 use crate::host::command::is_executable;
 use crate::host::dpkg::{Dpkg, DpkgDatabase, DpkgRecord, DpkgStamp};
 use crate::host::{DPKG_DIRECTORY, Host, Output, ProcessCommand, fs, lock};
-use crate::model::HumanDuration;
+use crate::model::{HumanDuration, lock};
 use crate::resource::ResourceError;
 
 use super::output::describe;
@@ -64,7 +64,7 @@ impl Apt {
 
     /// Returns further packages for the query about a package.
     fn query_names(&self, name: &str, known: &HashMap<String, Offer>, database: &DpkgDatabase) -> Vec<String> {
-        let prefetched = self.prefetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let prefetched = lock(&self.prefetched);
         let settled = |name: &str, any: bool| any && state(database, name).is_some_and(|state| state.newest().is_some());
         let mut names: Vec<String> = prefetched
             .iter()
@@ -222,7 +222,7 @@ fn exact_pattern(name: &str) -> String {
 
 impl PackageManager for Apt {
     fn prefetch(&self, all: &[&Properties]) {
-        let mut prefetched = self.prefetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut prefetched = lock(&self.prefetched);
         for p in all.iter().filter(|p| p.wanted() != RequestedVersion::Absent) {
             let any = p.wanted() == RequestedVersion::Present;
             prefetched.entry(p.name.clone()).and_modify(|all| *all &= any).or_insert(any);
@@ -239,7 +239,7 @@ impl PackageManager for Apt {
         for path in SOURCES.iter().chain([&LISTS, &UPDATED]) {
             stamp.push(fs::stamp(Path::new(path))?);
         }
-        let mut asked = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.offers);
         if asked.0 != stamp {
             *asked = (stamp, HashMap::new());
         }

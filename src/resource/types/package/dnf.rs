@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::diag::error_chain;
 use crate::host::command::is_executable;
 use crate::host::rpm::{RPM, Rpm, RpmError, RpmPackage, RpmPackages, RpmStamp, split_architecture};
 use crate::host::{Host, Output, ProcessCommand, fs, lock};
-use crate::model::HumanDuration;
+use crate::model::{HumanDuration, lock};
 use crate::resource::ResourceError;
 
 use super::output::describe;
@@ -85,10 +85,6 @@ fn upgrades(answer: &str) -> Vec<(&str, &str)> {
     words.chunks_exact(3).filter_map(|triple| Some((*triple.first()?, *triple.get(1)?))).collect()
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Dnf {
     /// Creates the provider over this database of rpm.
     pub(super) fn new(rpm: Arc<Rpm>) -> Self {
@@ -118,7 +114,7 @@ impl Dnf {
 
     /// Returns the packages for a query about `name`.
     fn query_names(&self, name: &str, wanted: impl Fn(&str, Interest) -> bool) -> Vec<String> {
-        let prefetched = locked(&self.prefetched);
+        let prefetched = lock(&self.prefetched);
         let others = prefetched.iter().filter(|(other, interest)| *other != name && wanted(other, **interest));
         others.map(|(other, _)| other.clone()).chain([name.to_owned()]).collect()
     }
@@ -200,7 +196,7 @@ impl From<RpmPackage> for Installed {
 
 impl PackageManager for Dnf {
     fn prefetch(&self, all: &[&Properties]) {
-        let mut prefetched = locked(&self.prefetched);
+        let mut prefetched = lock(&self.prefetched);
         for p in all {
             let interest = prefetched.entry(p.name.clone()).or_default();
             match p.wanted() {
@@ -226,7 +222,7 @@ impl PackageManager for Dnf {
 
     fn offer(&self, p: &Properties, host: &Host) -> Result<Offer, ResourceError> {
         let state = self.installed_state(&p.name, host)?;
-        let mut index = locked(&self.index);
+        let mut index = lock(&self.index);
         if index.stamp != self.offer_stamp(host)? {
             *index = Index::default();
         }
@@ -249,7 +245,7 @@ impl PackageManager for Dnf {
     }
 
     fn refresh(&self, p: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError> {
-        let mut refreshed = locked(&self.refreshed);
+        let mut refreshed = lock(&self.refreshed);
         if refreshed.is_some_and(|known| known <= age) {
             return Ok(());
         }
@@ -262,7 +258,7 @@ impl PackageManager for Dnf {
             return Err(ResourceError::State(format!("could not read the package index again: {said}")));
         }
         *refreshed = Some(age);
-        *locked(&self.index) = Index::default();
+        *lock(&self.index) = Index::default();
         Ok(())
     }
 

@@ -11,7 +11,7 @@ mod target;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::host::Host;
 use crate::model::effects::PathScope;
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, lock};
 use crate::template::{self, Scope};
 
 use crate::resource::core::common::TemplateScope;
@@ -308,7 +308,7 @@ fn key(p: &Properties) -> String {
 
 impl Renderer for Choria {
     fn render(&self, p: &Properties, host: &Host) -> Result<Arc<Rendered>, ResourceError> {
-        let applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(p));
+        let applied = lock(&self.applied).remove(&key(p));
         match applied {
             Some(rendered) => Ok(rendered),
             None => source::render(p, host).map(Arc::new),
@@ -316,7 +316,7 @@ impl Renderer for Choria {
     }
 
     fn cache(&self, p: &Properties, rendered: Arc<Rendered>) {
-        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key(p), rendered);
+        lock(&self.applied).insert(key(p), rendered);
     }
 }
 

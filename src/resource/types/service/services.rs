@@ -1,12 +1,12 @@
 //! The provider: a manager, and the state that must be known during a run.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::diag::error_chain;
 use crate::host::{Host, Unit};
-use crate::model::HumanDuration;
+use crate::model::{HumanDuration, lock};
 use crate::resource::ResourceError;
 
 use super::daemon_reload::needs_daemon_reload;
@@ -43,34 +43,30 @@ impl Services {
         Self { manager, host: host.clone(), unit_path: OnceLock::new(), told: Mutex::default(), last_unit: Mutex::default() }
     }
 
-    fn reload_state(&self) -> MutexGuard<'_, ReloadState> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_outdated(&self, unit: &str, host: &Host) -> Result<bool, ResourceError> {
         if self.unit_path.get().is_none() {
             let _first = self.unit_path.set(self.manager.unit_path(host)?);
         }
         let now = self.manager.unit(unit, host)?;
         let outdated = needs_daemon_reload(&now, self.unit_path.get().map_or(&[], Vec::as_slice));
-        *self.last_unit.lock().unwrap_or_else(PoisonError::into_inner) = Some((unit.to_owned(), now));
+        *lock(&self.last_unit) = Some((unit.to_owned(), now));
         Ok(outdated)
     }
 
     fn reload(&self, host: &Host) -> Result<(), ResourceError> {
         self.manager.reload(host)?;
-        self.reload_state().links_changed = false;
+        lock(&self.told).links_changed = false;
         Ok(())
     }
 
     /// Makes systemd read its unit files again if those of this unit have changed.
     pub(super) fn refresh_cache(&self, unit: &str, host: &Host) -> Result<(), ResourceError> {
-        if self.reload_state().still_outdated.contains(unit) || !self.is_outdated(unit, host)? {
+        if lock(&self.told).still_outdated.contains(unit) || !self.is_outdated(unit, host)? {
             return Ok(());
         }
         self.reload(host)?;
         if self.is_outdated(unit, host)? {
-            self.reload_state().still_outdated.insert(unit.to_owned());
+            lock(&self.told).still_outdated.insert(unit.to_owned());
         }
         Ok(())
     }
@@ -84,7 +80,7 @@ impl Services {
         host: &Host,
     ) -> Result<Unit, ResourceError> {
         let began = Instant::now();
-        let mut seen = self.last_unit.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|(name, _)| name == unit);
+        let mut seen = lock(&self.last_unit).take().filter(|(name, _)| name == unit);
         loop {
             let now = seen.take().map_or_else(|| self.manager.unit(unit, host), |(_, now)| Ok(now))?;
             if !transient(Activity::from_unit(&now)) || began.elapsed() >= limit.as_std() || host.is_over() {
@@ -102,7 +98,7 @@ impl Services {
         limit: HumanDuration,
         host: &Host,
     ) -> Result<(), ResourceError> {
-        if unit.ends_with(".target") && self.reload_state().links_changed {
+        if unit.ends_with(".target") && lock(&self.told).links_changed {
             // Units that were enabled in this run belong to the target from now on.
             self.reload(host)?;
         }
@@ -132,7 +128,7 @@ impl Services {
     /// Enables or disables a unit.
     pub(super) fn enable(&self, unit: &str, on: bool, host: &Host) -> Result<(), ResourceError> {
         self.manager.enable(unit, on, host)?;
-        self.reload_state().links_changed = true;
+        lock(&self.told).links_changed = true;
         Ok(())
     }
 
@@ -177,7 +173,7 @@ impl Services {
 impl Drop for Services {
     /// At the end of the run, reloads systemd once for all enabled and disabled units.
     fn drop(&mut self) {
-        if self.reload_state().links_changed {
+        if lock(&self.told).links_changed {
             // The next boot reads the files in any case, and an error can't be reported here.
             let _best_effort = self.manager.reload(&self.host);
         }
