@@ -12,23 +12,8 @@ use crate::model::Secrets;
 use crate::resource::{BindError, BoundResource, ChangeStep, ObservedResource, ParsedResource, Preview, Providers, ResourceType};
 
 use super::redact;
-use super::run::Diff;
+use super::settings::Diff;
 use super::text_diff::unified_diff;
-
-/// The thread outside of the confinement of a run, and the resources that need it.
-pub trait UnconfinedThread: Send + Sync {
-    /// Returns true for a resource that cannot be managed under the confinement.
-    fn is_needed(&self, decoded: &dyn ParsedResource) -> bool;
-
-    /// Rejects a resource that may not be managed outside.
-    ///
-    /// # Errors
-    /// With the reason, for people.
-    fn permit(&self, kind: &str, decoded: &dyn ParsedResource) -> Result<(), String>;
-
-    /// Returns the handle of that thread.
-    fn worker(&self) -> &Worker;
-}
 
 /// The thread on which a resource is managed.
 #[derive(Clone, Copy)]

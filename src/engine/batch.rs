@@ -14,7 +14,7 @@ use crate::resource::{BatchResult, BoundResource, ParsedResource, Providers};
 use super::apply_changes::{self, Observation, PANICKED, PendingChanges, RunThread};
 use super::converge::{Abort, ResourceRun, guarded};
 use super::plan::PlannedResource;
-use super::run::RunSettings;
+use super::settings::RunSettings;
 
 /// Returns the number of resources, from the first on, that can be applied together; 1 for a single resource.
 pub(super) fn batch_length(resources: &[PlannedResource], settings: &RunSettings, fail_on_error: bool) -> usize {

@@ -19,10 +19,10 @@ use crate::resource::{BoundResource, ChangeStep, Common, ParsedResource, Provide
 use crate::store::Session;
 use crate::template::is_template;
 
-use super::apply_changes::{self, Applied, ApplySettings, PANICKED, RunThread, UnconfinedThread};
+use super::apply_changes::{self, Applied, ApplySettings, PANICKED, RunThread};
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
-use super::run::{Diff, RunSettings};
+use super::settings::{Diff, RunSettings, UnconfinedThread};
 use super::{effects, health, redact};
 
 pub(super) struct ResourceRun<'a> {

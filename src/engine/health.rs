@@ -13,7 +13,7 @@ use crate::template::{Scope, TemplateError};
 
 use super::apply_changes::PANICKED;
 use super::provenance::{ProvenanceError, WITHHELD};
-use super::run::Authorizer;
+use super::settings::Authorizer;
 
 /// The context of health checks.
 pub struct CheckContext<'a> {

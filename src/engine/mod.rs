@@ -8,6 +8,8 @@
 //!
 //! - `apply_changes` is the part of that run that touches the host, possibly on another thread.
 //!
+//! - `settings` has the settings of a run.
+//!
 //! - `effects` gives rules and limits their input; `provenance` tracks the origin of properties.
 //!
 //! - `health` runs health checks; `text_diff` shows changes of a text.
@@ -26,10 +28,11 @@ mod provenance;
 mod redact;
 pub mod run;
 mod secret_source;
+mod settings;
 mod template_files;
 mod text_diff;
 
-pub use apply_changes::UnconfinedThread;
 pub use inputs::{BusData, RunInputs};
 pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one};
-pub use run::{Authorizer, Diff, Pseudonymize, RunReport, RunSettings, run};
+pub use run::{RunReport, run};
+pub use settings::{Authorizer, Diff, Pseudonymize, RunSettings, UnconfinedThread};

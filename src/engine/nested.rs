@@ -16,12 +16,10 @@ use crate::template::ValueUses;
 use super::BusData;
 use super::apply_changes::Applied;
 use super::converge::{Abort, guarded};
-use super::plan::{Plan, PlannedResource, plan_nested};
-use super::run::{Run, RunSettings};
+use super::plan::{MAX_DEPTH, Plan, PlannedResource, plan_nested};
+use super::run::Run;
+use super::settings::RunSettings;
 use super::template_files::GuardedFiles;
-
-/// Maximum depth of nested manifests: a manifest that applies itself must end.
-pub(super) const MAX_DEPTH: usize = 10;
 
 impl Run<'_> {
     /// Runs the manifest of a resource and returns the event of that resource, after the events of the manifest.

@@ -34,7 +34,7 @@ pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
     status.filter(|(key, _)| !own(key)).for_each(|(_, value)| secrets.redact_output_value(value));
 }
 
-/// Maps a digest to a keyed one; see [`super::run::RunSettings::pseudonymize`].
+/// Maps a digest to a keyed one; see [`super::settings::RunSettings::pseudonymize`].
 type DigestKeying<'a> = Option<&'a (dyn Fn(&str) -> String + Send + Sync)>;
 
 /// Protects the digests of content in an event against guesses of the content. With a key, a keyed digest replaces the digest of

@@ -3,78 +3,17 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use crate::diag::error_chain;
 use crate::host::Host;
 use crate::model::summary::SummaryBuilder;
-use crate::model::{DiscoveryClient, Effects, NodeId, RunOutcome, Summary, TransactionEvent};
+use crate::model::{RunOutcome, Summary, TransactionEvent};
 use crate::resource::Providers;
 use crate::store::Session;
 
-use super::apply_changes::UnconfinedThread;
 use super::batch;
 use super::converge::ResourceRun;
 use super::plan::{Plan, PlannedResource};
-
-/// Decides about effects on this host. The run asks for every resource before its observation.
-pub trait Authorizer: Send + Sync {
-    /// Authorizes the effects of a resource of this type on `host`. Relative paths are in the directory of `host`.
-    ///
-    /// # Errors
-    /// With the reason, for people.
-    fn permit(&self, kind: &str, effects: &Effects, host: &Host) -> Result<(), String>;
-
-    /// Returns true when the requester of the run may see the content of the files of these effects.
-    fn may_show(&self, effects: &Effects, host: &Host) -> bool;
-}
-
-/// The changes whose events have a diff of the content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Diff {
-    /// None.
-    None,
-    /// All, for a person at the host who may read the files anyway.
-    All,
-    /// Diffs of files that all users of the host may read and [`Authorizer::may_show`] allows: for readers elsewhere.
-    Public,
-}
-
-impl Diff {
-    /// Returns all diffs, or none.
-    pub fn when(wanted: bool) -> Self {
-        if wanted { Self::All } else { Self::None }
-    }
-}
-
-/// The settings of a run.
-#[derive(Clone)]
-pub struct RunSettings {
-    /// True for a noop run: observe, and report the changes without making them.
-    pub noop: bool,
-    /// True for a run of health checks only.
-    pub health_check_only: bool,
-    /// The diffs of content that events of changes carry.
-    pub diff: Diff,
-    /// True when events have no `properties` and `status`, for a run whose events are not stored.
-    pub omit_details: bool,
-    /// The id of the run in events.
-    pub run_id: Uuid,
-    /// The node in events.
-    pub node: Option<NodeId>,
-    /// Decides about effects; none without limits.
-    pub authorizer: Option<Arc<dyn Authorizer>>,
-    /// Publishes registrations; without it they stay unpublished.
-    pub registrar: Option<Arc<dyn DiscoveryClient>>,
-    /// Returns a keyed digest for the SHA-256 of a content, for events that leave the host. Others cannot compute that
-    /// digest.
-    pub pseudonymize: Option<Pseudonymize>,
-    /// The thread for resources that cannot be managed under the confinement; none for an unconfined run.
-    pub unconfined_thread: Option<Arc<dyn UnconfinedThread>>,
-}
-
-/// See [`RunSettings::pseudonymize`]: lower-case hex in and out.
-pub type Pseudonymize = Arc<dyn Fn(&str) -> String + Send + Sync>;
+use super::settings::RunSettings;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

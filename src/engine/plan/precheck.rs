@@ -4,18 +4,25 @@
 //! the syntax of the templates are checked. Results of templates depend on the facts and data of a node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::nested_check::PlanContext;
-use super::relations::{self, KnownResource};
-use super::{PlannedResource, as_written, decode_error, holds_template, invalid_common, plan_resource, runtime_texts};
+use super::context::{PlanContext, manifest_key};
+use super::known_resource::KnownResource;
+use super::nested_file::{self, ChildFile, MAKER};
+use super::place::decode_error;
+use super::planned::PlannedResource;
+use super::properties::{as_written, holds_template};
+use super::read_resource::{invalid_common, read_resource};
+use super::{MAX_DEPTH, relations, runtime_texts};
 use crate::data::Annotations;
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, error_chain};
 use crate::engine::RunInputs;
 use crate::engine::provenance::Provenance;
+use crate::engine::template_files::GuardedFiles;
 use crate::host::Host;
-use crate::manifest::{self, Declaration, ManifestText, Resources};
+use crate::manifest::{self, Declaration, MAX_MANIFEST, ManifestText, Resources};
 use crate::resource::{self, Common, ResourceType};
 use crate::template::Scope;
 use crate::yaml::YamlDocument;
@@ -88,7 +95,7 @@ fn check_resources(
     }
     let known: Vec<KnownResource<'_>> = looked.iter().map(CheckedResource::known_resource).collect();
     if !broken {
-        relations::check(&known, document, around, wrong);
+        check_relations(&known, document, around, wrong);
     }
     known.iter().any(|known| known.kind.nests())
 }
@@ -119,7 +126,7 @@ fn check_resource(
     let kind = resource::find(&declaration.kind);
     let mut properties = declaration.clone().take_properties();
     let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
-        let planned: PlannedResource = plan_resource(declaration, Provenance::default(), document, scope)?;
+        let planned: PlannedResource = read_resource(declaration, Provenance::default(), document, scope)?;
         wrong.extend(runtime_texts::check_runtime_texts(&planned, document, scope, None).errors);
         return Ok(CheckedResource::Planned(planned));
     };
@@ -158,6 +165,79 @@ fn known_properties(kind: &dyn ResourceType) -> Map<String, Value> {
     let mut known = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
     known.extend(Common::KEYS.iter().map(|key| ((*key).to_owned(), Value::Null)));
     known
+}
+
+/// Checks the relations of the resources of one manifest, and adds them to the earlier resources of `around`.
+pub(super) fn check_relations(
+    list: &[KnownResource<'_>],
+    document: &YamlDocument,
+    around: &mut PlanContext,
+    wrong: &mut Vec<Diagnostic>,
+) {
+    relations::aliases(list, document, wrong);
+    relations::contradictions(list, document, wrong);
+    let index = relations::ResourceIndex::new(list);
+    let remembers = around.is_child() || list.iter().any(|known| known.kind.nests());
+    for at in 0..list.len() {
+        relations::references(at, &index, around, document, wrong);
+        let Some(known) = list.get(at).filter(|_| remembers) else { continue };
+        if known.kind.nests() {
+            check_nested(known, list, document, around, wrong);
+        }
+        around.add(known);
+    }
+}
+
+/// Checks a nested manifest, and those within it. `list` has the resources beside it.
+fn check_nested(
+    known: &KnownResource<'_>,
+    list: &[KnownResource<'_>],
+    document: &YamlDocument,
+    around: &mut PlanContext,
+    wrong: &mut Vec<Diagnostic>,
+) {
+    let mut say = |message: String, hint: &str| wrong.push(known.diagnose(document, "name", &message, hint));
+    let Some((file, allows)) = nested_file::child_path(known) else {
+        around.leave_open();
+        return;
+    };
+    let path = match nested_file::find(known, &file, list, around) {
+        ChildFile::At(path) => path,
+        ChildFile::Unknown => {
+            around.leave_open();
+            return;
+        }
+        ChildFile::Missing => {
+            let message = format!("{file} is missing: the command has the manifest without the files beside it");
+            return say(message, "give the directory that has both: all its files are sent");
+        }
+    };
+    let files = GuardedFiles { host: around.host.clone(), access: Arc::clone(&around.access) };
+    let read = files.read(&file, MAX_MANIFEST).map(|found| ManifestText::from_bytes(&path, found.text.into_bytes()));
+    let source = match read {
+        Ok(Ok(source)) => source,
+        Ok(Err(error)) => return say(error_chain(&error), MAKER),
+        Err(why) => return say(why, MAKER),
+    };
+    let own = manifest_key(&source);
+    if around.chain.contains(&own) {
+        return say(format!("{file} is applied within itself, without end"), "add a control to the apply resource");
+    }
+    if around.chain.len() >= MAX_DEPTH {
+        return say(format!("{file}: maximum apply depth of {MAX_DEPTH} exceeded"), "apply it at a lower depth");
+    }
+    let outer = around.host.clone();
+    if let Some(directory) = &source.directory {
+        around.host = outer.clone().with_directory(directory);
+    }
+    around.chain.push(own);
+    let applies = check_manifest(&source, around, wrong);
+    around.chain.pop();
+    around.host = outer;
+    if applies && !allows {
+        let message = format!("{file}: apply resources are denied in this manifest by allow_apply");
+        wrong.push(known.diagnose(document, "allow_apply", &message, "remove allow_apply, or the apply resources in that file"));
+    }
 }
 
 #[cfg(test)]

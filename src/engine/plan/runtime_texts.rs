@@ -5,12 +5,14 @@
 use serde_json::Value;
 
 use crate::diag::Diagnostic;
+use crate::manifest::Declaration;
 use crate::resource::Control;
 use crate::resource::core::text;
 use crate::template::{self, MissingKey, Scope, TemplateError, mask_expressions};
 use crate::yaml::{KeyOrIndex, YamlDocument};
 
-use super::{Declaration, PlannedResource};
+use super::place::narrow_place;
+use super::planned::PlannedResource;
 
 /// The errors in the runtime texts of a resource.
 #[derive(Default)]
@@ -224,14 +226,4 @@ pub(super) fn explain(document: &YamlDocument, found: Diagnostic, error: &Templa
         "docs/templates.md has what expressions are made of"
     };
     diagnostic.hint(hint)
-}
-
-/// Moves the place of a diagnostic into the expression, if the expression is found at or below its property.
-pub(super) fn narrow_place(document: &YamlDocument, mut diagnostic: Diagnostic, expression: &str, within: usize) -> Diagnostic {
-    if let Some(place) = diagnostic.place.as_mut()
-        && let Some(nearer) = document.find_text(place.line, expression, within)
-    {
-        *place = nearer;
-    }
-    diagnostic
 }

@@ -2,131 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::PlannedResource;
-use super::nested_check::PlanContext;
-use super::runtime_texts::narrow_place;
+use super::context::PlanContext;
+use super::known_resource::KnownResource;
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::engine::provenance::Provenance;
-use crate::manifest::Declaration;
-use crate::model::{Effects, ResourceRef};
-use crate::resource::{self, ParsedResource, ResourceType};
+use crate::model::ResourceRef;
+use crate::resource::{self, ParsedResource};
 use crate::template::is_template;
 use crate::yaml::YamlDocument;
 
-/// A resource, as far as it is known before the run.
-pub(super) struct KnownResource<'a> {
-    pub(super) kind: &'static dyn ResourceType,
-    /// The name; none when a template determines it.
-    pub(super) name: Option<&'a str>,
-    /// The alias; empty without one, none when a template determines it.
-    pub(super) alias: Option<&'a str>,
-    /// Required and subscribed references, each with its property.
-    pub(super) references: Vec<(&'static str, ResourceRef)>,
-    /// True when a control decides if the resource is managed.
-    pub(super) conditional: bool,
-    pub(super) declaration: &'a Declaration,
-    /// The properties; none when templates determine some.
-    pub(super) decoded: Option<&'a dyn ParsedResource>,
-    written: Option<&'a Map<String, Value>>,
-    provenance: Option<&'a Provenance>,
-}
-
-impl<'a> KnownResource<'a> {
-    /// Returns a planned resource.
-    pub(super) fn planned(planned: &'a PlannedResource) -> Self {
-        let requires = planned.requires.iter().map(|reference| ("require", reference.clone()));
-        let subscribes = planned.subscribes.iter().map(|reference| ("subscribe", reference.clone()));
-        Self {
-            kind: planned.kind,
-            name: Some(planned.decoded.name()),
-            alias: Some(&planned.common.alias),
-            references: requires.chain(subscribes).collect(),
-            conditional: planned.common.control.is_some(),
-            declaration: &planned.declaration,
-            decoded: Some(planned.decoded.as_ref()),
-            written: None,
-            provenance: Some(&planned.provenance),
-        }
-    }
-
-    /// Returns a resource with properties that wait for a node.
-    pub(super) fn open(kind: &'static dyn ResourceType, written: &'a Map<String, Value>, declaration: &'a Declaration) -> Self {
-        let text = |key: &str| match written.get(key) {
-            None | Some(Value::Null) => Some(""),
-            Some(value) => value.as_str().filter(|text| !is_template(text)),
-        };
-        let references = |key: &'static str| {
-            let texts = written.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-            texts.filter(|text| !is_template(text)).filter_map(move |text| Some((key, text.parse().ok()?)))
-        };
-        Self {
-            kind,
-            name: text("name"),
-            alias: text("alias"),
-            references: references("require").chain(references("subscribe")).collect(),
-            conditional: written.get("control").is_some_and(|control| !control.is_null()),
-            declaration,
-            decoded: None,
-            written: Some(written),
-            provenance: None,
-        }
-    }
-
-    /// Returns the names by which other resources refer to it.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
-        let alias = self.alias.filter(|alias| !alias.is_empty() && self.name != Some(alias));
-        self.name.into_iter().chain(alias)
-    }
-
-    /// Returns the label for messages.
-    pub(super) fn label(&self) -> String {
-        ResourceRef::new(self.kind.name(), self.name.unwrap_or("?")).to_string()
-    }
-
-    pub(super) fn effects(&self) -> Effects {
-        let effects = match (self.decoded, self.written) {
-            (Some(decoded), _) => decoded.effects(),
-            (None, Some(written)) => self.kind.effects(written),
-            (None, None) => Effects::default(),
-        };
-        effects.unresolved(is_template)
-    }
-
-    /// Returns a diagnostic about the resource, which repeats no read value.
-    pub(super) fn diagnose(&self, document: &YamlDocument, property: &str, message: &str, hint: impl Into<String>) -> Diagnostic {
-        let message = format!("invalid manifest resource {}: {message}", self.declaration.number);
-        let diagnostic = self.declaration.diagnose(document, Some(property), message).hint(hint);
-        match self.provenance {
-            Some(shaped) => shaped.withhold(diagnostic),
-            None => diagnostic,
-        }
-    }
-
-    fn at_reference(
-        &self,
-        document: &YamlDocument,
-        property: &str,
-        reference: &ResourceRef,
-        why: &str,
-        hint: String,
-    ) -> Diagnostic {
-        let message = format!("{property}: {} {why}", self.label());
-        narrow_place(document, self.diagnose(document, property, &message, hint), &reference.to_string(), 0)
-    }
-
-    pub(super) fn is_named(&self, reference: &ResourceRef) -> bool {
-        self.kind.name() == reference.kind && self.names().any(|name| name == reference.name)
-    }
-
-    fn is_open(&self) -> bool {
-        self.name.is_none() || self.alias.is_none()
-    }
-}
-
 /// The resources of a manifest by type and name.
-struct ResourceIndex<'a> {
+pub(super) struct ResourceIndex<'a> {
     list: &'a [KnownResource<'a>],
     places: HashMap<&'static str, HashMap<&'a str, Vec<usize>>>,
     /// The types with unknown names.
@@ -134,7 +21,7 @@ struct ResourceIndex<'a> {
 }
 
 impl<'a> ResourceIndex<'a> {
-    fn new(list: &'a [KnownResource<'a>]) -> Self {
+    pub(super) fn new(list: &'a [KnownResource<'a>]) -> Self {
         let mut index = Self { list, places: HashMap::new(), open: HashSet::new() };
         // Without references nothing needs the index.
         if list.iter().all(|known| known.references.is_empty()) {
@@ -176,7 +63,13 @@ impl<'a> ResourceIndex<'a> {
 }
 
 /// Returns the errors in the references of one resource; `before` has the resources that ran before the manifest.
-fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
+pub(super) fn references(
+    at: usize,
+    index: &ResourceIndex<'_>,
+    before: &PlanContext,
+    document: &YamlDocument,
+    wrong: &mut Vec<Diagnostic>,
+) {
     let Some(known) = index.list.get(at) else { return };
     for (property, reference) in &known.references {
         let mut say = |why: String, hint: String| wrong.push(known.at_reference(document, property, reference, &why, hint));
@@ -231,7 +124,7 @@ fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, docume
 }
 
 /// Finds ambiguous aliases.
-fn aliases(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
+pub(super) fn aliases(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<(&str, &str), &KnownResource<'_>> = HashMap::new();
     for known in list {
         let Some(alias) = known.alias.filter(|alias| !alias.is_empty()) else { continue };
@@ -253,7 +146,7 @@ fn aliases(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<
 }
 
 /// Finds resources that would undo each other in every run: the same path with different properties.
-fn contradictions(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
+pub(super) fn contradictions(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<&str, &KnownResource<'_>> = HashMap::new();
     for known in list.iter().filter(|known| !known.conditional && !known.kind.claimed_paths().is_empty()) {
         let (Some(name), Some(decoded)) = (known.name, known.decoded) else { continue };
@@ -302,22 +195,6 @@ fn contradiction(
 /// Returns true for a text that is resolved when the resource runs.
 fn is_deferred(value: &Value) -> bool {
     value.as_str().is_some_and(is_template)
-}
-
-/// Checks the relations of the resources of one manifest, and adds them to the earlier resources of `around`.
-pub(super) fn check(list: &[KnownResource<'_>], document: &YamlDocument, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) {
-    aliases(list, document, wrong);
-    contradictions(list, document, wrong);
-    let index = ResourceIndex::new(list);
-    let remembers = around.is_child() || list.iter().any(|known| known.kind.nests());
-    for at in 0..list.len() {
-        references(at, &index, around, document, wrong);
-        let Some(known) = list.get(at).filter(|_| remembers) else { continue };
-        if known.kind.nests() {
-            super::nested_check::check(known, list, document, around, wrong);
-        }
-        around.add(known);
-    }
 }
 
 #[cfg(test)]
