@@ -190,7 +190,7 @@ mod tests {
                 "web1 the disk is full",
                 "web2 silent since 2026-01-02T09:00:00Z",
                 "web3 stopped at 2026-01-02T10:00:59Z",
-                "web4 its state: the key of the node is not known"
+                "web4 its state: the key of the node is not pinned"
             ]
         );
         assert_eq!(

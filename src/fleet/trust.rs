@@ -298,7 +298,10 @@ mod tests {
                 Err(part) => assert!(found.as_ref().is_err_and(|error| error.contains(part)), "{there:?} {files:?}: {found:?}"),
             }
         }
-        assert!(chained(&some(&[1, 2]), vec![other.clone()]).is_err_and(|error| error.contains("another version 2")));
+        assert!(
+            chained(&some(&[1, 2]), vec![other.clone()])
+                .is_err_and(|error| error.contains("another trust bundle is published as version 2"))
+        );
         let foreign = (3, signed(&bundle(3, 9, &[]), &[9]));
         assert!(
             chained(&some(&[1, 2]), vec![foreign]).is_err_and(|error| error.contains("version 3 of the trust bundle is not"))

@@ -262,7 +262,7 @@ fn web_servers() {
     assert!(asked[2].starts_with("GET /next ") && asked[2].contains("authorization"), "{}", asked[2]);
     fails(
         &json!({"http": {url("/gone"): {"status": 200, "body": ["x"]}, "ftp://x/": {"status": 200}}}),
-        &["error sending request", "no URL"],
+        &["error sending request", "not a URL"],
     );
 }
 

@@ -106,7 +106,7 @@ mod tests {
         drop(meter);
         // A step without progress sends no event.
         drop(Meter::new(&host, "y".to_owned(), None));
-        let at = "At(Progress { what: \"x\", done: 4, total: Some(9) })";
-        assert_eq!(*heard.lock().unwrap(), ["Said(\"z\")", at, "Over"]);
+        let at = "Progress(Progress { what: \"x\", done: 4, total: Some(9) })";
+        assert_eq!(*heard.lock().unwrap(), ["Message(\"z\")", at, "ProgressEnded"]);
     }
 }

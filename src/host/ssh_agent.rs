@@ -184,7 +184,7 @@ mod tests {
         for (answer, wanted) in [
             (message(&[&[IDENTITIES_ANSWER], &[0, 0, 0, 0]]), Ok(0)),
             (message(&[&[FAILURE]]), Err("refused")),
-            (message(&[&[SIGN_RESPONSE]]), Err("another kind")),
+            (message(&[&[SIGN_RESPONSE]]), Err("unexpected message type")),
             (message(&[&[IDENTITIES_ANSWER], &[0, 0]]), Err("too early")),
             (message(&[&[IDENTITIES_ANSWER], &[0xff; 4]]), Err("too early")),
             (message(&[&[IDENTITIES_ANSWER], &[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 1]]), Err("too early")),

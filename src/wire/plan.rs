@@ -253,7 +253,7 @@ mod tests {
         assert_eq!((one.changes.len(), one.more, one.count()), (50, 11, 61));
         assert_eq!((one.changes[0].what.chars().count(), one.changes[0].what.ends_with('…')), (200, true));
         assert!(one.changes == other.changes && one.digest != other.digest);
-        assert!(one.check_unchanged(&other).unwrap_err().contains("beyond what plans show"));
+        assert!(one.check_unchanged(&other).unwrap_err().contains("a part that plans do not list"));
         assert_eq!(truncate(&"ä".repeat(200)).chars().count(), 200);
         assert!(!truncate(&"ä".repeat(200)).ends_with('…'));
     }

@@ -404,6 +404,6 @@ fn the_check_prints_the_identity_of_the_node() {
         let pinned = SigningKey::from_seed(&[1; 32]).public().to_string();
         std::fs::write(fleet.path("other.toml"), config.replace(&pinned, &other)).unwrap();
         let (code, text) = check(&fleet.path("other.toml"));
-        assert!(code == Some(2) && text.contains("signed by 0 of the pinned roots"), "{text}");
+        assert!(code == Some(2) && text.contains("has signatures of 0 of the pinned roots"), "{text}");
     });
 }

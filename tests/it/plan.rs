@@ -223,7 +223,7 @@ fn an_approval_covers_changes_beyond_the_shown_ones() {
         assert_eq!((plan.changes.len(), plan.more), (50, 20));
         // Also beyond the shown part, the node makes the approved change or none.
         std::fs::write(fleet.path("many/69"), "drift").unwrap();
-        refused(&result(&fleet, &as_approval(&command, planned.id)).await, "beyond what plans show");
+        refused(&result(&fleet, &as_approval(&command, planned.id)).await, "a part that plans do not list");
         std::fs::remove_file(fleet.path("many/69")).unwrap();
         assert_eq!(result(&fleet, &as_approval(&command, planned.id)).await.outcome, CommandOutcome::Changed);
     });

@@ -82,7 +82,7 @@ fn a_node_that_cannot_follow_says_which_version_is_missing() {
         let fleet = SingleNodeFleet::new(binary, "").await;
         let agent = fleet.start_agent().await;
         store_bundle(&fleet, 4, fleet.trust(4)).await;
-        let missing = "can't follow: the stream has version 4, and version 2 is missing";
+        let missing = "cannot update: the stream has version 4, and version 2 is missing";
         fleet.state("an alarm", |state| state.trust == 1 && has_alarm(state, missing)).await;
         // Also found at a start, without a message.
         agent.stop();

@@ -159,9 +159,10 @@ mod tests {
         };
         let conflict = Conflict { place: place.clone(), winner: Some(winner), maybe_stored: false };
         let text = conflict.to_string();
-        for part in ["channel base: serial 5 was not", "serial 5, withdraw 0198c1f2-", "sha256 ab", "as ops-bob", "10:00:0"] {
+        for part in ["channel base: cannot store serial 5", "serial 5, withdraw 0198c1f2-", "sha256 ab", "as ops-bob", "10:00:0"]
+        {
             assert!(text.contains(part), "{text}");
         }
-        assert!(Conflict { place, winner: None, maybe_stored: true }.to_string().contains("may have been there"));
+        assert!(Conflict { place, winner: None, maybe_stored: true }.to_string().contains("may have been active"));
     }
 }

@@ -304,7 +304,7 @@ mod tests {
     fn a_missing_answer_is_explained() {
         let (all, here) = (json!({"all": true}), states(|_| {}));
         assert!(
-            said(&why(&here, &all)).starts_with("no_answer: the node is there, last heard at"),
+            said(&why(&here, &all)).starts_with("no_answer: the node is online, last heartbeat at"),
             "{}",
             said(&why(&here, &all))
         );

@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 verified");
         let crowd: Vec<Message> = (0..=MAX_NEW_NODES).map(|n| state(&format!("x{n}"), 2, Some(2))).collect();
         node_keys.count_new_nodes(&crowd);
-        assert!(crowd.iter().all(|message| verdict(&node_keys, message).contains("is new, as are many others")));
+        assert!(crowd.iter().all(|message| verdict(&node_keys, message).contains("too many nodes are new")));
         assert_eq!(node_keys.count(), 1);
         // A pinned node is verified as before, and the key of a named node is pinned.
         assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 verified");

@@ -284,9 +284,7 @@ fn steps(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, Res
         FoundLink::File if !p.force => in_the_way("a file", force),
         FoundLink::File => Ok(vec![if present { SymlinkChange::ReplaceFile } else { SymlinkChange::RemoveFile }]),
         FoundLink::Directory { .. } if !p.force => in_the_way("a directory", force),
-        FoundLink::Directory { empty: false } => {
-            in_the_way("a directory", ", which is not empty: remove it with a file resource")
-        }
+        FoundLink::Directory { empty: false } => in_the_way("a directory", ", and is not empty: remove it with a file resource"),
         FoundLink::Directory { empty: true } => {
             Ok(vec![if present { SymlinkChange::ReplaceDirectory } else { SymlinkChange::RemoveDirectory }])
         }
@@ -360,13 +358,13 @@ mod tests {
             (json!({"force": true}), FoundLink::File, Ok("replaced the file with a link")),
             (json!({}), full.clone(), Err("/t/l is a directory, not a link; set force: true")),
             (json!({"force": true}), empty.clone(), Ok("replaced the empty directory with a link")),
-            (json!({"force": true}), full.clone(), Err("which is not empty")),
+            (json!({"force": true}), full.clone(), Err("and is not empty")),
             (json!({"ensure": "absent"}), FoundLink::Nothing, Ok("")),
             (json!({"ensure": "absent"}), link("any"), Ok("removed the link")),
             (json!({"ensure": "absent"}), FoundLink::File, Err("set force: true")),
             (json!({"ensure": "absent", "force": true}), FoundLink::File, Ok("removed the file")),
             (json!({"ensure": "absent", "force": true}), empty, Ok("removed the directory")),
-            (json!({"ensure": "absent", "force": true}), full, Err("which is not empty")),
+            (json!({"ensure": "absent", "force": true}), full, Err("and is not empty")),
         ] {
             let p = properties(&extra).unwrap();
             let wanted = (p.owner.parse().ok(), p.group.parse().ok());

@@ -386,7 +386,7 @@ mod tests {
     fn kernel_errors_have_a_remedy() {
         let error = |kind: ErrorKind| explain(FsError::io("write", Path::new("/proc/sys/a/b"), kind.into())).to_string();
         assert!(error(ErrorKind::ReadOnlyFilesystem).contains("'runtime: false'"));
-        assert!(error(ErrorKind::NotFound).contains("load the module"));
+        assert!(error(ErrorKind::NotFound).contains("load its module"));
         assert!(error(ErrorKind::InvalidInput).contains("refuses this value"));
         assert!(error(ErrorKind::PermissionDenied).contains("needs root"));
         assert_eq!(read(Path::new("/proc/sys/net/nothing/here")).unwrap(), None);

@@ -131,7 +131,7 @@ fn errors_have_their_place() {
         ),
         (
             &[("f", "[[ data.name ]][[ extends \"_partials/a\" ]]"), ("_partials/a", "")],
-            "f:1:16: extends stands at the top of a file",
+            "f:1:16: extends must be at the top of a file",
         ),
         (
             &[("f", "[[ import \"_partials/a\" ]][[ extends \"_partials/a\" ]]"), ("_partials/a", "")],

@@ -67,7 +67,7 @@ fn operators_and_agents_connect_with_a_nats_context() {
         assert!(by_file.status.success(), "{}", text(&by_file));
         for (context, said) in [
             ("wrong", "`socks_proxy` is not supported"),
-            ("absent", "there is ops, wrong"),
+            ("absent", "known contexts: ops, wrong"),
             ("../ops", "is not the name of a NATS context"),
         ] {
             let refused = nodes(&["--context", context]);

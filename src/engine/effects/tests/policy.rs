@@ -136,8 +136,8 @@ fn each_condition_counts() {
         (json!({"max_nodes": 2}), json!({"to": {"all": true}}), Some("each of them named")),
         (json!({"channels": ["base"]}), channel("base"), None),
         (json!({"channels": ["base"]}), channel("other"), Some("the channel other")),
-        (json!({"channels": ["base"]}), apply(), Some("only what is in a channel")),
-        (json!({"channels": ["base"]}), json!({}), Some("only what is in a channel")),
+        (json!({"channels": ["base"]}), apply(), Some("only commands in a channel")),
+        (json!({"channels": ["base"]}), json!({}), Some("only commands in a channel")),
     ] {
         let mut rule = rule;
         rule["keys"] = json!(["a"]);

@@ -125,7 +125,7 @@ fn files_beside_a_manifest_that_is_sent_alone_are_missing() {
     let text = "ccm: {resources: [{apply: {name: child.yaml}}]}".to_owned();
     let source = ManifestText { text, name: "m.yaml".into(), directory: None, digest: None };
     let errors = precheck(&source, &Host::system(None)).unwrap_err();
-    assert!(errors[0].to_string().contains("sent without the files beside it"), "{}", errors[0]);
+    assert!(errors[0].to_string().contains("the manifest without the files beside it"), "{}", errors[0]);
     // A file of the node is the node's.
     let text = "ccm: {resources: [{apply: {name: /etc/none.yaml}}]}".to_owned();
     assert!(precheck(&ManifestText { text, ..source }, &Host::system(None)).is_ok());

@@ -151,7 +151,7 @@ fn what_a_node_did_not_sign_does_not_count() {
     for (message, why) in [
         (&unsigned("a", ReportStage::Done, &outcome), "it has no receipt"),
         (&forged, "not signed by the key of the node"),
-        (&changed, "what it says was changed"),
+        (&changed, "the content was changed"),
         (&others, "that of the node b"),
         (&replayed, "answers another command"),
         (&moved, "that of the node a"),
@@ -176,7 +176,7 @@ fn a_node_without_a_pinned_key_does_not_delay_the_job() {
     assert!(one.is_complete());
     let results = one.finish();
     assert_eq!((results[0].outcome.as_str(), results[0].verified), ("unverified", false));
-    assert!(results[0].doubt.as_ref().unwrap().contains("the key of the node is not known"), "{results:?}");
+    assert!(results[0].doubt.as_ref().unwrap().contains("the key of the node is not pinned"), "{results:?}");
 }
 
 #[test]

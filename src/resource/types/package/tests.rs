@@ -82,7 +82,7 @@ fn decisions() {
         ("latest", Debian, "1.0-1 <2.0-1", "upgraded to latest", "1.0-1 → 2.0-1"),
         ("latest", Debian, "2.0-1 <2.0-1", "", ""),
         ("latest", Debian, "2.0-1 held <2.0-1", "", ""),
-        ("latest", Debian, "1.0-1 held <2.0-1", "!is held", ""),
+        ("latest", Debian, "1.0-1 held <2.0-1", "!is on hold", ""),
         ("latest", Debian, "2.0-1 <", "", ""),
         ("latest", Debian, "2.0-1 <1:1.0-1", "upgraded to latest", "2.0-1 → 1:1.0-1"),
         ("latest", Debian, "2.0-1 <1.0-1", "downgraded to latest", "2.0-1 → 1.0-1"),
