@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{FactError, field, text, text_or_empty};
+use super::source::{FactError, field, text, text_or_empty};
 use crate::host::Host;
 
 /// Gathers processor facts.

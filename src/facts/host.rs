@@ -6,7 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::platform::{Platform, platform};
-use super::{FactError, text, text_or_empty, virtualization};
+use super::source::{FactError, text, text_or_empty};
+use super::virtualization;
 use crate::host::{Host, fs, kernel};
 
 /// Gathers host facts.

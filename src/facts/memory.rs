@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{FactError, percent, text, text_or_empty};
+use super::source::{FactError, percent, text, text_or_empty};
 use crate::host::Host;
 
 /// Names of the facts, and the kernel's names.

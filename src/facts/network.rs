@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use super::{FactError, text_or_empty};
+use super::source::{FactError, text_or_empty};
 use crate::host::{Host, kernel, kernel::Interface};
 
 /// `RTF_UP` of the kernel.

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{FactError, percent, text, text_or_empty};
+use super::source::{FactError, percent, text_or_empty};
+use crate::host::mountinfo::{self, Mounted};
 use crate::host::{Host, kernel};
 
 /// Gathers partition facts. A disk that does not report its space is listed without usage.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
-    let mut mounts = mounts(&text("/proc/self/mountinfo")?, &text_or_empty("/proc/filesystems"));
+    let mut mounts = on_disks(mountinfo::mounts()?, &text_or_empty("/proc/filesystems"));
     // Single files that are bound over others have no space of their own.
     mounts.retain(|mount| !Path::new(&mount.point).is_file());
     let mut usage = Vec::new();
@@ -18,7 +19,7 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
         let inodes_used = space.inodes_total.saturating_sub(space.inodes_free);
         usage.push(json!({
             "path": mount.point,
-            "fstype": mount.kind,
+            "fstype": mount.fstype,
             "total": space.total,
             "free": space.free,
             "used": space.used,
@@ -30,67 +31,34 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
             "inodesUsedPercent": percent(inodes_used, space.inodes_total),
         }));
     }
-    let describe =
-        |mount: &Mount| json!({"device": mount.device, "mountpoint": mount.point, "fstype": mount.kind, "opts": mount.options});
-    Ok(json!({"partitions": mounts.iter().map(describe).collect::<Vec<_>>(), "usage": usage}))
+    Ok(json!({"partitions": mounts.iter().map(partition).collect::<Vec<_>>(), "usage": usage}))
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    device: String,
-    point: String,
-    kind: String,
-    options: Vec<String>,
-    /// The directory of the file system that is mounted.
-    root: String,
-}
-
-impl Mount {
-    /// Returns true where a part of a file system is bound onto its own place. Service managers and containers bind such mounts
-    /// for the processes of a namespace.
-    fn is_part_in_place(&self, whole: &Self) -> bool {
-        let below = |root: &str, part: &str| match root {
-            "/" => part.strip_prefix('/').map(str::to_owned),
-            root => part.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).map(str::to_owned),
-        };
-        self.device == whole.device
-            && self.root != whole.root
-            && below(&whole.root, &self.root).is_some_and(|part| Path::new(&whole.point).join(part) == Path::new(&self.point))
-    }
+fn partition(mount: &Mounted) -> Value {
+    // A part of a file system, mounted elsewhere, shares the space of the whole.
+    let bind = (mount.root != "/").then_some("bind");
+    let options: Vec<_> = mount.options.split(',').chain(bind).collect();
+    json!({"device": mount.source, "mountpoint": mount.point, "fstype": mount.fstype, "opts": options})
 }
 
 /// Returns the mounts of file systems on disks; other file systems may be remote, and hang.
-fn mounts(mountinfo: &str, filesystems: &str) -> Vec<Mount> {
+fn on_disks(mut mounts: Vec<Mounted>, filesystems: &str) -> Vec<Mounted> {
     let disk_kinds: Vec<_> = filesystems.lines().filter(|line| !line.starts_with("nodev")).map(str::trim).collect();
-    let mount = |line: &str| {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(3);
-        let (root, point, options) = (mount.next()?, mount.next()?, mount.next()?);
-        let mut system = system.split(' ');
-        let (kind, device) = (system.next()?, system.next()?);
-        // A part of a file system, mounted elsewhere, shares the space of the whole.
-        let bind = (root != "/").then_some("bind");
-        let options = options.split(',').chain(bind).map(str::to_owned).collect();
-        let on_disk = disk_kinds.contains(&kind) || kind == "zfs";
-        on_disk.then(|| Mount {
-            device: unescape(device),
-            point: unescape(point),
-            kind: kind.to_owned(),
-            options,
-            root: unescape(root),
-        })
-    };
-    let found: Vec<Mount> = mountinfo.lines().filter_map(mount).collect();
-    let is_itself = |mount: &Mount| found.iter().any(|whole| mount.is_part_in_place(whole));
-    let keep: Vec<bool> = found.iter().map(|mount| !is_itself(mount)).collect();
-    found.into_iter().zip(keep).filter_map(|(mount, keep)| keep.then_some(mount)).collect()
+    mounts.retain(|mount| disk_kinds.contains(&mount.fstype.as_str()) || mount.fstype == "zfs");
+    let is_kept = |mount: &&Mounted| !mounts.iter().any(|whole| is_part_in_place(mount, whole));
+    mounts.iter().filter(is_kept).cloned().collect()
 }
 
-/// Replaces escapes of the kernel, as `\040` for a space. The backslash comes last, so that no result is unescaped again.
-fn unescape(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
+/// Returns true where a part of a file system is bound onto its own place. Service managers and containers bind such mounts
+/// for the processes of a namespace.
+fn is_part_in_place(mount: &Mounted, whole: &Mounted) -> bool {
+    let below = |root: &str, part: &str| match root {
+        "/" => part.strip_prefix('/').map(str::to_owned),
+        root => part.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).map(str::to_owned),
+    };
+    mount.source == whole.source
+        && mount.root != whole.root
+        && below(&whole.root, &mount.root).is_some_and(|part| Path::new(&whole.point).join(part) == Path::new(&mount.point))
 }
 
 #[cfg(test)]
@@ -113,25 +81,15 @@ broken
 
     #[test]
     fn only_file_systems_on_disks_are_listed() {
-        let found = mounts(MOUNTINFO, FILESYSTEMS);
-        let found: Vec<_> = found
-            .iter()
-            .map(|mount| (mount.device.as_str(), mount.point.as_str(), mount.kind.as_str(), mount.options.join(",")))
-            .collect();
+        let found = on_disks(mountinfo::parse(MOUNTINFO), FILESYSTEMS);
+        let found: Vec<_> = found.iter().map(partition).collect();
         let expected = [
-            ("/dev/mapper/vg-root", "/", "ext4", "rw,relatime".to_owned()),
-            ("/dev/sda1", "/boot/efi", "vfat", "rw,relatime".to_owned()),
-            ("/dev/mapper/vg-root", "/mnt/my data", "ext4", "ro,relatime,bind".to_owned()),
-            ("tank", "/tank", "zfs", "rw".to_owned()),
+            json!({"device": "/dev/mapper/vg-root", "mountpoint": "/", "fstype": "ext4", "opts": ["rw", "relatime"]}),
+            json!({"device": "/dev/sda1", "mountpoint": "/boot/efi", "fstype": "vfat", "opts": ["rw", "relatime"]}),
+            json!({"device": "/dev/mapper/vg-root", "mountpoint": "/mnt/my data", "fstype": "ext4",
+                "opts": ["ro", "relatime", "bind"]}),
+            json!({"device": "tank", "mountpoint": "/tank", "fstype": "zfs", "opts": ["rw"]}),
         ];
         assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn names_are_unescaped_once() {
-        let cases = [("/a", "/a"), ("/a\\040b", "/a b"), ("/a\\134040b", "/a\\040b"), ("/a\\011\\012\\043", "/a\t\n#")];
-        for (written, expected) in cases {
-            assert_eq!(unescape(written), expected);
-        }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::{field, text_or_empty};
+use super::source::{field, text_or_empty};
 use crate::host::fs;
 
 /// Texts of files that identify a virtualization; empty where a file is missing or unreadable.

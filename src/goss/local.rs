@@ -8,7 +8,7 @@ use sha2::{Digest, Sha512};
 use super::matcher::ProbedValue;
 use super::{Attributes, ProbeContext, found_value};
 use crate::diag::error_chain;
-use crate::host::{fs, kernel, lstat};
+use crate::host::{fs, kernel, lstat, mountinfo};
 
 /// The largest file whose content a probe reads, in bytes.
 const MAX_CONTENT: u64 = 64 << 20;
@@ -67,17 +67,18 @@ fn content(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A mounted file system, from `/proc/self/mountinfo` (proc(5)). Of several at one mount point, the last is on top.
+/// A mounted file system. Of several at one mount point, the last is on top.
 pub(super) fn mount(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     let point = look.name("mountpoint");
-    let mount = find_mount(&read_system_file("/proc/self/mountinfo")?, &point);
+    let mounts = mountinfo::mounts().map_err(|error| error_chain(&error))?;
+    let mount = mounts.into_iter().rfind(|mount| mount.point == point);
     let mut found = Attributes::from([("exists", found_value(mount.is_some()))]);
     let Some(mount) = mount else { return Ok(found) };
     found.extend([
-        ("opts", found_value(mount.options)),
-        ("vfs-opts", found_value(mount.super_options)),
+        ("opts", found_value(option_list(&mount.options))),
+        ("vfs-opts", found_value(option_list(&mount.super_options))),
         ("source", found_value(mount.source)),
-        ("filesystem", found_value(mount.kind)),
+        ("filesystem", found_value(mount.fstype)),
     ]);
     if look.is_wanted("usage") {
         let percent = kernel::space(Path::new(&point)).map_err(|error| error_chain(&error)).map(|space| {
@@ -90,37 +91,8 @@ pub(super) fn mount(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     Ok(found)
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    options: Vec<String>,
-    super_options: Vec<String>,
-    source: String,
-    kind: String,
-}
-
-fn find_mount(mountinfo: &str, point: &str) -> Option<Mount> {
-    let mount = |line: &str| {
-        let (here, system) = line.split_once(" - ")?;
-        let mut here = here.split(' ').skip(4);
-        let (at, options) = (here.next()?, here.next()?);
-        let mut system = system.split(' ');
-        let (kind, source, super_options) = (system.next()?, system.next()?, system.next()?);
-        let list = |text: &str| text.split(',').map(str::to_owned).collect();
-        (unescape(at) == point).then(|| Mount {
-            options: list(options),
-            super_options: list(super_options),
-            source: unescape(source),
-            kind: kind.to_owned(),
-        })
-    };
-    mountinfo.lines().filter_map(mount).next_back()
-}
-
-/// Decodes the escapes of the kernel, as `\040` for a space. The backslash comes last, so that its result is not decoded
-/// again.
-fn unescape(text: &str) -> String {
-    let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];
-    codes.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
+fn option_list(options: &str) -> Vec<&str> {
+    options.split(',').collect()
 }
 
 /// A parameter below `/proc/sys`.
@@ -139,22 +111,4 @@ pub(super) fn kernel_param(look: &ProbeContext<'_>) -> Result<Attributes, String
 pub(super) fn matching(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     let content = look.options.get("content").cloned().unwrap_or(Value::Null);
     Ok(Attributes::from([("matches", Ok(ProbedValue::Value(content)))]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mount_on_top_is_found() {
-        let info = "22 29 0:21 / /proc rw,nosuid shared:12 - proc proc rw\n40 29 254:1 /srv /mnt/my\\040data ro,relatime - ext4 /dev/sda1 rw,errors=remount-ro\n41 29 0:5 / /proc ro - tmpfs tmp rw\nbroken\n";
-        let mount = find_mount(info, "/mnt/my data").unwrap();
-        assert_eq!((mount.kind.as_str(), mount.source.as_str()), ("ext4", "/dev/sda1"));
-        assert_eq!(
-            (mount.options, mount.super_options),
-            (vec!["ro".into(), "relatime".into()], vec!["rw".into(), "errors=remount-ro".into()])
-        );
-        assert_eq!(find_mount(info, "/proc").unwrap().kind, "tmpfs");
-        assert_eq!(find_mount(info, "/mnt"), None);
-    }
 }

@@ -17,6 +17,7 @@ pub mod journal;
 pub mod kernel;
 pub mod lock;
 pub mod lstat;
+pub mod mountinfo;
 pub mod orphans;
 mod package_cache;
 pub mod passwd;

@@ -3,7 +3,7 @@
 use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, Effects, MountRequest};
 
-use super::{MountEnsure, Properties};
+use super::properties::{MountEnsure, Properties};
 
 /// Types of file systems that the kernel mounts by itself, or with a helper of the distribution. The helper runs no program of
 /// the author's choice.

@@ -1,6 +1,8 @@
 //! The table `/etc/fstab`, as in `fstab(5)`: six fields a line, with octal escapes. Edits change only the lines of one mount
 //! point. All other lines, and comments, keep their bytes.
 
+use crate::host::mountinfo::decode;
+
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FstabEntry {
@@ -99,31 +101,6 @@ fn digit(c: char, bit: u32) -> char {
     char::from_digit((u32::from(c) >> bit) & 7, 8).unwrap_or('0')
 }
 
-/// Decodes a field: a backslash with three octal digits is a byte. `/proc/self/mountinfo` has the same encoding.
-pub(super) fn decode(field: &str) -> String {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let escaped = (*first == b'\\').then(|| after.get(..3)).flatten().and_then(octal);
-        match escaped {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn octal(digits: &[u8]) -> Option<u8> {
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
-    u8::from_str_radix(digits, 8).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -159,15 +136,6 @@ mod tests {
         assert_eq!(text(without(TABLE.as_bytes(), "/srv")), TABLE);
         assert_eq!(text(with(b"", &entry("a", "/b"))), "a /b ext4 defaults 0 2\n");
         assert_eq!(with(b"# \xff\n", &entry("a", "/b")), b"# \xff\na /b ext4 defaults 0 2\n");
-    }
-
-    #[test]
-    fn escapes() {
-        for (written, meant) in
-            [("a\\040b", "a b"), ("\\134040", "\\040"), ("\\04", "\\04"), ("\\400", "\\400"), ("\\303\\274", "ü")]
-        {
-            assert_eq!(decode(written), meant);
-        }
     }
 
     proptest! {

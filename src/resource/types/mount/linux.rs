@@ -4,16 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::fs::{self, FsError};
+use crate::host::mountinfo::{self, Mounted};
 use crate::host::{Host, PathInfo, PathResolver, ProcessCommand, WriteSpec, systemd};
 use crate::model::MountRequest;
-
-use super::mountinfo::Mounted;
-use super::{MountProvider, Properties, is_bind};
 use crate::resource::ResourceError;
 
+use super::properties::{Properties, is_bind};
+use super::provider::MountProvider;
+
 const FSTAB: &str = MountRequest::TABLE;
-const MOUNTINFO: &str = "/proc/self/mountinfo";
-/// The largest fstab and mountinfo, in bytes.
+/// The largest file that is read, in bytes.
 const LIMIT: u64 = 16 << 20;
 /// Maximum duration of a command: mount tries an unresponsive server for two minutes.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
@@ -22,11 +22,6 @@ const OUTPUT_EXCERPT: usize = 2000;
 
 /// The mounts of this host.
 pub(super) struct Linux;
-
-/// True where the kernel reports mounts.
-pub(super) fn is_supported() -> bool {
-    Path::new(MOUNTINFO).exists()
-}
 
 impl MountProvider for Linux {
     fn table(&self) -> Result<Vec<u8>, ResourceError> {
@@ -52,8 +47,8 @@ impl MountProvider for Linux {
         Ok(())
     }
 
-    fn mountinfo(&self) -> Result<Vec<u8>, ResourceError> {
-        Ok(fs::read(Path::new(MOUNTINFO), LIMIT)?)
+    fn mounts(&self) -> Result<Vec<Mounted>, ResourceError> {
+        Ok(mountinfo::mounts()?)
     }
 
     fn is_same(&self, device: &str, options: &str, mounted: &Mounted) -> Result<bool, ResourceError> {

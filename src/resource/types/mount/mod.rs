@@ -1,26 +1,31 @@
 //! `mount`: file systems, in `/etc/fstab` and mounted.
 //!
-//! `mount/fstab.rs` edits the table, `mount/mountinfo.rs` reads the present mounts, `mount/linux.rs` is the provider. Swap has no
+//! `mount/fstab.rs` edits the table, `mount/active_options.rs` compares options, `mount/linux.rs` is the provider. Swap has no
 //! mount point and is not managed here.
 
+mod active_options;
 mod effects;
 mod fstab;
 mod linux;
-mod mountinfo;
+mod properties;
+mod provider;
 
 use std::fmt;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 
-use crate::host::Host;
+use crate::host::mountinfo::Mounted;
+use crate::host::{Host, mountinfo};
 use crate::model::Effects;
 
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
 use fstab::FstabEntry;
-use mountinfo::Mounted;
+use properties::{auto, defaults};
+
+pub use properties::{MountEnsure, Properties};
+pub use provider::MountProvider;
 
 /// The type of file system at a mount point with automount.
 const AUTOFS: &str = "autofs";
@@ -29,96 +34,6 @@ const AUTOMOUNT: &str = "x-systemd.automount";
 
 /// Mounted file systems.
 pub struct MountType;
-
-/// The desired state of a mount point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MountEnsure {
-    /// In fstab, and mounted.
-    Mounted,
-    /// In fstab, mounted or not.
-    Present,
-    /// In fstab, not mounted.
-    Unmounted,
-    /// Neither in fstab nor mounted.
-    Absent,
-}
-
-impl MountEnsure {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Mounted => "mounted",
-            Self::Present => "present",
-            Self::Unmounted => "unmounted",
-            Self::Absent => "absent",
-        }
-    }
-}
-
-/// Properties of a mount.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Properties {
-    /// Mount point: an absolute path, without `.`, `..` or doubled slashes. The directory must exist before a mount.
-    #[serde(deserialize_with = "text::text")]
-    pub name: String,
-    /// Desired state of the mount point.
-    #[serde(deserialize_with = "ensure")]
-    pub ensure: MountEnsure,
-    /// Device: a device file, `UUID=…`, `LABEL=…`, `host:/path`, a file, or with the option `bind` a directory. Needed unless
-    /// absent.
-    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
-    pub device: String,
-    /// The type of file system.
-    #[serde(default = "auto", deserialize_with = "text::text")]
-    pub fstype: String,
-    /// Options, separated by commas. A remount corrects options in this list that the kernel reports. These are `ro`, `nosuid`,
-    /// `nodev`, `noexec`, `noatime`, `nodiratime` and their opposites, and `size` and `nr_inodes` of a tmpfs.
-    #[serde(default = "defaults", deserialize_with = "text::text")]
-    pub options: String,
-    /// Field for `dump`: the fifth field of fstab.
-    #[serde(default)]
-    pub dump: u32,
-    /// The pass in which it is checked at boot, 0 for never: the sixth field of fstab.
-    #[serde(default)]
-    pub pass: u32,
-}
-
-fn ensure<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MountEnsure, D::Error> {
-    let known = [MountEnsure::Mounted, MountEnsure::Present, MountEnsure::Unmounted, MountEnsure::Absent];
-    let written = text::or_empty(deserializer)?;
-    known.into_iter().find(|one| one.as_str() == written).ok_or_else(|| {
-        serde::de::Error::custom(format_args!(
-            "invalid ensure value: must be one of \"mounted\", \"present\", \"unmounted\" or \"absent\", not \"{written}\""
-        ))
-    })
-}
-
-fn auto() -> String {
-    "auto".to_owned()
-}
-
-fn defaults() -> String {
-    "defaults".to_owned()
-}
-
-impl Properties {
-    fn entry(&self) -> FstabEntry {
-        FstabEntry {
-            device: self.device.clone(),
-            point: self.name.clone(),
-            fstype: self.fstype.clone(),
-            options: self.options.clone(),
-            dump: self.dump,
-            pass: self.pass,
-        }
-    }
-}
-
-/// True for a mount of a directory instead of a file system.
-fn is_bind(options: &str) -> bool {
-    options.split(',').any(|option| matches!(option, "bind" | "rbind"))
-}
 
 /// True where a file system of the desired type may report this name.
 fn is_type(wanted: &str, actual: &str) -> bool {
@@ -205,50 +120,6 @@ impl Change for MountChange {
     }
 }
 
-/// The interface of mount providers.
-pub trait MountProvider: Send + Sync {
-    /// The text of fstab; empty when there is none.
-    ///
-    /// # Errors
-    /// When it can't be read.
-    fn table(&self) -> Result<Vec<u8>, ResourceError>;
-    /// Replaces fstab in one step, and makes systemd read it.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    fn write_table(&self, table: &[u8], host: &Host) -> Result<(), ResourceError>;
-    /// Returns the mounts in the form of the kernel.
-    ///
-    /// # Errors
-    /// When they can't be read.
-    fn mountinfo(&self) -> Result<Vec<u8>, ResourceError>;
-    /// True when the mount is of this device.
-    ///
-    /// # Errors
-    /// When the host can't be observed.
-    #[expect(private_interfaces, reason = "only this type has providers for it")]
-    fn is_same(&self, device: &str, options: &str, mounted: &Mounted) -> Result<bool, ResourceError>;
-    /// Returns the reason why a mount is impossible, as far as known before the attempt.
-    fn obstacle(&self, _: &Properties, _: &Host) -> Option<String> {
-        None
-    }
-    /// Mounts the file system, regardless of fstab.
-    ///
-    /// # Errors
-    /// When the mount fails.
-    fn mount(&self, wanted: &Properties, host: &Host) -> Result<(), ResourceError>;
-    /// Remounts with the options, regardless of fstab.
-    ///
-    /// # Errors
-    /// When the remount fails.
-    fn remount(&self, wanted: &Properties, host: &Host) -> Result<(), ResourceError>;
-    /// Unmounts the topmost file system at a mount point.
-    ///
-    /// # Errors
-    /// When that fails, as for a file system in use.
-    fn unmount(&self, point: &str, host: &Host) -> Result<(), ResourceError>;
-}
-
 impl Resource for MountType {
     const TYPE: &'static str = "mount";
     const CHANGES_SYSTEM: bool = true;
@@ -259,7 +130,7 @@ impl Resource for MountType {
     const PROVIDERS: &'static [ProviderEntry<dyn MountProvider>] = &[ProviderEntry {
         name: "linux",
         only_on_request: false,
-        works_on: |_| linux::is_supported(),
+        works_on: |_| mountinfo::is_supported(),
         open: |_| Box::new(linux::Linux),
     }];
 
@@ -307,8 +178,8 @@ impl Resource for MountType {
 
     fn observe(p: &Properties, provider: &dyn MountProvider, host: &Host) -> Result<MountState, ResourceError> {
         let entries = fstab::entries(&provider.table()?, &p.name);
-        let (waiting, mounts): (Vec<_>, Vec<_>) =
-            mountinfo::at(&provider.mountinfo()?, &p.name).into_iter().partition(|mounted| mounted.fstype == AUTOFS);
+        let at_point = provider.mounts()?.into_iter().filter(|mounted| mounted.point == p.name);
+        let (waiting, mounts): (Vec<_>, Vec<_>) = at_point.partition(|mounted| mounted.fstype == AUTOFS);
         let right = match mounts.last() {
             Some(top) => is_type(&p.fstype, &top.fstype) && provider.is_same(&p.device, &p.options, top)?,
             None => false,
@@ -432,7 +303,7 @@ fn remount(p: &Properties, state: &MountState) -> Vec<String> {
     let Some(top) = state.mounts.last() else { return vec![] };
     let changed = state.entries.iter().any(|entry| entry.options != p.options);
     let mut why: Vec<String> =
-        top.inactive_options(&p.options).into_iter().map(|option| format!("{option} is not active")).collect();
+        active_options::inactive_options(top, &p.options).into_iter().map(|option| format!("{option} is not active")).collect();
     if changed && why.is_empty() {
         why.push("its options changed".to_owned());
     }

@@ -38,12 +38,12 @@ impl MountProvider for Memory {
         Ok(())
     }
 
-    fn mountinfo(&self) -> Result<Vec<u8>, ResourceError> {
+    fn mounts(&self) -> Result<Vec<Mounted>, ResourceError> {
         let mounts = self.mounts.lock().unwrap();
         let line = |[point, fstype, source, options]: &[String; 4]| {
             format!("1 1 0:1 / {point} {options} shared:1 - {fstype} {source} rw\n")
         };
-        Ok(mounts.iter().map(line).collect::<String>().into_bytes())
+        Ok(mountinfo::parse(&mounts.iter().map(line).collect::<String>()))
     }
 
     fn is_same(&self, device: &str, _: &str, mounted: &Mounted) -> Result<bool, ResourceError> {
