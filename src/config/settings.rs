@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::diag::Diagnostic;
-use crate::model::{HumanDuration, NodeId};
+use crate::model::{HumanDuration, NodeId, check_name};
 
 use super::connection::NatsSettings;
 use super::document::{Checks, HINT, TomlDocument};
@@ -188,9 +188,6 @@ pub struct TrustSettings {
 /// The longest queue of commands that can be configured.
 pub const MAX_QUEUE: usize = 1024;
 
-/// The form of fleets, groups and channels: one token of a subject.
-const TOKEN: &str = "1 to 63 of a-z, 0-9, _ and -";
-
 const DAY_SECONDS: u64 = 86_400;
 
 impl AgentSettings {
@@ -224,10 +221,9 @@ impl AgentSettings {
     }
 
     fn check(&self, checks: &mut Checks<'_>) {
-        let token = |checks: &mut Checks<'_>, key: &str, noun: &str, text: &str| {
-            // Fleets, groups and channels have the form of a node id.
-            if text.parse::<NodeId>().is_err() {
-                checks.report(&[key], format!("\"{text}\" is not the name of a {noun}: {TOKEN}"));
+        let token = |checks: &mut Checks<'_>, key: &str, noun: &'static str, text: &str| {
+            if let Err(error) = check_name(noun, text) {
+                checks.report(&[key], error.to_string());
             }
         };
         token(checks, "fleet", "fleet", &self.fleet);

@@ -1,7 +1,6 @@
 //! The probes of users and groups, from the files of this host (passwd(5), group(5)). Directory services are not read.
 
-use super::local::read_system_file;
-use super::{Attributes, ProbeContext, found_value};
+use super::probe::{Attributes, ProbeContext, ProbedValue, found_value, read_system_file};
 
 /// A user.
 pub(super) fn user(look: &ProbeContext<'_>) -> Result<Attributes, String> {
@@ -28,7 +27,7 @@ pub(super) fn group(look: &ProbeContext<'_>) -> Result<Attributes, String> {
     Ok(found)
 }
 
-fn number(text: &str) -> Result<super::ProbedValue, String> {
+fn number(text: &str) -> Result<ProbedValue, String> {
     found_value(text.parse::<u32>().map_err(|_| format!("\"{text}\" is no number"))?)
 }
 

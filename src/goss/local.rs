@@ -5,20 +5,12 @@ use std::path::Path;
 use serde_json::Value;
 use sha2::{Digest, Sha512};
 
-use super::matcher::ProbedValue;
-use super::{Attributes, ProbeContext, found_value};
+use super::probe::{Attributes, ProbeContext, ProbedValue, found_value, read_system_file};
 use crate::diag::error_chain;
 use crate::host::{fs, kernel, lstat, mountinfo};
 
 /// The largest file whose content a probe reads, in bytes.
 const MAX_CONTENT: u64 = 64 << 20;
-/// The largest file below `/proc` or `/sys` that a probe reads, in bytes.
-const MAX_PROC: u64 = 16 << 20;
-
-/// Reads a file of the system: the kernel's, or a file in `/etc`.
-pub(super) fn read_system_file(path: &str) -> Result<String, String> {
-    fs::read_text(Path::new(path), MAX_PROC).map_err(|error| error_chain(&error))
-}
 
 /// A path. For a symbolic link, the attributes are those of the link; content and digests are those of its target.
 pub(super) fn file(look: &ProbeContext<'_>) -> Result<Attributes, String> {

@@ -7,7 +7,8 @@
 use regex::Regex;
 use serde_json::Value;
 
-use super::RuleError;
+use super::error::RuleError;
+use super::probe::ProbedValue;
 use super::semver::Constraint;
 use crate::diag::did_you_mean;
 use crate::template;
@@ -38,15 +39,6 @@ const NAMES: &[&str] = &[
     "gjson",
     "semver-constraint",
 ];
-
-/// A value that a probe found on the host.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum ProbedValue {
-    /// A value.
-    Value(Value),
-    /// A text for a test line by line. Failures hide the content of files (`shown` is false).
-    Text { text: String, shown: bool },
-}
 
 /// The wanted value of an attribute.
 #[derive(Debug, Clone)]

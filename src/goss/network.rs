@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, UdpSocket, lookup_host};
 
-use super::local::read_system_file;
-use super::{Attributes, ProbeContext, found_value};
+use super::probe::{Attributes, ProbeContext, found_value, read_system_file};
 use crate::host::{Host, kernel};
 use crate::http::{self, HostPolicy};
 

@@ -3,10 +3,14 @@
 use serde_json::Value;
 
 use super::effects::{self, ItemOptions};
-use super::{Attributes, COMMON_KEYS, ProbeContext, RuleError};
+use super::error::RuleError;
+use super::probe::{Attributes, ProbeContext};
 use super::{accounts, local, network, software, web};
 use crate::diag::did_you_mean;
 use crate::model::Effect;
+
+/// Keys that each item may have: notes for readers, and `skip`.
+pub(super) const COMMON_KEYS: &[&str] = &["title", "meta", "skip"];
 
 /// An attribute of an item.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::RuleError;
+use super::error::RuleError;
 
 /// A list of alternatives. All comparisons of an alternative must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]

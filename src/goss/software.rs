@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use super::local::read_system_file;
-use super::matcher::ProbedValue;
-use super::{Attributes, ProbeContext, found_value};
+use super::probe::{Attributes, ProbeContext, ProbedValue, found_value, read_system_file};
 use crate::diag::error_chain;
 use crate::host::dpkg::{DpkgDatabase, DpkgRecord};
 use crate::host::{Host, ProcessCommand, Systemd, SystemdError, fs};

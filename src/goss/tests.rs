@@ -1,7 +1,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::host::fake::{FakeRunner, host};
@@ -340,4 +340,31 @@ fn the_summary_names_the_first_failures() {
     let outcome = GossOutcome { count: 9, failures: (0..7).map(|n| format!("f{n}")).collect(), skipped: 1 };
     assert_eq!(outcome.summary(), "Count: 9, Failed: 7, Skipped: 1; f0; f1; f2; f3; f4; and 2 more");
     assert_eq!(GossOutcome::default().summary(), "Count: 0, Failed: 0, Skipped: 0");
+}
+
+#[test]
+fn rules_have_their_effects() {
+    for (rules, wanted) in [
+        (
+            json!({"command": {"a": {"exec": "c"}, "d": {}, "e": null, "f": {"exec": ""}}}),
+            "runs \"c\" runs \"d\" runs \"e\" runs \"f\"",
+        ),
+        (json!({"command": ["x"]}), "has an effect that is not known: goss_rules: the section command can't be read"),
+        (json!({"command": {"x": 7}}), "has an effect that is not known: goss_rules: the section command can't be read"),
+        (json!({"nope": {}}), "has an effect that is not known: goss_rules: the section nope can't be read"),
+        (
+            json!({"file": {"/a": {"exists": true}, "/b": {"contains": ["x"]}, "c": {"path": "/d", "sha256": "x"}}}),
+            "looks for \"/a\" reads \"/b\" reads \"/d\"",
+        ),
+        (json!({"port": {"tcp:22": {"listening": true}}, "package": {"x": {}}}), ""),
+        (json!({"addr": {"tcp://h:80": {}, "x": {"address": "[::1]:80"}}}), "connects to \"h\" connects to \"::1\""),
+        (json!({"dns": {"name": {}, "x": {"resolve": "other"}}}), "connects to \"name\" connects to \"other\""),
+        (json!({"mount": {"/srv": {"exists": true}}}), "looks for \"/srv\""),
+        (json!({"http": {"http://localhost:8080/health": {"status": 200}}}), "connects to \"localhost\""),
+        (json!({"http": {"http://localhost/": {"status": 200, "body": []}}}), "fetches \"http://localhost/\""),
+        (json!({"http": {"x": {"url": "https://u:p@h/?t=1", "status": 200}}}), "fetches \"https://h/\""),
+    ] {
+        let found: Vec<_> = effects(rules.as_object().unwrap()).iter().map(ToString::to_string).collect();
+        assert_eq!(found.join(" "), wanted, "{rules}");
+    }
 }

@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::matcher::ProbedValue;
 use super::network::{policy, wait_for};
-use super::{Attributes, ProbeContext, found_value};
+use super::probe::{Attributes, ProbeContext, ProbedValue, found_value};
 use crate::diag::error_chain;
 use crate::http::{self, HostPolicy, HttpError, Probe};
 use crate::model::Secret;

@@ -8,7 +8,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::{HostPolicy, HttpError, redact_url};
+use super::error::{HttpError, redact_url};
+
+/// Allowed hosts of requests. Each redirect must be allowed too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPolicy {
+    /// Host names, as `repo.example.org` or `*.example.org`; `None` is every host.
+    pub hosts: Option<Vec<String>>,
+    /// True where internal addresses of this machine are allowed without a name in `hosts`.
+    pub internal: bool,
+    /// True where a [loopback](is_loopback) host is allowed, whatever `hosts` has. For requests that fetch no content.
+    pub loopback: bool,
+}
 
 /// Checks the host of a URL. An address in place of a name is checked here, because no resolver sees it.
 pub(super) fn check_url(url: &Url, policy: &HostPolicy) -> Result<(), HttpError> {

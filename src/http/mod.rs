@@ -3,6 +3,7 @@
 //!
 //! `manifest::fetch` and the `archive` resource use the bytes.
 
+mod error;
 mod hosts;
 mod probe;
 #[cfg(test)]
@@ -19,7 +20,8 @@ use reqwest::{Client, Response, StatusCode, Url, redirect};
 
 use crate::model::Secret;
 
-pub use hosts::{check_addresses, check_host, is_loopback};
+pub use error::{HttpError, redact_url};
+pub use hosts::{HostPolicy, check_addresses, check_host, is_loopback};
 pub use probe::{Probe, ProbeResponse};
 
 /// The most redirects of a transfer.
@@ -28,75 +30,6 @@ const MAX_REDIRECTS: usize = 5;
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// The interval of checks for a cancelled run during a transfer.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Allowed hosts of requests. Each redirect must be allowed too.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostPolicy {
-    /// Host names, as `repo.example.org` or `*.example.org`; `None` is every host.
-    pub hosts: Option<Vec<String>>,
-    /// True where internal addresses of this machine are allowed without a name in `hosts`.
-    pub internal: bool,
-    /// True where a [loopback](is_loopback) host is allowed, whatever `hosts` has. For requests that fetch no content.
-    pub loopback: bool,
-}
-
-/// A failed request. URLs in it have no credentials.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    /// The policy of this host does not allow the URL.
-    #[error("may not fetch {url}: {why}")]
-    Denied {
-        /// The URL.
-        url: String,
-        /// The reason.
-        why: String,
-    },
-    /// The server answered with an error status.
-    #[error("could not fetch {url}: the server answered {status}")]
-    Status {
-        /// The URL.
-        url: String,
-        /// The status.
-        status: String,
-    },
-    /// The server can't continue an interrupted transfer.
-    #[error("could not fetch {url}: the server does not have the part that was asked for")]
-    RangeUnavailable {
-        /// The URL.
-        url: String,
-    },
-    /// The transfer failed.
-    #[error("could not fetch {url}")]
-    Transport {
-        /// The URL.
-        url: String,
-        /// The cause.
-        #[source]
-        cause: reqwest::Error,
-    },
-    /// A header that HTTP does not allow.
-    #[error("the header \"{0}\" can't be sent: a name is letters, digits and dashes, a value has no line breaks")]
-    Header(String),
-    /// The caller has cancelled the transfer.
-    #[error("the run was ended before it was complete")]
-    Cancelled,
-    /// This machine lacks the means for asynchronous waiting.
-    #[error("could not start a runtime for the transfer")]
-    Runtime(#[source] std::io::Error),
-}
-
-/// Returns the URL for messages: without user, password and query, which may hold credentials.
-pub fn redact_url(url: &str) -> String {
-    let plain = url.split(['?', '#']).next().unwrap_or_default();
-    match plain.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
-            let host = authority.rsplit('@').next().unwrap_or_default();
-            format!("{scheme}://{host}{path}")
-        }
-        None => plain.to_owned(),
-    }
-}
 
 /// Returns the host of a URL.
 pub fn host_of(url: &str) -> Option<String> {

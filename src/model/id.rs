@@ -5,15 +5,40 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// The form of node ids and names: one token of a NATS subject.
+const TOKEN_FORM: &str = "1 to 63 of a-z, 0-9, _ and -";
+
 /// An identifier of the wrong form.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidId {
     /// A resource reference without its `#`.
     #[error("\"{0}\" is not of the form type#name")]
     ResourceRef(String),
     /// A node id with characters that are not allowed in a subject token.
-    #[error("\"{0}\" is not a node id: 1 to 63 of a-z, 0-9, _ and -")]
+    #[error("\"{0}\" is not a node id: {TOKEN_FORM}")]
     NodeId(String),
+    /// A name with characters that are not allowed in a subject token.
+    #[error("\"{name}\" is not the name of a {noun}: {TOKEN_FORM}")]
+    Name {
+        /// The kind of thing, as `fleet`.
+        noun: &'static str,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Checks the name of a fleet, group or channel. `noun` is for the message.
+///
+/// # Errors
+/// When the name is not one subject token.
+pub fn check_name(noun: &'static str, name: &str) -> Result<(), InvalidId> {
+    if is_token(name) { Ok(()) } else { Err(InvalidId::Name { noun, name: name.to_owned() }) }
+}
+
+/// True for a single subject token: `[a-z0-9_-]{1,63}`.
+fn is_token(text: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    !text.is_empty() && text.len() <= NodeId::MAX && text.bytes().all(allowed)
 }
 
 /// Identity of a resource: `type#name`, split at the first `#`.
@@ -96,11 +121,7 @@ impl FromStr for NodeId {
     type Err = InvalidId;
 
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
-        if text.is_empty() || text.len() > Self::MAX || !text.bytes().all(allowed) {
-            return Err(InvalidId::NodeId(text.to_owned()));
-        }
-        Ok(Self(text.to_owned()))
+        if is_token(text) { Ok(Self(text.to_owned())) } else { Err(InvalidId::NodeId(text.to_owned())) }
     }
 }
 

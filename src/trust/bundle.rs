@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
+use crate::model::check_name;
 use crate::wire::bundle::{OperatorKey, Roots, Rule};
-use crate::wire::command::is_token;
 use crate::wire::json::{self, JsonError};
 use crate::wire::{Envelope, EnvelopeError, TRUST_TYPE, TrustBundle};
 
@@ -269,9 +269,7 @@ fn invalid(message: impl Into<String>) -> BundleError {
 }
 
 fn check(bundle: &TrustBundle) -> Result<(Vec<PublicKey>, Vec<TrustedKey>), BundleError> {
-    if !is_token(&bundle.fleet) {
-        return Err(invalid(format!("the fleet \"{}\" is not 1 to 63 of a-z, 0-9, _ and -", bundle.fleet)));
-    }
+    check_name("fleet", &bundle.fleet).map_err(|error| invalid(error.to_string()))?;
     if bundle.version == 0 {
         return Err(invalid("versions begin with 1"));
     }

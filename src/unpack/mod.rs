@@ -3,6 +3,10 @@
 //!
 //! An entry that leads out of the directory is refused, not repaired, and so is its archive.
 
+mod capped;
+mod entry;
+mod error;
+mod format;
 mod name;
 mod tar;
 #[cfg(test)]
@@ -10,10 +14,12 @@ pub(crate) mod testing;
 mod zip;
 mod zstd;
 
-use std::io::{self, BufReader, ErrorKind, Read, Seek};
-use std::path::{Path, PathBuf};
+use std::io::{BufReader, Read, Seek};
 
-use crate::diag::error_chain;
+pub use capped::Capped;
+pub use entry::{ArchiveEntry, CountingSink, Owner, Sink};
+pub use error::{SinkCause, UnpackError};
+pub use format::Format;
 
 /// The largest window that a decoder may ask for: `xz -9` takes 64 MiB, `zstd --long` 128 MiB.
 const MAX_WINDOW: u64 = 128 << 20;
@@ -21,55 +27,6 @@ const MAX_WINDOW: u64 = 128 << 20;
 const XZ_OVERHEAD_KIB: u64 = 8 << 10;
 /// The unpacked size, in bytes, that a small archive may have whatever its ratio.
 const RATIO_FLOOR: u64 = 64 << 20;
-
-/// Any error of a sink.
-pub type SinkCause = Box<dyn std::error::Error + Send + Sync>;
-
-/// The formats, by the end of a file name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// `.tar`
-    Tar,
-    /// `.tar.gz`, `.tgz`
-    TarGz,
-    /// `.tar.xz`
-    TarXz,
-    /// `.tar.zst`
-    TarZst,
-    /// `.tar.bz2`
-    TarBz2,
-    /// `.zip`
-    Zip,
-}
-
-impl Format {
-    /// Returns the format of a file of this name, in upper or lower case.
-    pub fn from_name(name: &str) -> Option<Self> {
-        const ENDS: [(&str, Format); 7] = [
-            (".tar.gz", Format::TarGz),
-            (".tgz", Format::TarGz),
-            (".tar.xz", Format::TarXz),
-            (".tar.zst", Format::TarZst),
-            (".tar.bz2", Format::TarBz2),
-            (".tar", Format::Tar),
-            (".zip", Format::Zip),
-        ];
-        let name = name.to_ascii_lowercase();
-        ENDS.into_iter().find(|(end, _)| name.ends_with(end)).map(|(_, format)| format)
-    }
-
-    /// Returns the name of the format.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tar => "tar",
-            Self::TarGz => "tar.gz",
-            Self::TarXz => "tar.xz",
-            Self::TarZst => "tar.zst",
-            Self::TarBz2 => "tar.bz2",
-            Self::Zip => "zip",
-        }
-    }
-}
 
 /// Maximum sizes of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,122 +37,6 @@ pub struct ArchiveLimits {
     pub entries: u64,
     /// Unpacked bytes for one packed byte.
     pub ratio: u64,
-}
-
-/// The reason for which an archive was not unpacked.
-#[derive(Debug, thiserror::Error)]
-pub enum UnpackError {
-    /// The bytes are no archive of this format, or a truncated one.
-    #[error("it is not a whole {format} archive")]
-    Broken {
-        /// The format.
-        format: &'static str,
-        /// The cause.
-        #[source]
-        cause: SinkCause,
-    },
-    /// A refused entry.
-    #[error("its entry \"{}\" is refused: {why}", name.escape_debug())]
-    Entry {
-        /// The entry's name.
-        name: String,
-        /// The reason.
-        why: String,
-    },
-    /// A limit was exceeded.
-    #[error("it is too large: {what} is more than {limit}")]
-    TooLarge {
-        /// The limit that was exceeded.
-        what: &'static str,
-        /// The limit.
-        limit: u64,
-    },
-    /// The sink failed.
-    #[error("its entry \"{}\" could not be unpacked", name.escape_debug())]
-    Sink {
-        /// The entry's name.
-        name: String,
-        /// The cause.
-        #[source]
-        cause: SinkCause,
-    },
-}
-
-/// The owner of an entry on the host that packed it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Owner {
-    /// The name of the user; empty when unknown.
-    pub user: String,
-    /// The number of the user.
-    pub uid: Option<u32>,
-    /// The name of the group; empty when unknown.
-    pub group: String,
-    /// The number of the group.
-    pub gid: Option<u32>,
-}
-
-/// The metadata of an entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArchiveEntry {
-    /// The path: relative, plain names only.
-    pub path: PathBuf,
-    /// Permission bits. Never setuid and setgid: an archive grants no user the rights of another. Directories keep the sticky
-    /// bit.
-    pub mode: u32,
-    /// The owner, where the archive has one.
-    pub owner: Option<Owner>,
-    /// The modification time, in seconds since 1970, where the archive has one.
-    pub modified: Option<i64>,
-}
-
-/// The receiver of the entries, in the order of the archive. A later entry replaces an earlier one of the same path.
-pub trait Sink {
-    /// A directory.
-    ///
-    /// # Errors
-    /// When it can't be made.
-    fn directory(&mut self, item: &ArchiveEntry) -> Result<(), SinkCause>;
-    /// A regular file; all of its content is read.
-    ///
-    /// # Errors
-    /// When it can't be written, or reading fails.
-    fn file(&mut self, item: &ArchiveEntry, content: &mut dyn Read) -> Result<(), SinkCause>;
-    /// A symbolic link that stays within the directory.
-    ///
-    /// # Errors
-    /// When it can't be made.
-    fn symlink(&mut self, item: &ArchiveEntry, target: &Path) -> Result<(), SinkCause>;
-    /// Another name of an earlier regular file.
-    ///
-    /// # Errors
-    /// When it can't be made.
-    fn hard_link(&mut self, item: &ArchiveEntry, target: &Path) -> Result<(), SinkCause>;
-}
-
-/// A sink that discards everything: it checks an archive before anything is written.
-#[derive(Debug, Default)]
-pub struct CountingSink {
-    /// The size of all files so far, in bytes.
-    pub bytes: u64,
-}
-
-impl Sink for CountingSink {
-    fn directory(&mut self, _: &ArchiveEntry) -> Result<(), SinkCause> {
-        Ok(())
-    }
-
-    fn file(&mut self, _: &ArchiveEntry, content: &mut dyn Read) -> Result<(), SinkCause> {
-        self.bytes += io::copy(content, &mut io::sink())?;
-        Ok(())
-    }
-
-    fn symlink(&mut self, _: &ArchiveEntry, _: &Path) -> Result<(), SinkCause> {
-        Ok(())
-    }
-
-    fn hard_link(&mut self, _: &ArchiveEntry, _: &Path) -> Result<(), SinkCause> {
-        Ok(())
-    }
 }
 
 /// Reads an archive of `size` bytes to its end and gives every entry to `sink`.
@@ -224,41 +65,6 @@ pub fn walk(
         Format::TarZst => Box::new(zstd::Frames::new(packed, MAX_WINDOW)),
     };
     tar::walk(Capped::new(tar, limit), &mut entries)
-}
-
-/// A reader that fails with [`ErrorKind::FileTooLarge`] at its limit, instead of ending.
-#[derive(Debug)]
-pub struct Capped<R> {
-    inner: R,
-    left: u64,
-}
-
-impl<R> Capped<R> {
-    /// Reads at most `limit` bytes of `inner`.
-    pub fn new(inner: R, limit: u64) -> Self {
-        Self { inner, left: limit }
-    }
-
-    /// Returns the inner reader.
-    pub fn into_inner(self) -> R {
-        self.inner
-    }
-}
-
-impl<R: Read> Read for Capped<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        self.left = self.left.checked_sub(count as u64).ok_or(ErrorKind::FileTooLarge)?;
-        Ok(count)
-    }
-}
-
-/// Converts an error of a decoder into an error of the archive.
-fn broken(format: Format, error: &io::Error, limit: u64) -> UnpackError {
-    if error.kind() == ErrorKind::FileTooLarge {
-        return UnpackError::TooLarge { what: "its size unpacked, in bytes,", limit };
-    }
-    UnpackError::Broken { format: format.as_str(), cause: error_chain(error).into() }
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{ArchiveEntry, Format, Sink, UnpackError, broken};
+use super::entry::{ArchiveEntry, Sink};
+use super::error::{UnpackError, broken};
+use super::format::Format;
 
 /// The longest path in bytes, as in the kernel (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;

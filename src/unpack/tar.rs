@@ -6,8 +6,10 @@ use std::io::Read;
 
 use tar::{EntryType, Header, PaxExtensions};
 
+use super::capped::Capped;
+use super::entry::{ArchiveEntry, Owner};
+use super::error::UnpackError;
 use super::name::{Entries, refused_entry, relative_path};
-use super::{ArchiveEntry, Capped, Owner, UnpackError};
 
 /// The largest extension header, in bytes: room for names, and for access lists of large directories.
 const MAX_EXTENSION_HEADER: u64 = 1 << 20;

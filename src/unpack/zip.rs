@@ -5,8 +5,10 @@ use std::io::{Read, Seek};
 use zip::result::ZipError;
 use zip::{System, ZipArchive};
 
+use super::capped::Capped;
+use super::entry::ArchiveEntry;
+use super::error::UnpackError;
 use super::name::{Entries, refused_entry, relative_path};
-use super::{ArchiveEntry, Capped, UnpackError};
 
 /// The longest target of a symbolic link in bytes, as in the kernel.
 const MAX_LINK_TARGET: u64 = 4096;

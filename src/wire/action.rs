@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::model::HumanDuration;
-
-use super::command::is_token;
+use crate::model::{HumanDuration, InvalidId, check_name};
 
 /// The shortest time between two runs of a channel.
 const MIN_INTERVAL: HumanDuration = HumanDuration::seconds(30);
@@ -67,8 +65,8 @@ pub enum MalformedAction {
         given: HumanDuration,
     },
     /// The name of a channel is invalid.
-    #[error("\"{0}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")]
-    Channel(String),
+    #[error(transparent)]
+    Channel(#[from] InvalidId),
 }
 
 impl Action {
@@ -107,9 +105,7 @@ impl Action {
             Self::Ensure(ensure) => ensure.check(),
             Self::Apply(apply) => apply.check(),
             Self::Assign(assign) => assign.check(),
-            Self::Healthcheck(Healthcheck { channel: Some(name) }) if !is_token(name) => {
-                Err(MalformedAction::Channel(name.clone()))
-            }
+            Self::Healthcheck(Healthcheck { channel: Some(name) }) => Ok(check_name("channel", name)?),
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{HumanDuration, NodeId};
+use crate::model::{HumanDuration, InvalidId, NodeId, check_name};
 
 use super::action::MalformedAction;
 use super::report::ChannelPosition;
@@ -66,13 +66,8 @@ pub enum MalformedCommand {
     #[error("\"to\" must have exactly one of nodes, groups and all: true, and not an empty one")]
     Target,
     /// A name that is not a single subject token.
-    #[error("{what} \"{name}\" is not 1 to 63 of a-z, 0-9, _ and -")]
-    Token {
-        /// The noun of the name, as `the group`.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
+    #[error(transparent)]
+    Name(#[from] InvalidId),
     /// A node or group is named twice.
     #[error("\"{0}\" is named twice in \"to\"")]
     DuplicateTarget(String),
@@ -110,18 +105,13 @@ pub enum MalformedCommand {
     },
 }
 
-/// True for a single subject token: `[a-z0-9_-]{1,63}`.
-pub fn is_token(text: &str) -> bool {
-    text.parse::<NodeId>().is_ok()
-}
-
 impl Command {
     /// Checks the form of the command, as far as possible without a clock, a node or keys.
     ///
     /// # Errors
     /// The first mistake.
     pub fn check(&self) -> Result<(), MalformedCommand> {
-        check_token("the fleet", &self.fleet)?;
+        check_name("fleet", &self.fleet)?;
         self.to.check()?;
         self.check_times()?;
         self.check_channel()?;
@@ -134,7 +124,7 @@ impl Command {
             (None, action) if action.is_desired_state() => Err(MalformedCommand::NoChannel(action.name())),
             (None, _) => Ok(()),
             (Some(channel), action) if action.is_desired_state() || matches!(action, Action::Apply(_)) => {
-                check_token("the channel", &channel.name)
+                Ok(check_name("channel", &channel.name)?)
             }
             (Some(_), _) => Err(MalformedCommand::Channel),
         }
@@ -197,10 +187,6 @@ impl Command {
         };
         Some((&channel.name, ChannelPosition { epoch: channel.epoch, serial: channel.serial, digest }))
     }
-}
-
-fn check_token(what: &'static str, name: &str) -> Result<(), MalformedCommand> {
-    if is_token(name) { Ok(()) } else { Err(MalformedCommand::Token { what, name: name.to_owned() }) }
 }
 
 /// A named series of applies or assignments, ordered by epoch, then serial.
@@ -288,7 +274,7 @@ impl Target {
         };
         let mut seen = HashSet::new();
         for name in names {
-            check_token("the group", name)?;
+            check_name("group", name)?;
             if !seen.insert(name) {
                 return Err(MalformedCommand::DuplicateTarget(name.to_owned()));
             }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::command::is_token;
+use crate::model::{InvalidId, check_name};
 
 /// Payload type of a signed value.
 pub const DATA_TYPE: &str = "application/vnd.ensign.data.v1+json";
@@ -43,8 +43,8 @@ pub struct SignedData {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedData {
     /// The fleet is not a token.
-    #[error("the fleet \"{0}\" is not 1 to 63 of a-z, 0-9, _ and -")]
-    Fleet(String),
+    #[error(transparent)]
+    Fleet(#[from] InvalidId),
     /// No value, or two.
     #[error("it must have exactly one of \"text\" and \"base64\"")]
     Value,
@@ -71,9 +71,7 @@ impl SignedData {
     /// # Errors
     /// When the form is wrong.
     pub fn value(&self) -> Result<Vec<u8>, MalformedData> {
-        if !is_token(&self.fleet) {
-            return Err(MalformedData::Fleet(self.fleet.clone()));
-        }
+        check_name("fleet", &self.fleet)?;
         if self.expires.is_some_and(|time| time <= self.issued) {
             return Err(MalformedData::ExpiresBeforeIssue);
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::load::YamlError;
+use super::error::YamlError;
 
 /// A comment, without its `#`.
 #[derive(Debug, Clone, PartialEq, Eq)]

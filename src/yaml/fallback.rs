@@ -6,7 +6,7 @@
 use serde_json::{Map, Number, Value};
 use serde_yaml::Value as Yaml;
 
-use super::load::YamlError;
+use super::error::YamlError;
 
 fn refused(message: impl Into<String>) -> YamlError {
     YamlError { message: message.into(), hint: None, at: None, is_syntax_error: false, unclosed: None }

@@ -2,7 +2,7 @@
 
 use saphyr_parser::{Event, Parser, Span, StrInput};
 
-use super::KeyOrIndex;
+use super::path::KeyOrIndex;
 
 /// A value in the text.
 pub(super) struct FoundNode {

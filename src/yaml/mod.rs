@@ -6,10 +6,12 @@
 //! `data` and `facts` read YAML, and `cli` prints YAML.
 
 mod comments;
+mod error;
 mod fallback;
 mod find;
 mod load;
 mod numbers;
+mod path;
 mod scalar;
 mod write;
 
@@ -22,10 +24,12 @@ use serde_json::Value;
 
 use crate::diag::{Diagnostic, SourceLocation};
 
+use error::YamlError;
 use find::{FoundNode, Search, SearchResult};
-use load::YamlError;
 use numbers::Numbers;
 use scalar::NumberSyntax;
+
+pub use path::KeyOrIndex;
 pub use write::to_string;
 
 /// The largest text, in bytes: room for a manifest of 100 000 resources.
@@ -36,27 +40,6 @@ const MAX_OPEN_BRACKETS: usize = 512;
 
 /// The longest chain of aliases that lead to aliases: ample for a written document.
 const MAX_ALIASES: usize = 16;
-
-/// A step of a path into a document.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum KeyOrIndex {
-    /// The value of this key.
-    Key(String),
-    /// The element at this index, from 0.
-    Index(usize),
-}
-
-impl From<&str> for KeyOrIndex {
-    fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
-    }
-}
-
-impl From<usize> for KeyOrIndex {
-    fn from(index: usize) -> Self {
-        Self::Index(index)
-    }
-}
 
 /// A comment in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]

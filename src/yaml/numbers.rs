@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-use super::KeyOrIndex;
+use super::path::KeyOrIndex;
 
 /// The numbers of a text as written, and the paths of aliases. A single walk through the text finds all numbers: a walk
 /// for each number would take quadratic time.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use saphyr_parser::{ScalarStyle, Span, Tag};
 use serde_json::{Number, Value};
 
-use super::load::YamlError;
+use super::error::YamlError;
 
 /// The notation of numbers in a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

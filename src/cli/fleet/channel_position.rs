@@ -4,7 +4,8 @@ use crate::diag::error_chain;
 use crate::fleet::NodeStates;
 use crate::fleet::desired_state::view;
 use crate::fleet::job::draft::next_in_channel;
-use crate::wire::command::{Channel, is_token};
+use crate::model::check_name;
+use crate::wire::command::Channel;
 
 use super::super::error::CliError;
 use super::super::ui::{Ui, text};
@@ -15,10 +16,7 @@ use super::session::{FleetSession, connection_failure};
 /// # Errors
 /// When the name is not valid.
 pub(super) fn check_channel(name: &str) -> Result<(), CliError> {
-    if is_token(name) {
-        return Ok(());
-    }
-    Err(CliError::usage(format!("\"{name}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")))
+    check_name("channel", name).map_err(|error| CliError::usage(error.to_string()))
 }
 
 /// Returns the position after the latest command of a channel with a valid signature, and after those of the nodes. Also

@@ -4,9 +4,9 @@ use clap::Args;
 
 use crate::diag::{Diagnostic, SourceLocation};
 use crate::fleet::{CommandDraft, NodeStates};
-use crate::model::{HumanDuration, NodeId};
+use crate::model::{HumanDuration, NodeId, check_name};
 use crate::template::Scope;
-use crate::wire::command::{Channel, MAX_LIFETIME, is_token};
+use crate::wire::command::{Channel, MAX_LIFETIME};
 use crate::wire::{Action, CommandOptions, Target};
 
 use super::super::error::{CliError, Exit};
@@ -64,9 +64,8 @@ impl TargetArgs {
                 Target::nodes(nodes)
             }
             ([], groups, false) if !groups.is_empty() => {
-                if let Some(wrong) = groups.iter().find(|group| !is_token(group)) {
-                    return Err(CliError::usage(format!("\"{wrong}\" is not the name of a group: 1 to 63 of a-z, 0-9, _ and -")));
-                }
+                let mut checked = groups.iter().map(|group| check_name("group", group));
+                checked.try_for_each(|name| name.map_err(|error| CliError::usage(error.to_string())))?;
                 let mut groups = groups.to_vec();
                 groups.sort();
                 groups.dedup();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::config::NatsSettings;
 use crate::config::document::TomlDocument;
 use crate::diag::{Diagnostic, error_chain};
-use crate::model::NodeId;
+use crate::model::check_name;
 use crate::transport::BusSettings;
 
 /// The file `operator.toml`.
@@ -70,10 +70,7 @@ impl Operator {
         let fleet = given.fleet.or(file.fleet).ok_or_else(|| {
             one(Diagnostic::new("no fleet configured").hint("use --fleet NAME, or set `fleet` in operator.toml"))
         })?;
-        // A fleet has the form of a node id: both are one token of a subject.
-        if fleet.parse::<NodeId>().is_err() {
-            return Err(one(Diagnostic::new(format!("\"{fleet}\" is not the name of a fleet: 1 to 63 of a-z, 0-9, _ and -"))));
-        }
+        check_name("fleet", &fleet).map_err(|error| one(Diagnostic::new(error.to_string())))?;
         let keys = if given.keys.is_empty() {
             file.keys.iter().map(|key| resolve_key_path(&directory, key)).collect()
         } else {

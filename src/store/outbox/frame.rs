@@ -9,7 +9,7 @@ use crate::wire::digest;
 use crate::wire::receipt::{MAX_RECEIPT, Receipt};
 
 use super::super::StoreError;
-use super::{ChainHead, OutboxMessage, Priority};
+use super::message::{ChainHead, OutboxMessage, Priority};
 
 /// The longest first line of a message: subject, id, receipt and numbers.
 pub(super) const MAX_HEADER: u64 = 4096 + MAX_RECEIPT as u64;

@@ -11,6 +11,7 @@
 //! after a new log begins.
 
 mod frame;
+mod message;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::wire::report::{DroppedMessages, OpenLinks};
 
 use super::append_log::AppendLog;
 use super::{StoreError, state_dir};
+pub use message::{ChainHead, OutboxMessage, Priority};
 use queue::DeliveryQueue;
 pub use queue::StreamQueue;
 
@@ -40,31 +42,6 @@ const MAX_POSITION: u64 = 4096;
 /// wrong clock, and have no age.
 const EARLIEST_TIME: i64 = 1_767_225_600;
 
-/// The order in which messages are dropped for lack of room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Priority {
-    /// An event: dropped first, and dropped when too old.
-    Event,
-    /// A result for a waiting client, or a summary: dropped last.
-    Result,
-}
-
-/// A message to the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutboxMessage {
-    /// The subject.
-    pub subject: String,
-    /// The id by which the server drops a duplicate.
-    pub msg_id: String,
-    /// Its bytes.
-    pub payload: Vec<u8>,
-    /// The class of the message.
-    pub priority: Priority,
-    /// SHA-256 of the command that the message answers: part of the receipt, and not stored beside it.
-    pub command: Option<String>,
-}
-
 /// A message in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedMessage {
@@ -74,15 +51,6 @@ pub struct QueuedMessage {
     pub message: OutboxMessage,
     /// The text of the receipt, made on push.
     pub receipt: Option<String>,
-}
-
-/// The end of the chain of receipts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChainHead {
-    /// The number of links.
-    pub seq: u64,
-    /// SHA-256 of the last statement; none when there is none yet.
-    pub digest: Option<String>,
 }
 
 /// Makes the receipt of a message as the next link after this end of the chain.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::Subjects;
 
-use super::Priority;
+use super::message::Priority;
 
 /// The messages of one stream. A queue is delivered in order, and no queue waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,8 +9,7 @@ use async_nats::{ClientError, Event, ServerError};
 use tokio::sync::watch;
 
 use super::super::{ConnectionCounters, ConnectionState};
-use super::hide_password;
-use super::reason::reason;
+use super::reason::{hide_password, reason};
 use crate::model::lock;
 
 /// The spread of the first pauses: ten thousand nodes are five thousand connections a second, which one server can accept.

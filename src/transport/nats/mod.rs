@@ -301,17 +301,6 @@ fn read_buffer(settings: &BusSettings) -> u16 {
     if settings.backlog >= BusSettings::GATHER_BACKLOG { u16::MAX } else { 8 * 1024 }
 }
 
-/// Returns a server URL without its password, for messages.
-fn hide_password(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme < at => {
-            let (start, end) = (url.get(..scheme + 3).unwrap_or_default(), url.get(at..).unwrap_or_default());
-            format!("{start}***{end}")
-        }
-        _ => url.to_owned(),
-    }
-}
-
 fn header_map(headers: &[(&str, &str)]) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (key, value) in headers {

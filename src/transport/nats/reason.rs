@@ -1,4 +1,4 @@
-//! Reasons of a failed connection, for people. The client and its TLS report symptoms; this module names the cause.
+//! Texts about a failed connection, for people. The client and its TLS report symptoms; this module names the cause.
 
 /// The meaning of a part of the client's text.
 const MEANINGS: &[(&str, &str)] = &[
@@ -17,6 +17,17 @@ pub(super) fn reason(text: &str) -> String {
     match MEANINGS.iter().find(|(part, _)| plain.contains(part)) {
         Some((_, meaning)) => format!("{meaning} ({plain})"),
         None => plain.to_owned(),
+    }
+}
+
+/// Returns a server URL without its password, for messages.
+pub(super) fn hide_password(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => {
+            let (start, end) = (url.get(..scheme + 3).unwrap_or_default(), url.get(at..).unwrap_or_default());
+            format!("{start}***{end}")
+        }
+        _ => url.to_owned(),
     }
 }
 
