@@ -1,10 +1,12 @@
-use std::io::{Cursor, Write};
+use std::io::{self, Cursor, Write};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::testing::{Raw, Zipped, file, gzip, other, pax_of, tar_of, zip_of};
 use super::*;
+use crate::diag::error_chain;
 
 const CAPS: ArchiveLimits = ArchiveLimits { total: 200 << 20, entries: 100, ratio: 1000 };
 

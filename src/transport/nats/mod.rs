@@ -24,7 +24,7 @@ use super::nkey::UserKey;
 use super::{BusSettings, ConnectionCounters, ConnectionState, Credentials, Message, TransportError, is_supported};
 use crate::model::Secret;
 use connection_monitor::{ConnectionMonitor, connect_timeout};
-use reason::reason;
+use reason::{hide_password, reason};
 
 pub use quota::{StorageQuota, StreamLimits};
 pub use streams::StreamReader;

@@ -12,7 +12,8 @@ use crate::host::resumable_file::ResumableFile;
 use crate::host::{Host, Meter};
 use crate::http::{self, HostPolicy, HttpError, HttpRequest, HttpResponse, ResumePoint, redact_url};
 
-use super::{MODE, Properties, ResourceError, mark};
+use super::properties::{MODE, Properties, mark};
+use crate::resource::ResourceError;
 
 /// Maximum number of connections without progress.
 const TRIES: usize = 3;

@@ -14,7 +14,8 @@ use crate::host::tree::Tree;
 use crate::host::{Host, Meter, WriteSpec};
 use crate::unpack::{self, ArchiveEntry, ArchiveLimits, CountingSink, Format, Sink, SinkCause};
 
-use super::{Properties, ResourceError, mark};
+use super::properties::{Properties, mark};
+use crate::resource::ResourceError;
 
 /// Size of one write, in bytes.
 const CHUNK: usize = 1 << 16;

@@ -130,7 +130,7 @@ impl Resource for FileType {
     fn observe(p: &Properties, _: &dyn FileProvider, host: &Host) -> Result<FileState, ResourceError> {
         let path = p.path();
         let nothing = |found| {
-            let below = if p.recurse { p.below(false, host) } else { Ok(vec![]) };
+            let below = if p.recurse { tree::below(p, false, host) } else { Ok(vec![]) };
             let (metadata, obstacle) = (describe(p, None, host), obstacle(p, found == FoundFile::Nothing, host)?);
             Ok(FileState { metadata, found, wanted: DesiredFile::default(), below, obstacle, mounted: None })
         };
@@ -155,7 +155,7 @@ impl Resource for FileType {
         let wanted = DesiredFile { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
         let there = look.kind == fs::FileKind::Directory;
         // A link to another object is replaced by a new directory, which is empty.
-        let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
+        let below = if p.recurse && (there || link) { tree::below(p, there, host) } else { Ok(vec![]) };
         let goes = there && !link && p.ensure == FileEnsure::Absent;
         let mounted = if goes && p.force { host.managed_paths(p.follow).existing_place(path)?.first_mount()? } else { None };
         if goes && !p.force && !host.expects_removal(path) && !host.managed_paths(p.follow).existing_place(path)?.is_empty()? {

@@ -6,12 +6,10 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::diag::error_chain;
 use crate::host::{Host, WriteSpec};
 use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
 
-use super::tree::{self, Task};
 use crate::resource::core::safe_replace;
 use crate::resource::core::safe_replace::ReplaceOptions;
 use crate::resource::core::text;
@@ -230,14 +228,6 @@ impl Properties {
     pub(super) fn wanted_mode(&self) -> u32 {
         let mode = self.mode.unwrap_or(Mode(0));
         if self.ensure == FileEnsure::Directory { mode.for_directory() } else { mode.for_file() }
-    }
-
-    /// Returns the tasks below the directory.
-    pub(super) fn below(&self, exists: bool, host: &Host) -> Result<Vec<Task>, String> {
-        let accounts = host.accounts();
-        let (uid, gid) = (accounts.uid(&self.owner).ok(), accounts.gid(&self.group).ok());
-        let wanted = tree::DesiredAttributes { uid, gid, mode: self.mode.unwrap_or(Mode(0)), purge: self.purge };
-        tree::pending_tasks(self, wanted, exists, host).map_err(|error| error_chain(&error))
     }
 
     pub(super) fn write_spec(&self, host: &Host) -> Result<WriteSpec, ResourceError> {

@@ -7,11 +7,12 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::diag::error_chain;
 use crate::host::fs::{self, FsError};
 use crate::host::tree::{Tree, TreeEntry, TreeEntryKind};
 use crate::host::{DirEntryHandle, Host, WriteSpec};
 
-use super::{Mode, Properties};
+use super::properties::{Mode, Properties};
 use crate::resource::ResourceError;
 
 /// Most entries of a directory that is managed with everything below.
@@ -61,15 +62,15 @@ impl Task {
 
 /// The desired attributes of every entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DesiredAttributes {
+struct DesiredAttributes {
     /// The number of the owner; none for a missing account.
-    pub(super) uid: Option<u32>,
+    uid: Option<u32>,
     /// The number of the group; none for a missing group.
-    pub(super) gid: Option<u32>,
+    gid: Option<u32>,
     /// The mode of files. The mode of directories is derived from it.
-    pub(super) mode: Mode,
+    mode: Mode,
     /// True when entries that the source lacks are removed, and entries of another kind replaced.
-    pub(super) purge: bool,
+    purge: bool,
 }
 
 /// Describes the first tasks.
@@ -91,12 +92,14 @@ pub(super) fn summarise(tasks: &[Task]) -> String {
 }
 
 /// Returns the tasks below the directory of these properties, which may be missing.
-pub(super) fn pending_tasks(
-    p: &Properties,
-    wanted: DesiredAttributes,
-    exists: bool,
-    host: &Host,
-) -> Result<Vec<Task>, ResourceError> {
+pub(super) fn below(p: &Properties, exists: bool, host: &Host) -> Result<Vec<Task>, String> {
+    let accounts = host.accounts();
+    let (uid, gid) = (accounts.uid(&p.owner).ok(), accounts.gid(&p.group).ok());
+    let wanted = DesiredAttributes { uid, gid, mode: p.mode.unwrap_or(Mode(0)), purge: p.purge };
+    pending_tasks(p, wanted, exists, host).map_err(|error| error_chain(&error))
+}
+
+fn pending_tasks(p: &Properties, wanted: DesiredAttributes, exists: bool, host: &Host) -> Result<Vec<Task>, ResourceError> {
     let place = host.managed_paths(p.follow).place(p.path())?;
     if exists && place.as_ref().map_or(Ok(false), DirEntryHandle::is_link)? {
         let message = format!("{} is a symlink; refusing to manage the directory through it: use its target as the name", p.name);

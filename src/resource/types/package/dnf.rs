@@ -13,11 +13,11 @@ use crate::host::{Host, Output, ProcessCommand, fs, lock};
 use crate::model::{HumanDuration, lock};
 use crate::resource::ResourceError;
 
+use super::change::{PackageAction, PackageChange};
+use super::manager::{PackageJob, PackageManager, TransactionFailure};
 use super::output::describe;
-use super::{
-    Installed, Offer, PackageAction, PackageChange, PackageJob, PackageManager, PackageState, Properties, RequestedVersion,
-    TransactionFailure, VersionOrder,
-};
+use super::properties::{Properties, RequestedVersion};
+use super::state::{Installed, Offer, PackageState, VersionOrder};
 
 const DNF: &str = "/usr/bin/dnf";
 

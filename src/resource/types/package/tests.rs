@@ -7,8 +7,15 @@ use std::sync::Mutex;
 
 use serde_json::json;
 
+use std::collections::HashMap;
+
+use super::change::PackageAction;
+use super::manager::TransactionFailure;
+use super::state::{Installed, Offer, VersionOrder};
 use super::*;
 use crate::host::fake::{FakeRunner, host};
+use crate::model::HumanDuration;
+use crate::resource::Change;
 
 /// Returns the lines that a program answers to an input.
 pub(super) fn ask(program: &str, args: &[&str], input: &str) -> Vec<String> {

@@ -3,11 +3,20 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::host::Host;
-use crate::resource::{Pending, Resource, ResourceError};
+use crate::resource::ResourceError;
 
-use super::{
-    PackageAction, PackageChange, PackageJob, PackageManager, PackageType, Properties, RequestedVersion, TransactionFailure,
-};
+use super::change::{PackageAction, PackageChange};
+use super::difference;
+use super::manager::{PackageJob, PackageManager, TransactionFailure};
+use super::properties::{Properties, RequestedVersion};
+use super::state::PackageState;
+
+/// A package with its steps. A transaction takes the first; a package that another brought has none left.
+pub(super) struct PendingPackage<'a> {
+    pub(super) properties: &'a Properties,
+    pub(super) state: &'a PackageState,
+    pub(super) changes: &'a mut Vec<PackageChange>,
+}
 
 /// Changes one package.
 pub(super) fn apply_single(
@@ -18,7 +27,7 @@ pub(super) fn apply_single(
     check(&job)?;
     let Err(failure) = manager.transact(&[job], host) else { return Ok(()) };
     // apt also reports failures of packages that an earlier transaction left unfinished.
-    if manager.records_failures() && !host.is_over() && remaining(job.properties, manager, host)?.changes.is_empty() {
+    if manager.records_failures() && !host.is_over() && remaining(job.properties, manager, host)?.1.is_empty() {
         return Ok(());
     }
     Err(failed(&job, &failure))
@@ -26,7 +35,7 @@ pub(super) fn apply_single(
 
 /// Changes many packages: adjacent compatible changes share a transaction.
 pub(super) fn apply_batch(
-    batch: &mut [Pending<'_, PackageType>],
+    batch: &mut [PendingPackage<'_>],
     manager: &(dyn PackageManager + 'static),
     host: &Host,
 ) -> Vec<Result<(), ResourceError>> {
@@ -41,12 +50,12 @@ pub(super) fn apply_batch(
     results
 }
 
-fn verb(pending: &Pending<'_, PackageType>) -> PackageAction {
+fn verb(pending: &PendingPackage<'_>) -> PackageAction {
     pending.changes.first().map_or(PackageAction::Install, PackageAction::from_change)
 }
 
 fn apply_group(
-    batch: &mut [Pending<'_, PackageType>],
+    batch: &mut [PendingPackage<'_>],
     manager: &(dyn PackageManager + 'static),
     host: &Host,
 ) -> Vec<Result<(), ResourceError>> {
@@ -73,8 +82,8 @@ fn apply_group(
     results
 }
 
-fn job<'a>(pending: &'a Pending<'_, PackageType>) -> Option<PackageJob<'a>> {
-    pending.changes.first().map(|change| PackageJob { properties: pending.properties, state: &pending.state, change })
+fn job<'a>(pending: &'a PendingPackage<'_>) -> Option<PackageJob<'a>> {
+    pending.changes.first().map(|change| PackageJob { properties: pending.properties, state: pending.state, change })
 }
 
 /// Returns the packages of a transaction that an earlier package needs. Alone, the earlier package would have installed them.
@@ -114,19 +123,20 @@ fn collect_requirements<'a>(name: &str, needs: &'a HashMap<String, Vec<String>>,
 
 /// Retries a package after a failed transaction, which may have changed the package.
 fn retry_single(job: &PackageJob<'_>, manager: &(dyn PackageManager + 'static), host: &Host) -> Result<(), ResourceError> {
-    let pending = remaining(job.properties, manager, host)?;
-    self::job(&pending).map_or(Ok(()), |job| apply_single(job, manager, host))
+    let (state, changes) = remaining(job.properties, manager, host)?;
+    let retry = |change| apply_single(PackageJob { properties: job.properties, state: &state, change }, manager, host);
+    changes.first().map_or(Ok(()), retry)
 }
 
-/// Returns the remaining jobs.
-fn remaining<'a>(
-    properties: &'a Properties,
+/// Observes a package again. Returns its state and the remaining steps.
+fn remaining(
+    properties: &Properties,
     manager: &(dyn PackageManager + 'static),
     host: &Host,
-) -> Result<Pending<'a, PackageType>, ResourceError> {
-    let state = PackageType::observe(properties, manager, host)?;
-    let changes = PackageType::diff(properties, &state)?;
-    Ok(Pending { properties, state, changes })
+) -> Result<(PackageState, Vec<PackageChange>), ResourceError> {
+    let state = difference::observe(properties, manager, host)?;
+    let changes = difference::diff(properties, &state)?;
+    Ok((state, changes))
 }
 
 /// Checks that the index has the packages to install.

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crate::host::{Host, ProcessCommand, WriteSpec, fs};
 
-use super::{Content, Invalid, ResourceError, text};
+use super::rendered::Content;
+use crate::resource::core::text;
+use crate::resource::{Invalid, ResourceError};
 
 /// Maximum duration of a command.
 const TIMEOUT: Duration = Duration::from_secs(300);

@@ -8,7 +8,9 @@ use crate::host::tree::{Tree, TreeEntryKind};
 use crate::host::{Host, PathInfo, fs};
 use crate::template::{self, TemplateFiles, TreeOptions, render_tree};
 
-use super::{Content, Properties, Rendered, ResourceError, ScaffoldEngine};
+use super::properties::{Properties, ScaffoldEngine};
+use super::rendered::{Content, Rendered};
+use crate::resource::ResourceError;
 
 /// The largest template, in bytes.
 const MAX_FILE: u64 = 16 << 20;
@@ -94,12 +96,6 @@ pub(super) fn render(p: &Properties, host: &Host) -> Result<Rendered, ResourceEr
     }
     check_paths(&files)?;
     Ok(Rendered { engine, directories: source.directories, files })
-}
-
-impl Content {
-    pub(super) fn from_bytes(bytes: Vec<u8>, mode: u32) -> Self {
-        Self { sha256: fs::sha256(&bytes), bytes, mode }
-    }
 }
 
 impl Source {

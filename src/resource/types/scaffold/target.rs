@@ -11,8 +11,11 @@ use std::sync::Arc;
 use crate::host::tree::TreeEntryKind;
 use crate::host::{DirEntryHandle, FsError, Host, PathInfo, WriteSpec, fs};
 
+use super::post;
+use super::properties::Properties;
+use super::rendered::{Content, Differences, Rendered};
 use super::source::MAX_ENTRIES;
-use super::{Content, Differences, Preview, Properties, Rendered, ResourceError, post};
+use crate::resource::{Preview, ResourceError};
 
 /// The mode of new directories.
 const DIRECTORY: u32 = 0o755;

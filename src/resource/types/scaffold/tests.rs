@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::host::fake::{FakeRunner, host};

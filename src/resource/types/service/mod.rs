@@ -3,6 +3,7 @@
 //! `manager.rs` is the interface to systemd, and `services.rs` its cache for a run. `daemon_reload.rs` detects changed unit
 //! files, `name.rs` checks names, and `journal.rs` reads the journal of a failed unit.
 
+mod activity;
 mod daemon_reload;
 #[cfg(test)]
 mod fixture;
@@ -20,12 +21,13 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::host::{Host, Unit, systemd};
+use crate::host::{Host, systemd};
 use crate::model::{Effect, Effects, HumanDuration};
 
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
+use activity::Activity;
 use manager::{Systemctl, UnitAction, best};
 pub use services::Services;
 
@@ -140,31 +142,6 @@ impl Properties {
             Some(true) if !state.metadata.enabled => Some(ServiceChange::Enable),
             Some(false) if state.metadata.enabled => Some(ServiceChange::Disable),
             _ => None,
-        }
-    }
-}
-
-/// The activity of a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Activity {
-    Running,
-    Stopped,
-    /// Starting up.
-    Starting,
-    /// Stopping.
-    Stopping,
-    /// Failed, and systemd will start the unit again after a while.
-    Waiting,
-}
-
-impl Activity {
-    fn from_unit(unit: &Unit) -> Self {
-        match unit.active.as_str() {
-            "active" | "reloading" | "refreshing" => Self::Running,
-            "activating" if unit.sub.starts_with("auto-restart") => Self::Waiting,
-            "activating" => Self::Starting,
-            "deactivating" => Self::Stopping,
-            _ => Self::Stopped,
         }
     }
 }

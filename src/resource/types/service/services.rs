@@ -9,9 +9,10 @@ use crate::host::{Host, Unit};
 use crate::model::{HumanDuration, lock};
 use crate::resource::ResourceError;
 
+use super::activity::Activity;
 use super::daemon_reload::needs_daemon_reload;
+use super::journal;
 use super::manager::{ServiceManager, UnitAction};
-use super::{Activity, journal};
 
 /// Interval of polls of a unit that is starting or stopping.
 const POLL: Duration = Duration::from_millis(50);

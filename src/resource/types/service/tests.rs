@@ -3,6 +3,7 @@
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::host::Unit;
 use crate::host::fake::{FakeRunner, host};
 
 use super::simulated::{Log, services};
