@@ -1,4 +1,4 @@
-use std::io::{self, Cursor, Write};
+use std::io::{Cursor, Write};
 use std::path::Path;
 
 use base64::Engine as _;
