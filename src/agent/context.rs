@@ -3,21 +3,21 @@
 //! A task takes the handles that it needs, and no others. [`Handles`] is only the wiring: `mod.rs` opens it once and
 //! takes it apart.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::engine::effects::of_signed;
 use crate::host::Host;
 use crate::host::fs;
+use crate::store::ValueStore;
 use crate::trust::Verifier;
 use crate::wire::Subjects;
 
 use super::config::{limits, settings_handle::SettingsHandle};
 use super::durable::{publisher::Publisher, state::DurableState, state_loss};
-use super::exec::{
-    bus_values::SignedValues, confinement, context::RunContext, orphaned_runs::OrphanedRuns, simulation::RunBackend,
-};
+use super::error::AgentError;
+use super::exec::{backend::RunBackend, confinement, context::RunContext, orphaned_runs::OrphanedRuns};
 use super::identity::AgentInstance;
-use super::options::{AgentError, AgentOptions};
+use super::options::AgentOptions;
 use super::reconcile::desired_state::DesiredState;
 use super::rollout::RolloutState;
 use super::status::{
@@ -84,7 +84,7 @@ impl Handles {
         let desired_state =
             DesiredState::open(&settings, &durable, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
         let rollout_stores = RolloutState::open_stores(&settings).map_err(store)?;
-        let values = Arc::new(SignedValues::open(&settings).map_err(store)?);
+        let values = Arc::new(Mutex::new(ValueStore::open(&settings.state_dir).map_err(store)?));
         // After the desired state was opened, which may have changed the ledger.
         let snapshot = AgentSnapshot { trust: bundle.version(), channels: durable.channels(), ..AgentSnapshot::default() };
         let status = Arc::new(StatusBoard::new(snapshot));

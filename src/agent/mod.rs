@@ -17,6 +17,7 @@ pub mod config;
 mod context;
 mod durable;
 pub mod endpoints;
+mod error;
 pub mod exec;
 mod identity;
 mod intake;
@@ -33,8 +34,9 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use durable::node_key::{NodeKeyError, public_key};
-pub use exec::simulation::{RunBackend, Simulate, SimulatedRun};
-pub use options::{AgentError, AgentOptions, FactsGatherer};
+pub use error::AgentError;
+pub use exec::backend::{RunBackend, Simulate, SimulatedRun};
+pub use options::{AgentOptions, FactsGatherer};
 pub use start::{Agent, QueueStats};
 
 use config::reload::{self, Reload};

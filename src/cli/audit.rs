@@ -93,7 +93,7 @@ fn known_nodes_path(args: &AuditVerifyArgs) -> Result<PathBuf, CliError> {
     let hint = "name the file of pinned keys: --known-nodes FILE";
     let none = || CliError::new(Exit::Usage, Diagnostic::new("no known_nodes file configured")).hint(hint);
     let path = beside.ok_or_else(none)?;
-    if path.is_file() { Ok(path) } else { Err(CliError::usage(format!("cannot find {}", path.display())).hint(hint)) }
+    if fs::is_file(&path) { Ok(path) } else { Err(CliError::usage(format!("cannot find {}", path.display())).hint(hint)) }
 }
 
 fn export_lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>, FsError> {

@@ -115,7 +115,7 @@ pub fn run(command: BundleCommand, ui: &mut Ui) -> Result<Exit, CliError> {
 
 fn create(args: &BundleCreateArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let (directory, file) = (&args.directory, &args.file);
-    if !directory.is_dir() {
+    if !fs::is_directory(directory) {
         let why = format!("{} is not a directory", directory.display());
         return Err(CliError::usage(why).hint("name a directory with a manifest.yaml"));
     }

@@ -4,8 +4,6 @@ use std::error::Error;
 
 use crate::diag::{Diagnostic, error_chain};
 
-use super::ui::Ui;
-
 /// The exit codes of every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -74,13 +72,5 @@ impl CliError {
     /// Returns all messages as one text.
     pub fn message_text(&self) -> String {
         self.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-    }
-
-    /// Prints the messages and returns the exit code.
-    pub fn report(&self, ui: &mut Ui) -> Exit {
-        for diagnostic in &self.diagnostics {
-            ui.error(diagnostic);
-        }
-        self.exit
     }
 }

@@ -139,7 +139,7 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), CliError> {
     });
     written.map_err(|error| {
         let failure = CliError::from_error(Exit::Usage, &error);
-        if path.exists() { failure.hint("keys are never overwritten: choose another name") } else { failure }
+        if fs::exists(path) { failure.hint("keys are never overwritten: choose another name") } else { failure }
     })
 }
 

@@ -108,7 +108,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         agent::log::start_verbose_log(cli.debug || cli.verbose > 1);
     }
     let result = dispatch(cli.command, &mut ui);
-    let exit = result.unwrap_or_else(|failure| failure.report(&mut ui));
+    let exit = result.unwrap_or_else(|failure| ui.report(&failure));
     ui.flush();
     ExitCode::from(exit.code())
 }

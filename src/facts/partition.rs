@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::source::{FactError, percent, text_or_empty};
 use crate::host::mountinfo::{self, Mounted};
-use crate::host::{Host, kernel};
+use crate::host::{Host, fs, kernel};
 
 /// Gathers partition facts. A disk that does not report its space is listed without usage.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let mut mounts = on_disks(mountinfo::mounts()?, &text_or_empty("/proc/filesystems"));
     // Single files that are bound over others have no space of their own.
-    mounts.retain(|mount| !Path::new(&mount.point).is_file());
+    mounts.retain(|mount| !fs::is_file(Path::new(&mount.point)));
     let mut usage = Vec::new();
     for mount in &mounts {
         let Ok(space) = kernel::space(Path::new(&mount.point)) else { continue };

@@ -20,16 +20,16 @@ use crate::store::{
     UnfinishedCommand, state_dir,
 };
 use crate::trust::decide::verify::MAX_CLOCK_SKEW;
-use crate::trust::{KnownTrust, ReplayStore, Verified};
+use crate::trust::{KnownTrust, ReplayStore, TrustedBundle, Verified};
 use crate::wire::CommandResult;
 use crate::wire::command::Command;
 use crate::wire::report::{ChannelPosition, DroppedMessages, OpenLinks};
 
 use super::node_key::ReceiptSigner;
-use super::state_loss::OpenedLedger;
+use super::state_loss::{self, OpenedLedger};
 use super::steady_clock::SteadyClock;
+use crate::agent::error::AgentError;
 use crate::agent::intake::fair_queue::QueueLimits;
-use crate::agent::options::AgentError;
 
 /// Most commands that the ledger remembers, each for at least the hour that a command may be valid. A fleet in normal
 /// use does not reach this rate.
@@ -147,6 +147,11 @@ impl DurableState {
     /// Returns the time since which the ledger remembers, and the known losses of state before.
     pub(in crate::agent) fn ledger_origin(&self) -> Option<LedgerOrigin> {
         lock(&self.ledger).origin()
+    }
+
+    /// Returns the text of the alarm about lost state.
+    pub(in crate::agent) fn loss_alarm(&self, trust: &TrustedBundle, now: Timestamp) -> Option<String> {
+        state_loss::alarm(trust, self.trust(), self.ledger_origin(), now)
     }
 
     /// Records the trust bundle in force at the start. Its version counts as the latest, unless a later one is known.

@@ -8,11 +8,10 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::agent::durable::state::DurableState;
 use crate::config::AgentSettings;
 use crate::host::fs;
 use crate::store::{Ledger, LedgerOrigin, LostState, StoreError};
-use crate::trust::{KnownTrust, ReplayStore, TrustedBundle};
+use crate::trust::{KnownTrust, TrustedBundle};
 
 use super::node_key;
 use crate::agent::trust::anchor;
@@ -50,10 +49,15 @@ fn detect_loss(dir: &Path) -> Result<LostState, StoreError> {
     Ok(LostState { ledger, trust: ledger && !trust })
 }
 
-/// Returns the text of the alarm about lost state.
-pub(in crate::agent) fn alarm(trust: &TrustedBundle, durable: &DurableState, now: Timestamp) -> Option<String> {
+/// Returns the text of the alarm about lost state: trust state, by the version that the ledger knows, and the ledger.
+pub(in crate::agent) fn alarm(
+    trust: &TrustedBundle,
+    known: KnownTrust,
+    origin: Option<LedgerOrigin>,
+    now: Timestamp,
+) -> Option<String> {
     let version = trust.version();
-    match durable.trust() {
+    match known {
         KnownTrust::AtLeast(known) if known > version => {
             return Some(format!(
                 "the trust state was lost: version {known} of the trust bundle was in force, and only version {version} is left; \
@@ -68,7 +72,7 @@ pub(in crate::agent) fn alarm(trust: &TrustedBundle, durable: &DurableState, now
         }
         KnownTrust::AtLeast(_) => {}
     }
-    let birth = durable.ledger_origin().filter(|birth| birth.lost.ledger && now.duration_since(birth.at) < ALARM_DURATION)?;
+    let birth = origin.filter(|birth| birth.lost.ledger && now.duration_since(birth.at) < ALARM_DURATION)?;
     let trust = if birth.lost.trust { " and the trust state were" } else { " was" };
     Some(format!("the ledger of accepted commands{trust} lost: commands signed before {} are rejected", birth.at))
 }

@@ -2,19 +2,17 @@
 //! replaces a newer one. Nodes sign registrations with their own keys. This node signs its own registrations here too.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Handle;
 
-use crate::config::AgentSettings;
 use crate::diag::error_chain;
 use crate::host::fs;
 use crate::model::registration::Ttl;
 use crate::model::{Registration, lock};
 use crate::registry::BusVerifier;
 use crate::store::signed_values::NewestValue;
-use crate::store::{StoreError, ValueStore};
 use crate::transport::Message;
 use crate::trust::decide::data::{DataReader, NewestSigned, OpenedValue};
 use crate::trust::decide::verify::MAX_CLOCK_SKEW;
@@ -28,22 +26,6 @@ use crate::agent::exec::context::RunContext;
 const MAX_KNOWN_NODES_FILE: u64 = 4 << 20;
 /// Validity of a registration that does not name its own.
 const DEFAULT_TTL: SignedDuration = SignedDuration::from_hours(24);
-
-/// The newest signed values that this node read.
-#[derive(Debug)]
-pub(in crate::agent) struct SignedValues(Mutex<ValueStore>);
-
-impl SignedValues {
-    /// Opens the values on disk.
-    pub(in crate::agent) fn open(settings: &AgentSettings) -> Result<Self, StoreError> {
-        Ok(Self(Mutex::new(ValueStore::open(&settings.state_dir)?)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ValueStore> {
-        // Whole values are stored: a panic of another thread leaves none half written.
-        lock(&self.0)
-    }
-}
 
 /// The access of one run to the bus. The kernel may keep the run from all files of the agent. The files that the run needs are
 /// read before. The agent's own thread writes.
@@ -67,7 +49,7 @@ impl VerifiedBus {
         let node = Arc::clone(&self.node);
         let NewestSigned { issued, digest } = newest;
         let noted = self.runtime.spawn(async move {
-            let noted = node.values.lock().record(name, NewestValue { issued, digest });
+            let noted = lock(&node.values).record(name, NewestValue { issued, digest });
             node.status.report_storage_error(noted);
         });
         // Fails only when the agent ends, and the run with it.
@@ -79,7 +61,7 @@ impl BusVerifier for VerifiedBus {
     fn value(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> Result<(Vec<u8>, bool), String> {
         let (trust, settings) = (self.node.trust.current(), self.node.settings.now());
         let name = format!("{bucket}/{key}");
-        let newest = self.node.values.lock().newest(&name).cloned();
+        let newest = lock(&self.node.values).newest(&name).cloned();
         let newest = newest.map(|NewestValue { issued, digest }| NewestSigned { issued, digest });
         let reader = DataReader {
             trust: &trust,

@@ -16,11 +16,12 @@ use crate::wire::command::Action;
 use crate::wire::digest;
 use crate::wire::report::FailingResource;
 
+use crate::agent::status::board::MAX_FAILING;
+
 use super::context::RunContext;
 use super::job::{Job, JobKind};
+use super::result::truncate_error;
 
-/// Most failing resources that a node state names: the first ones, as later failures often follow from them.
-const MAX_FAILING: usize = 5;
 /// Characters of a digest of properties: enough to tell two versions of one resource apart.
 const DIGEST_LENGTH: usize = 16;
 
@@ -76,7 +77,7 @@ impl ChangeCauses {
             self.current.failing.insert(label.clone(), since);
             if self.failing.len() < MAX_FAILING {
                 let channel = self.channel.as_ref().map(|(_, channel)| channel.clone());
-                let error = super::event_sink::truncate_error(event.errors.join("; "));
+                let error = truncate_error(event.errors.join("; "));
                 self.failing.push(FailingResource { resource: label.clone(), channel, error, since });
             }
         }

@@ -1,7 +1,7 @@
 //! The context of runs: the parts of the agent that a run needs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::publisher::Publisher;
@@ -11,10 +11,10 @@ use crate::agent::status::board::StatusBoard;
 use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::trust::TrustHandle;
+use crate::store::ValueStore;
 
-use super::bus_values::SignedValues;
+use super::backend::RunBackend;
 use super::orphaned_runs::OrphanedRuns;
-use super::simulation::RunBackend;
 
 /// The parts of the agent that a run needs.
 pub(in crate::agent) struct RunContext {
@@ -35,5 +35,5 @@ pub(in crate::agent) struct RunContext {
     /// The journal of the commands that runs start.
     pub(in crate::agent) orphans: OrphanedRuns,
     /// The newest signed values that this node read.
-    pub(in crate::agent) values: Arc<SignedValues>,
+    pub(in crate::agent) values: Arc<Mutex<ValueStore>>,
 }

@@ -17,13 +17,11 @@ use super::approval::PlanRecorder;
 use super::change_causes::ChangeCauses;
 use super::context::RunContext;
 use super::job::{Job, JobKind};
-use super::result::within_size;
+use super::result::{truncate_error, within_size};
 use crate::agent::status::messages;
 
 /// Most failed resources that a result names. The stream of events has all of them.
 const MAX_FAILURES: usize = 10;
-/// Most characters of each error of a failed resource.
-const ERROR_LENGTH: usize = 500;
 
 /// The records of one run. Clones share them.
 #[derive(Clone)]
@@ -102,13 +100,6 @@ pub(in crate::agent) struct RunRecord {
     pub(in crate::agent) checked: Vec<HealthReport>,
     /// The reasons for the changes.
     pub(in crate::agent) causes: ChangeCauses,
-}
-
-/// Returns the beginning of an error, as long as node states and results carry it.
-pub(in crate::agent) fn truncate_error(mut error: String) -> String {
-    let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
-    error.truncate(end);
-    error
 }
 
 impl RunEventSink {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::intake::fair_queue::{FairQueue, JobReceiver};
 use crate::agent::rollout::RolloutState;
-use crate::agent::rollout::queue::{QueueDecision, RolloutScheduler};
+use crate::agent::rollout::scheduler::{QueueDecision, RolloutScheduler};
 use crate::agent::status::board::AlarmKind;
 use crate::agent::status::messages;
 use crate::agent::trust::command_verifier::CommandVerifier;
@@ -27,6 +27,7 @@ use crate::trust::RejectionCode;
 use crate::wire::command::{Action, Healthcheck};
 use crate::wire::{CommandOutcome, CommandResult, Subject};
 
+use super::backend::RunBackend;
 use super::bus_values::VerifiedBus;
 use super::command_state::{CommandAction, CommandEvent, CommandState};
 use super::context::RunContext;
@@ -37,7 +38,7 @@ use super::queries::Queries;
 use super::recovery::RecoveredEnd;
 use super::result::RunResult;
 use super::run;
-use super::simulation::{RunBackend, simulate};
+use super::simulation::simulate;
 
 /// Longest time for which a run may go on after a stop of the agent. A killed package manager leaves a mess.
 const STOP_GRACE: Duration = Duration::from_secs(5);

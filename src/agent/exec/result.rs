@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::messages;
-use crate::model::{ApplyState, HealthStatus, TransactionEvent};
+use crate::model::{ApplyState, HealthStatus, RunOutcome, TransactionEvent};
 use crate::trust::RejectionCode;
 use crate::wire::command::Action;
 use crate::wire::report::{HealthReport, PlannedChanges};
@@ -16,6 +16,8 @@ use super::job::Job;
 
 /// Largest event, in bytes, that a result carries. The stream of events has the whole event.
 const MAX_EVENT: usize = 128 * 1024;
+/// Most characters of each error of a failed resource.
+const ERROR_LENGTH: usize = 500;
 
 /// The result of a run, from which the result of its command is made.
 pub(in crate::agent) struct RunResult {
@@ -124,6 +126,32 @@ impl RunResult {
             ..messages::result(identity, Some(job.id()), job.digest(), self.outcome)
         }
     }
+}
+
+/// Returns the outcome of a run, and the reason when the run did not finish.
+pub(in crate::agent) fn outcome_and_reason(
+    outcome: RunOutcome,
+    error: Option<String>,
+    is_cancelled: bool,
+    job: &Job,
+) -> (CommandOutcome, Option<String>) {
+    match outcome {
+        RunOutcome::Stable => (CommandOutcome::Stable, error),
+        RunOutcome::Changed if job.is_dry() => (CommandOutcome::WouldChange, error),
+        RunOutcome::Changed => (CommandOutcome::Changed, error),
+        RunOutcome::Failed => (CommandOutcome::Failed, error),
+        RunOutcome::Interrupted if is_cancelled => (CommandOutcome::Interrupted, Some("the agent was stopped".into())),
+        RunOutcome::Interrupted => {
+            (CommandOutcome::Failed, Some(format!("the run took longer than {} and was stopped", job.command.options.timeout)))
+        }
+    }
+}
+
+/// Returns the beginning of an error, as long as node states and results carry it.
+pub(in crate::agent) fn truncate_error(mut error: String) -> String {
+    let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
+    error.truncate(end);
+    error
 }
 
 /// Returns an event that passes the server's limit, without the parts that are too large.

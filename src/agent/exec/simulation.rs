@@ -3,44 +3,18 @@
 //! In: the answer of a [`Simulate`] to a command. Out: the same events, summary and result as from a run of the engine.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::manifest::ManifestText;
 use crate::model::summary::SummaryBuilder;
-use crate::model::{ApplyState, ManifestId, NodeId, RunOutcome, TransactionEvent};
-use crate::wire::command::Command;
+use crate::model::{ApplyState, ManifestId, RunOutcome};
 
+use super::backend::{Simulate, SimulatedRun};
 use super::context::RunContext;
 use super::event_sink::{RunEventSink, RunRecord};
 use super::job::Job;
-use super::result::RunResult;
+use super::result::{RunResult, outcome_and_reason};
 use super::summary::{publish_state, summary};
-use crate::wire::CommandOutcome;
-
-/// The way in which an agent runs commands.
-#[derive(Clone, Default)]
-pub enum RunBackend {
-    /// The engine, on this host.
-    #[default]
-    Engine,
-    /// A simulation. For simulators, which run ten thousand nodes on one host.
-    Simulation(Arc<dyn Simulate>),
-}
-
-/// Decides the ends of commands.
-pub trait Simulate: Send + Sync {
-    /// Returns the run of `command` on `node`.
-    fn simulate(&self, node: &NodeId, command: &Command) -> SimulatedRun;
-}
-
-/// A simulated run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SimulatedRun {
-    /// The duration. A run ends at the time limit of its command, as a real run does.
-    pub duration: Duration,
-    /// The events of its resources, in order. The outcome follows from them.
-    pub events: Vec<TransactionEvent>,
-}
 
 /// Simulates a command until its end or `until`.
 pub(in crate::agent) async fn simulate(
@@ -66,12 +40,7 @@ pub(in crate::agent) async fn simulate(
     let plan = changes.map(|changes| changes.into_plan(&job));
     let counts = tally.summary();
     let run = RunOutcome::from_summary(&counts);
-    let outcome = match run {
-        RunOutcome::Stable => CommandOutcome::Stable,
-        RunOutcome::Changed if job.is_dry() => CommandOutcome::WouldChange,
-        RunOutcome::Changed => CommandOutcome::Changed,
-        RunOutcome::Failed | RunOutcome::Interrupted => CommandOutcome::Failed,
-    };
+    let (outcome, _) = outcome_and_reason(run, None, false, &job);
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
     let corrective = causes.finish(&node, true);
     let state = ApplyState { corrective, ..summary(&node, &job, manifest, run, None, counts) };

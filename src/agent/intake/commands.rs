@@ -18,7 +18,7 @@ use crate::agent::exec::queries;
 use crate::agent::identity::AgentInstance;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::rollout::RolloutState;
-use crate::agent::rollout::queue::RolloutScheduler;
+use crate::agent::rollout::scheduler::RolloutScheduler;
 use crate::agent::status::board::{AlarmKind, StatusBoard};
 use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;

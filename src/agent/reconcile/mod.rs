@@ -1,6 +1,6 @@
 //! Reconciliation: keeps the node in its desired state, channel by channel.
 //!
-//! `channel.rs` is the state machine of a channel, `reconciler.rs` the task that drives it. `desired_state.rs` has the
+//! `channel` is the state machine of a channel, `reconciler.rs` the task that drives it. `desired_state.rs` has the
 //! channels with their assignments, `restore.rs` reads them at the start.
 
 pub(super) mod assignment;

@@ -1,5 +1,5 @@
 //! The reconciler: keeps the node in its desired state. The task waits until a channel is due, steps its state machine
-//! (`channel.rs`), and carries out the effects.
+//! (`channel`), and carries out the effects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,91 +1,15 @@
 //! Rollouts on a node: the gate, the queue of commands that wait for their wave, health gates, overrides, results.
 //!
 //! `gate.rs` decides whether this node may begin. `overrides.rs` keeps `halt` and `resume`. `queue.rs` holds commands
-//! until their wave, `health_gate.rs` delays a success until its hold is over. `results.rs` publishes success and failure.
+//! until their wave, and `scheduler.rs` lets them begin. `health_gate.rs` delays a success until its hold is over.
+//! `results.rs` publishes success and failure.
 
 pub(super) mod gate;
 pub(super) mod health_gate;
 pub(super) mod overrides;
 pub(super) mod queue;
 pub(super) mod results;
+pub(super) mod scheduler;
+mod state;
 
-use std::sync::Arc;
-
-use crate::config::AgentSettings;
-use crate::store::StoreError;
-use crate::trust::Verified;
-use crate::wire::CommandResult;
-use crate::wire::command::Command;
-
-use super::durable::publisher::Publisher;
-use super::durable::state::DurableState;
-use super::identity::AgentInstance;
-use super::status::board::StatusBoard;
-use super::trust::command_verifier::CommandVerifier;
-use gate::Gate;
-use health_gate::{HealthGates, StoredGates};
-use overrides::Overrides;
-use queue::RolloutQueue;
-use results::RolloutResults;
-
-/// The stores of rollouts, as opened at the start.
-pub(in crate::agent) struct RolloutStores {
-    overrides: Overrides,
-    gates: StoredGates,
-}
-
-/// The state of rollouts on this node. Clones share it.
-#[derive(Clone)]
-pub(in crate::agent) struct RolloutState {
-    /// The operators' `halt` and `resume`.
-    pub(in crate::agent) overrides: Arc<Overrides>,
-    /// Decides whether this node may begin.
-    pub(in crate::agent) gate: Gate,
-    /// The health gates that are pending.
-    pub(in crate::agent) health_gates: Arc<HealthGates>,
-    /// The commands that wait for their wave.
-    pub(in crate::agent) queue: Arc<RolloutQueue>,
-    /// Publishes success and failure.
-    pub(in crate::agent) results: RolloutResults,
-}
-
-impl RolloutState {
-    /// Opens the stores below the state directory.
-    ///
-    /// # Errors
-    /// When a store cannot be read.
-    pub(in crate::agent) fn open_stores(settings: &AgentSettings) -> Result<RolloutStores, StoreError> {
-        Ok(RolloutStores { overrides: Overrides::open(settings)?, gates: StoredGates::open(settings)? })
-    }
-
-    /// Returns the state of rollouts. `has_health` is false on a simulated node, which has no health checks.
-    pub(in crate::agent) fn new(
-        stores: RolloutStores,
-        identity: &Arc<AgentInstance>,
-        verifier: &CommandVerifier,
-        durable: &Arc<DurableState>,
-        (publisher, status): (&Publisher, &Arc<StatusBoard>),
-        has_health: bool,
-    ) -> Self {
-        let overrides = Arc::new(stores.overrides);
-        let gate = Gate {
-            identity: Arc::clone(identity),
-            verifier: verifier.clone(),
-            publisher: publisher.clone(),
-            status: Arc::clone(status),
-            overrides: Arc::clone(&overrides),
-        };
-        let results = RolloutResults::new(identity, publisher);
-        let health_gates = Arc::new(HealthGates::new(stores.gates, status, durable, has_health));
-        Self { overrides, gate, health_gates, queue: Arc::default(), results }
-    }
-
-    /// Schedules the health gate of a successful command, if the rollout wants one.
-    ///
-    /// Called before the result is persisted: after a crash in between, no result reports a success.
-    pub(in crate::agent) fn schedule_health_gate(&self, command: &Verified<Command>, result: &CommandResult) {
-        if self.health_gates.is_wanted(command, result, self.results.is_witness(command)) {
-            self.health_gates.schedule(command.id, command.envelope());
-        }
-    }
-}
+pub(super) use state::RolloutState;

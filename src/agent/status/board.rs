@@ -11,6 +11,9 @@ use crate::store::StoreError;
 use crate::wire::command::Command;
 use crate::wire::report::{AssignmentStatus, ChannelPosition, FailingResource};
 
+/// Most failing resources that a node state names: the first ones, as later failures often follow from them.
+pub(in crate::agent) const MAX_FAILING: usize = 5;
+
 /// The kinds of alarms of the agent itself. Each kind has at most one alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::agent) enum AlarmKind {

@@ -24,7 +24,6 @@ use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::TrustedBundle;
 
 use super::{disk_space, messages};
-use crate::agent::durable::state_loss;
 use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
 
@@ -160,7 +159,7 @@ impl Task {
         let now = node.identity.now();
         let wrong = EARLIEST_TIME.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
         node.status.set(AlarmKind::Clock, wrong.then(|| format!("the clock of this host is wrong: it shows {now}")));
-        node.status.set(AlarmKind::State, state_loss::alarm(&node.trust.current(), &node.durable, now));
+        node.status.set(AlarmKind::State, node.durable.loss_alarm(&node.trust.current(), now));
         node.status.set(AlarmKind::Trust, expiry_alarm(&node.trust.current(), node.durable.monotonic_now(now)));
         node.status.set(AlarmKind::Permissions, denied_subscriptions(node, &self.bus.denied_subscriptions()));
         let counters = self.bus.counters();

@@ -14,11 +14,8 @@ use crate::transport::Bus;
 use crate::wire::report::{self, AssignmentStatus, FailingResource};
 use crate::wire::{ConfinementState, NodeState, receipt};
 
-use super::board::StatusBoard;
+use super::board::{MAX_FAILING, StatusBoard};
 use super::messages;
-
-/// Most failing resources that a state names: every reader of the fleet view reads the state.
-const MAX_FAILING: usize = 5;
 
 /// Makes the state of the node from the parts of the agent.
 #[derive(Clone)]

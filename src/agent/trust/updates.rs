@@ -25,7 +25,6 @@ use crate::trust::{BundleAuthority, TrustedBundle, open_bundle};
 use crate::wire::report::LifecycleEvent;
 use crate::wire::{self, CommandOutcome, Envelope};
 
-use crate::agent::durable::state_loss;
 use crate::agent::intake::rate_limit::RateLimiter;
 use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
@@ -176,7 +175,7 @@ impl Task {
                     .report_storage_error(self.handles.durable.record_trust(self.handles.trust.current().version()));
                 self.handles.status.set(
                     AlarmKind::State,
-                    state_loss::alarm(&self.handles.trust.current(), &self.handles.durable, self.handles.identity.now()),
+                    self.handles.durable.loss_alarm(&self.handles.trust.current(), self.handles.identity.now()),
                 );
                 self.handles.status.set(AlarmKind::Succession, stuck);
                 POLL + jitter::random_delay(SPREAD)

@@ -11,9 +11,10 @@ use crate::agent::endpoints::socket_client::LocalAnswer;
 use crate::host::fs;
 use crate::wire::{AckStatus, CommandOutcome, CommandResult, MAX_ENVELOPE};
 
-use super::super::error::{CliError, Exit};
-use super::super::ui::{Ui, text};
-use super::{AgentLocationArgs, AgentOutputFormat, unreachable_agent};
+use super::location::{AgentLocationArgs, unreachable_agent};
+use crate::cli::error::{CliError, Exit};
+use crate::cli::local::inputs::OutputFormat;
+use crate::cli::ui::{Ui, text};
 
 /// Hand a signed command to the agent of this host, as from a USB stick.
 #[derive(Debug, Args)]
@@ -27,7 +28,7 @@ pub struct AcceptArgs {
     no_wait: bool,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
-    output: AgentOutputFormat,
+    output: OutputFormat,
 }
 
 /// Runs `ensign agent accept`.
@@ -45,12 +46,12 @@ pub(super) fn run(args: &AcceptArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         LocalAnswer::Acknowledged(ack) => ack,
     };
     match args.output {
-        AgentOutputFormat::Text if ack.status == AckStatus::NotSelected => {
+        OutputFormat::Text if ack.status == AckStatus::NotSelected => {
             ui.line(text!("{} is not for this node: its `where` does not hold here", ack.id));
         }
-        AgentOutputFormat::Text => ui.line(text!("{} accepted by {}, {} before it", ack.id, ack.node, ack.queued)),
-        AgentOutputFormat::Json => ui.json(&ack),
-        AgentOutputFormat::Jsonl => ui.jsonl(&ack),
+        OutputFormat::Text => ui.line(text!("{} accepted by {}, {} before it", ack.id, ack.node, ack.queued)),
+        OutputFormat::Json => ui.json(&ack),
+        OutputFormat::Jsonl => ui.jsonl(&ack),
     }
     if args.no_wait || ack.status == AckStatus::NotSelected {
         return Ok(Exit::Success);
@@ -62,9 +63,9 @@ pub(super) fn run(args: &AcceptArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     Ok(print_result(&done, args.output, ui))
 }
 
-fn print_result(done: &CommandResult, output: AgentOutputFormat, ui: &mut Ui) -> Exit {
+fn print_result(done: &CommandResult, output: OutputFormat, ui: &mut Ui) -> Exit {
     match output {
-        AgentOutputFormat::Text => {
+        OutputFormat::Text => {
             let state = serde_json::to_value(done.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
             let code = done.code.as_ref().map(|code| format!(" {code}")).unwrap_or_default();
             let why = done.message.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -77,8 +78,8 @@ fn print_result(done: &CommandResult, output: AgentOutputFormat, ui: &mut Ui) ->
                 ui.line(text!("  {}: {}", resource, error));
             }
         }
-        AgentOutputFormat::Json => ui.json(done),
-        AgentOutputFormat::Jsonl => ui.jsonl(done),
+        OutputFormat::Json => ui.json(done),
+        OutputFormat::Jsonl => ui.jsonl(done),
     }
     match done.outcome {
         CommandOutcome::Stable | CommandOutcome::Changed | CommandOutcome::WouldChange | CommandOutcome::NotSelected => {

@@ -2,6 +2,7 @@
 
 mod accept;
 mod harden;
+mod location;
 pub(super) mod log;
 mod status;
 
@@ -9,29 +10,28 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::agent::config::connection;
 use crate::agent::config::reload::{ReadSettings, Reload};
-use crate::agent::endpoints::socket_client::SocketError;
 use crate::agent::exec::confinement;
 use crate::agent::status::status_view::StatusView;
 use crate::agent::trust::anchor;
 use crate::agent::{self, AgentError, AgentOptions, NodeKeyError, RunBackend};
-use crate::config::{self, AgentSettings, HostDefaults, NatsSettings};
+use crate::config::{AgentSettings, NatsSettings};
 use crate::diag::Diagnostic;
 use crate::facts;
-use crate::host::{Host, account, fs, kernel};
+use crate::host::{Host, fs};
 use crate::trust::TrustedBundle;
 use crate::web::{self, StatusSource};
 
-use super::error::{CliError, Exit};
-use super::ui::{Ui, text};
 use crate::cli::args::nats_context;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::local::inputs::OutputFormat;
+use crate::cli::ui::{Ui, text};
 
-/// Largest configuration in bytes.
-const MAX_CONFIG: u64 = 1 << 20;
+use location::{ConfigArgs, MAX_CONFIG, host_defaults};
 
 /// Run, check and query the agent of this node.
 #[derive(Debug, Subcommand)]
@@ -51,55 +51,6 @@ pub enum AgentCommand {
     Accept(accept::AcceptArgs),
 }
 
-/// Arguments that name the configuration.
-#[derive(Debug, Args)]
-pub struct ConfigArgs {
-    /// Configuration of the agent.
-    #[arg(long, value_name = "FILE", default_value = "/etc/ensign/agent.toml")]
-    config: PathBuf,
-}
-
-/// Arguments that name the agent of this host.
-#[derive(Debug, Args)]
-pub(super) struct AgentLocationArgs {
-    #[command(flatten)]
-    config: ConfigArgs,
-    /// State directory of the agent; that of the configuration by default.
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
-}
-
-impl AgentLocationArgs {
-    /// Returns the state directory of the agent. A configuration that became wrong does not prevent the query.
-    fn state_dir(&self, ui: &mut Ui) -> Result<PathBuf, CliError> {
-        if let Some(given) = &self.state_dir {
-            return Ok(given.clone());
-        }
-        let path = &self.config.config;
-        let around = host_defaults(path)?;
-        match fs::read_named_text(path, MAX_CONFIG) {
-            Ok(text) => Ok(config::state_dir(&text, &around)),
-            Err(error) => {
-                let assumed = around.state_dir;
-                ui.warn(text!("{}; assuming the state directory {}", crate::diag::error_chain(&error), assumed.display()));
-                Ok(assumed)
-            }
-        }
-    }
-}
-
-/// Returns the failure for an agent of this host that does not answer, with a hint.
-fn unreachable_agent(error: &SocketError) -> CliError {
-    let failure = CliError::from_error(Exit::Partial, error);
-    match error {
-        SocketError::NotRunning(..) => failure.hint(
-            "start it with `systemctl start ensign-agent`; if it runs with other files, name them with --config or --state-dir",
-        ),
-        SocketError::Denied(..) => failure.hint("ask as root, or as the user that the agent runs as"),
-        SocketError::NoAnswer(_) | SocketError::Rejected(_) => failure,
-    }
-}
-
 /// Arguments of `ensign agent check` and `ensign agent key`.
 #[derive(Debug, Args)]
 pub struct AgentCheckArgs {
@@ -107,19 +58,7 @@ pub struct AgentCheckArgs {
     config: ConfigArgs,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
-    output: AgentOutputFormat,
-}
-
-/// Output formats.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum AgentOutputFormat {
-    /// Text for people.
-    #[default]
-    Text,
-    /// A JSON document.
-    Json,
-    /// A JSON document on one line.
-    Jsonl,
+    output: OutputFormat,
 }
 
 /// Runs `ensign agent`.
@@ -175,13 +114,13 @@ fn key(args: &AgentCheckArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         "fleet": settings.fleet, "node": settings.node, "key": key.to_short(), "openssh": line, "fingerprint": fingerprint,
     });
     match args.output {
-        AgentOutputFormat::Text => {
+        OutputFormat::Text => {
             ui.line(line);
             ui.line(key.to_short());
             ui.line(fingerprint);
         }
-        AgentOutputFormat::Json => ui.json(&document),
-        AgentOutputFormat::Jsonl => ui.jsonl(&document),
+        OutputFormat::Json => ui.json(&document),
+        OutputFormat::Jsonl => ui.jsonl(&document),
     }
     Ok(Exit::Success)
 }
@@ -246,27 +185,6 @@ fn settings(path: &Path) -> Result<AgentSettings, CliError> {
     Ok(settings)
 }
 
-fn host_defaults(path: &Path) -> Result<HostDefaults, CliError> {
-    let names = kernel::names().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
-    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let directory = here.join(path.parent().unwrap_or(Path::new("")));
-    Ok(HostDefaults { hostname: names.hostname, state_dir: state_dir(), directory })
-}
-
-/// Returns the default state directory, which depends on the user that runs the program.
-fn state_dir() -> PathBuf {
-    let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
-    let own = || {
-        std::env::var_os("XDG_STATE_HOME")
-            .and_then(|state| absolute(PathBuf::from(state)))
-            .or_else(|| std::env::var_os("HOME").and_then(|home| absolute(Path::new(&home).join(".local/state"))))
-    };
-    if account::effective_uid() == 0 {
-        return PathBuf::from("/var/lib/ensign");
-    }
-    own().map_or_else(|| PathBuf::from("/var/lib/ensign"), |state| state.join("ensign"))
-}
-
 fn check(check: &AgentCheckArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let settings = settings(&check.config.config)?;
     connection::bus_settings(&settings).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
@@ -278,9 +196,9 @@ fn check(check: &AgentCheckArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     }
     let kernel = confinement::ConfinementReport::new(&settings, confinement::detect_kernel());
     match check.output {
-        AgentOutputFormat::Text => print_configuration(&settings, &trust, &kernel, ui),
-        AgentOutputFormat::Json => ui.json(&summary(&settings, &trust, &kernel)),
-        AgentOutputFormat::Jsonl => ui.jsonl(&summary(&settings, &trust, &kernel)),
+        OutputFormat::Text => print_configuration(&settings, &trust, &kernel, ui),
+        OutputFormat::Json => ui.json(&summary(&settings, &trust, &kernel)),
+        OutputFormat::Jsonl => ui.jsonl(&summary(&settings, &trust, &kernel)),
     }
     Ok(Exit::Success)
 }

@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use crate::agent::endpoints::socket_client;
 use crate::wire::AgentStatus;
 
-use super::super::error::{CliError, Exit};
-use super::super::ui::{TextPart, Tone, Ui, text};
-use super::{AgentLocationArgs, AgentOutputFormat, unreachable_agent};
+use super::location::{AgentLocationArgs, unreachable_agent};
+use crate::cli::error::{CliError, Exit};
+use crate::cli::local::inputs::OutputFormat;
+use crate::cli::ui::{TextPart, Tone, Ui, text};
 
 /// Arguments of `ensign agent status`.
 #[derive(Debug, Args)]
@@ -17,7 +18,7 @@ pub struct AgentStatusArgs {
     location: AgentLocationArgs,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
-    output: AgentOutputFormat,
+    output: OutputFormat,
 }
 
 /// Runs `ensign agent status`.
@@ -27,9 +28,9 @@ pub struct AgentStatusArgs {
 pub(super) fn run(args: &AgentStatusArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let status = socket_client::status(&args.location.state_dir(ui)?).map_err(|error| unreachable_agent(&error))?;
     match args.output {
-        AgentOutputFormat::Text => print_agent_status(&status, ui),
-        AgentOutputFormat::Json => ui.json(&status),
-        AgentOutputFormat::Jsonl => ui.jsonl(&status),
+        OutputFormat::Text => print_agent_status(&status, ui),
+        OutputFormat::Json => ui.json(&status),
+        OutputFormat::Jsonl => ui.jsonl(&status),
     }
     Ok(if status.active_alarms().is_empty() { Exit::Success } else { Exit::Failed })
 }

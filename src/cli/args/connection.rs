@@ -38,7 +38,7 @@ impl Connection {
     pub fn read_operator_config(&self) -> Result<Option<(String, PathBuf)>, CliError> {
         let path = match &self.operator {
             Some(path) => Some(path.clone()),
-            None => default_config().filter(|path| path.is_file()),
+            None => default_config().filter(|path| fs::is_file(path)),
         };
         let Some(path) = path else { return Ok(None) };
         let text =

@@ -87,7 +87,7 @@ fn parse_key_selector(name: &str) -> Result<(KeySelector, Option<PathBuf>), CliE
         return Ok((KeySelector::Key(key), None));
     }
     let path = Path::new(name);
-    if !path.is_file() {
+    if !fs::is_file(path) {
         return Ok((KeySelector::Named(name.to_owned()), None));
     }
     let text = fs::read_named_text(path, MAX_KEY_SIZE).map_err(|error| CliError::from_error(Exit::Usage, &error))?;

@@ -244,7 +244,7 @@ pub(super) fn find_server(named: Option<&Path>) -> Result<PathBuf, CliError> {
     };
     let on_path = || {
         let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| file.is_file())
+        std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| fs::is_file(file))
     };
     let binary = named.map(Path::to_owned).or_else(on_path).ok_or_else(|| missing("cannot find nats-server".to_owned()))?;
     let version = version(&binary).ok_or_else(|| missing(format!("cannot read the version of {}", binary.display())))?;

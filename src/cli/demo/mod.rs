@@ -81,7 +81,7 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             _ = tokio::signal::ctrl_c() => Err(CliError::new(Exit::Partial, Diagnostic::new("interrupted"))),
         }
     });
-    if args.keep || (told.is_err() && dir.exists()) {
+    if args.keep || (told.is_err() && fs::exists(&dir)) {
         ui.message(text!("kept {}", dir.display()));
     } else {
         fs::remove_all(&dir).map_err(|error| CliError::from_error(Exit::Failed, &error))?;

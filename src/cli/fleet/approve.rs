@@ -13,6 +13,7 @@ use crate::diag::Diagnostic;
 use crate::fleet::job::records;
 use crate::fleet::plan::{self, FleetPlan};
 use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode, NodeStates};
+use crate::host::fs;
 use crate::model::NodeId;
 use crate::wire::{CommandOptions, Selector};
 
@@ -40,7 +41,7 @@ pub(super) async fn approve(
     let to = if chosen { Some(target.target()?) } else { None };
     let file = Path::new(name);
     let id = name.parse::<Uuid>().ok();
-    if id.is_none() && !file.is_file() {
+    if id.is_none() && !fs::is_file(file) {
         return Err(CliError::usage(format!("{name} is neither the id nor the file of a plan")));
     }
     let session = context.open().await?;
@@ -92,7 +93,7 @@ async fn find(
     ui: &mut Ui,
 ) -> Result<(CheckedCommand, FleetPlan), CliError> {
     let checker = session.checker()?;
-    let own = plan_file(id).filter(|file| file.is_file());
+    let own = plan_file(id).filter(|file| fs::is_file(file));
     let own = own.map(|file| FleetPlan::read(&file)).transpose().map_err(|error| plan_failure(&error))?;
     let record = record(id, session).await?;
     if let Some(plan) = own {

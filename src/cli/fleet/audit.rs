@@ -111,7 +111,7 @@ async fn write_export(args: &AuditExportArgs, context: &OperatorArgs, ui: &mut U
 }
 
 async fn export_to_file(path: &Path, session: &FleetSession, since: Option<Timestamp>) -> Result<u64, CliError> {
-    if path.exists() {
+    if fs::exists(path) {
         let hint = "name another file: an export overwrites none";
         return Err(CliError::usage(format!("{} exists already", path.display())).hint(hint));
     }

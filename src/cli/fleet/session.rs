@@ -176,7 +176,7 @@ impl FleetSession {
         if self.operator.keys.is_empty() {
             return signers(&self.operator).map(drop);
         }
-        let is_missing = |path: &&PathBuf| !path.to_string_lossy().starts_with("ssh-agent:") && !path.exists();
+        let is_missing = |path: &&PathBuf| !path.to_string_lossy().starts_with("ssh-agent:") && !fs::exists(path);
         match self.operator.keys.iter().find(is_missing) {
             Some(path) => key::signer(path).map(drop),
             None => Ok(()),

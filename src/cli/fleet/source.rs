@@ -113,7 +113,7 @@ impl ApplySource {
 /// # Errors
 /// When the path is none of these, can't be read, or is larger than nodes accept.
 pub(in crate::cli) fn read_source(path: &Path, check: bool) -> Result<Vec<u8>, CliError> {
-    let content = if path.is_dir() {
+    let content = if fs::is_directory(path) {
         if check {
             check_file(&path.join("manifest.yaml"))?;
         }
@@ -178,7 +178,7 @@ fn check_form(content: &[u8], name: &str) -> Result<(), CliError> {
 
 /// Checks the form of the manifest of a directory, where it is in its usual place.
 fn check_file(path: &Path) -> Result<(), CliError> {
-    if !path.is_file() {
+    if !fs::is_file(path) {
         return Ok(());
     }
     parse(&manifest::ManifestText::file(path).map_err(|error| CliError::from_error(Exit::Usage, &error))?)

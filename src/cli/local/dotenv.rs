@@ -21,7 +21,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// When a file can't be read, or a line of it is not a variable.
 pub(in crate::cli) fn read(files: &[PathBuf]) -> Result<BTreeMap<String, String>, CliError> {
     let mut found = BTreeMap::new();
-    for file in files.iter().filter(|file| file.is_file()) {
+    for file in files.iter().filter(|file| fs::is_file(file)) {
         let text = fs::read_named_text(file, MAX_FILE).map_err(|error| {
             CliError::from_error(Exit::Usage, &error).hint("variables are read from it; --no-read-env leaves it alone")
         })?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::diag::Diagnostic;
 use crate::engine::{self, Diff, Plan, RunInputs, RunSettings};
-use crate::host::{Host, RunLock, account};
+use crate::host::{Host, RunLock, account, fs};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
 use crate::store::Session;
@@ -102,7 +102,7 @@ pub fn ensure(args: LocalEnsureArgs, ui: &mut Ui) -> Result<Exit, CliError> {
 impl LocalEnsureOptions {
     fn inputs(&self, host: &Host) -> Result<RunInputs, CliError> {
         let default = ".hiera";
-        let data = self.given.data.clone().or_else(|| Path::new(default).is_file().then(|| default.to_owned()));
+        let data = self.given.data.clone().or_else(|| fs::is_file(Path::new(default)).then(|| default.to_owned()));
         InputArgs { data, ..self.given.clone() }.inputs(host)
     }
 

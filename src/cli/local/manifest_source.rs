@@ -101,7 +101,7 @@ impl ManifestSource {
 
     /// Opens a file of this machine, or the manifest of a directory.
     fn open_local(&self, path: &Path) -> Result<LocalManifest, CliError> {
-        let inside = path.is_dir().then(|| path.join(bundle::MANIFEST));
+        let inside = fs::is_directory(path).then(|| path.join(bundle::MANIFEST));
         if inside.is_some() && self.sha256.is_some() {
             return Err(CliError::usage(format!("{} is a directory: --sha256 is for a manifest or a bundle", path.display())));
         }

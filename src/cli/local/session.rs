@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::diag::Diagnostic;
+use crate::host::fs;
 use crate::model::RunOutcome;
 use crate::store::history::RecordedRun;
 use crate::store::{History, StoreError};
@@ -81,7 +82,7 @@ pub fn session(command: &SessionCommand, ui: &mut Ui) -> Result<Exit, CliError> 
 fn new(directory: Option<PathBuf>, ui: &mut Ui) -> Result<Exit, CliError> {
     let host = inputs::host();
     let directory = directory.unwrap_or_else(|| std::env::temp_dir().join(format!("ensign-session-{}", host.new_id())));
-    if directory.exists() {
+    if fs::exists(&directory) {
         return Err(CliError::usage(format!("session store {} already exists", directory.display())));
     }
     let mut session = inputs::open_session(Some(&directory), ui)?;
@@ -97,7 +98,7 @@ fn report(args: &SessionReportArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             CliError::usage("no session store specified").hint("give --session DIR, or run eval \"$(ensign session new)\" first")
         );
     };
-    if !directory.is_dir() {
+    if !fs::is_directory(directory) {
         return Err(CliError::usage(format!("session store {} does not exist", directory.display())));
     }
     let summary = inputs::open_session_directory(directory, ui)?.summary();
@@ -114,7 +115,7 @@ fn report(args: &SessionReportArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             let message = format!("{} is not in the directory for temporary files; it is left as it is", directory.display());
             return Err(CliError::new(Exit::Failed, Diagnostic::new(message)));
         }
-        crate::host::fs::remove_all(directory).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
+        fs::remove_all(directory).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     }
     Ok(Exit::Success)
 }

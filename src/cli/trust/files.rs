@@ -65,8 +65,8 @@ impl BundleEdit {
         let (plain, sealed) = file_names(&edited.file);
         let is_draft = edited.file == plain;
         // The named file must exist; the other one may.
-        let draft = if is_draft || plain.exists() { Some(read_unsigned(&plain)?) } else { None };
-        let signed = if !is_draft || sealed.exists() { Some(read_signed(&sealed)?) } else { None };
+        let draft = if is_draft || fs::exists(&plain) { Some(read_unsigned(&plain)?) } else { None };
+        let signed = if !is_draft || fs::exists(&sealed) { Some(read_signed(&sealed)?) } else { None };
         let floor = signed.as_ref().map_or(1, |signed| signed.bundle.version + u64::from(signed.trusted.is_some()));
         let mut bundle = match (draft, signed.as_ref()) {
             (Some(draft), _) if is_draft || draft.version >= floor => draft,

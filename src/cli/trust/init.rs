@@ -81,7 +81,7 @@ pub fn seal_bundle(bundle: &TrustBundle, roots: &[NamedKey]) -> Result<Vec<u8>, 
 
 pub(super) fn init(args: &TrustInitArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, CliError> {
     let (plain, sealed) = (args.out.join("trust.json"), args.out.join("trust.dsse.json"));
-    if plain.exists() {
+    if fs::exists(&plain) {
         let hint = "change it with `ensign trust add-key`, `revoke`, `rule`, ..., or edit and sign it: ensign trust sign trust.json --root KEY";
         return Err(CliError::usage(format!("{} exists already", plain.display())).hint(hint));
     }

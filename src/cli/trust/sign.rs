@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::host::fs;
 use crate::trust::bundle::check_bundle;
 
 use super::super::error::{CliError, Exit};
@@ -25,7 +26,7 @@ pub(super) struct TrustSignArgs {
 
 pub(super) fn sign(args: &TrustSignArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let (plain, sealed) = files::file_names(&args.file);
-    let there = if sealed.exists() || args.file == sealed { Some(files::read_signed(&sealed)?) } else { None };
+    let there = if fs::exists(&sealed) || args.file == sealed { Some(files::read_signed(&sealed)?) } else { None };
     let (bundle, mut envelope) = match there {
         Some(SignedBundleFile { ref bundle, ref envelope, .. }) if args.file == sealed => (bundle.clone(), envelope.clone()),
         _ => {

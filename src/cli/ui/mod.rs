@@ -5,44 +5,25 @@
 //! The streams take [`Text`], in which every value was cleaned (`text`). Values of nodes, servers and files cannot move the
 //! cursor, begin a line or forge a column. Bytes go out unchanged only where there is no terminal ([`Ui::data`]).
 
+mod progress;
 mod text;
-mod watch;
 
+pub use progress::listener;
 pub(crate) use text::text;
-pub use text::{CleanFormat, Painted, Text, TextPart, Whole, has_no_names};
+pub use text::{CleanFormat, Painted, Text, TextPart, Tone, Whole, has_no_names};
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{BufWriter, IsTerminal, Stderr, Stdout, Write};
 use std::panic::PanicHookInfo;
-use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::diag::clean;
-use crate::host::{Progress, ProgressEvent, ProgressListener};
 
-use super::error::Exit;
-
-use watch::ProgressLine;
-
-/// Returns to the beginning of the line and clears it.
-const CLEAR_LINE: &str = "\r\x1b[K";
+use super::error::{CliError, Exit};
 
 /// Most lines of a document for people: more than the facts of any host.
 const MAX_DOCUMENT_LINES: usize = 5000;
-
-/// The tone of a text, which decides its colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    /// Success, or no change.
-    Success,
-    /// Changed, or in need of attention.
-    Changed,
-    /// An error.
-    Error,
-    /// A detail of little interest.
-    Dim,
-}
 
 /// Standard output and standard error of a command.
 #[derive(Debug)]
@@ -134,14 +115,14 @@ impl Ui {
     /// Prints a message that the next one replaces; only on a terminal.
     pub fn progress(&mut self, text: impl Into<Text>) {
         if self.terminal_err {
-            rewrite(Some(&text.into()));
+            progress::rewrite(Some(&text.into()));
         }
     }
 
     /// Clears the replaced line.
     pub fn end_progress(&mut self) {
         if self.terminal_err {
-            let _gone = write!(self.err, "{CLEAR_LINE}").and_then(|()| self.err.flush());
+            progress::rewrite(None);
         }
     }
 
@@ -165,6 +146,14 @@ impl Ui {
     pub fn error(&mut self, error: impl Into<Text>) {
         let label = Painted::new(self.color_err.then_some(Tone::Error), "error:".into());
         self.message(text!("{} {}", label, error.into()));
+    }
+
+    /// Prints the messages of a failure, and returns its exit code.
+    pub fn report(&mut self, failure: &CliError) -> Exit {
+        for diagnostic in &failure.diagnostics {
+            self.error(diagnostic);
+        }
+        failure.exit
     }
 
     /// Prints a warning.
@@ -201,73 +190,10 @@ impl Ui {
     }
 }
 
-/// Returns the listener for messages in the middle of a run, while nothing else is printed. With `watches`, progress overwrites
-/// one line of the terminal.
-pub fn listener(watches: bool) -> ProgressListener {
-    let watch = watches.then(ProgressLine::default);
-    Arc::new(move |news: ProgressEvent<'_>| {
-        if let Some(watch) = &watch {
-            watch.record(&news);
-        }
-        let mut err = std::io::stderr().lock();
-        let _gone = match news {
-            ProgressEvent::Message(what) => writeln!(err, "{}", Text::lines("", what).as_str()),
-            ProgressEvent::Progress(progress) if watches => {
-                let how_far = Text::from(progress_text(&progress));
-                write!(err, "{CLEAR_LINE}{}", how_far.as_str()).and_then(|()| err.flush())
-            }
-            ProgressEvent::ProgressEnded if watches => write!(err, "{CLEAR_LINE}").and_then(|()| err.flush()),
-            ProgressEvent::Progress(_)
-            | ProgressEvent::ProgressEnded
-            | ProgressEvent::ResourceStarted { .. }
-            | ProgressEvent::ResourceEnded => Ok(()),
-        };
-    })
-}
-
-/// Rewrites the last line of the terminal; `None` clears it.
-fn rewrite(line: Option<&Text>) {
-    let mut err = std::io::stderr().lock();
-    let _gone = match line {
-        None => write!(err, "{CLEAR_LINE}"),
-        // The terminal cuts a long line: a wrapped line could not be replaced.
-        Some(line) => write!(err, "{CLEAR_LINE}\x1b[?7l{}\x1b[?7h", line.as_str()).and_then(|()| err.flush()),
-    };
-}
-
 /// Prints a panic, whose text may have foreign parts.
 pub fn print_panic(panic: &PanicHookInfo<'_>) {
     let trace = Backtrace::capture();
     let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };
     let text = format!("{panic}\n{trace}");
     let _gone = writeln!(std::io::stderr(), "{}", Text::lines("", &text).as_str());
-}
-
-/// "downloading app.tar.gz: 12.0 of 48.0 MiB (25%)".
-fn progress_text(progress: &Progress<'_>) -> String {
-    let Progress { what, done, total } = progress;
-    let mib = |bytes: u64| format!("{}.{}", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20);
-    match total {
-        Some(total) if *total > 0 => {
-            format!("{what}: {} of {} MiB ({}%)", mib(*done), mib(*total), done.saturating_mul(100) / total)
-        }
-        _ => format!("{what}: {} MiB", mib(*done)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_is_said_in_mebibytes() {
-        for (done, total, said) in [
-            (12 << 20, Some(48 << 20), "x: 12.0 of 48.0 MiB (25%)"),
-            (3 << 19, None, "x: 1.5 MiB"),
-            (0, Some(0), "x: 0.0 MiB"),
-            (1 << 20, Some(1 << 20), "x: 1.0 of 1.0 MiB (100%)"),
-        ] {
-            assert_eq!(progress_text(&Progress { what: "x", done, total }), said);
-        }
-    }
 }

@@ -6,7 +6,18 @@ use std::fmt::{self, Display, Formatter, Write};
 use crate::diag::Diagnostic;
 use crate::diag::clean::{self, Cleaner, MAX_LINE_CHARS, MAX_VALUE_CHARS};
 
-use super::Tone;
+/// The tone of a text, which decides its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Success, or no change.
+    Success,
+    /// Changed, or in need of attention.
+    Changed,
+    /// An error.
+    Error,
+    /// A detail of little interest.
+    Dim,
+}
 
 /// Cleaned text: the only type that the streams take.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::config::NatsSettings;
 use crate::config::document::TomlDocument;
 use crate::diag::{Diagnostic, error_chain};
+use crate::host::fs;
 use crate::model::check_name;
 use crate::transport::BusSettings;
 
@@ -92,7 +93,7 @@ pub const SSH_AGENT: &str = "ssh-agent:";
 fn resolve_key_path(directory: &Path, key: &Path) -> PathBuf {
     match key.to_str().and_then(|key| key.strip_prefix(SSH_AGENT)) {
         None => directory.join(key),
-        Some(name) if !name.is_empty() && directory.join(name).is_file() => {
+        Some(name) if !name.is_empty() && fs::is_file(&directory.join(name)) => {
             let mut named = std::ffi::OsString::from(SSH_AGENT);
             named.push(directory.join(name));
             PathBuf::from(named)

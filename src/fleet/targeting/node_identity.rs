@@ -129,7 +129,7 @@ pub fn write_pinned_keys(path: &Path, known: &PinnedKeys) -> Result<(), NodeKeys
 
 fn make_parent(path: &Path) -> Result<(), FsError> {
     match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => fs::create_directory(parent, 0o700),
+        Some(parent) if !parent.as_os_str().is_empty() && !fs::is_directory(parent) => fs::create_directory(parent, 0o700),
         _ => Ok(()),
     }
 }

@@ -22,7 +22,10 @@ pub use read::{
     list, open, open_named, read, read_named, read_named_text, read_open, read_regular, read_regular_text, read_text,
 };
 pub(super) use read::{list_open, names_in};
-pub use stat::{FileInfo, FileKind, Stamp, exists, is_public, is_reachable, is_same, is_symlink, resolve_links, stamp, stat};
+pub use stat::{
+    FileInfo, FileKind, Stamp, exists, is_directory, is_file, is_public, is_reachable, is_same, is_symlink, resolve_links, stamp,
+    stat,
+};
 pub(super) use temp_file::write_link_at;
 pub use temp_file::{LinkInfo, TempFile, descriptor_path};
 pub(super) use write::set_open;

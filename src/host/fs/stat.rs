@@ -185,6 +185,16 @@ pub fn exists(path: &Path) -> bool {
     path.exists()
 }
 
+/// True for a regular file, links followed.
+pub fn is_file(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// True for a directory, links followed.
+pub fn is_directory(path: &Path) -> bool {
+    path.is_dir()
+}
+
 /// True when the path itself is a symbolic link, also to nothing.
 pub fn is_symlink(path: &Path) -> bool {
     path.is_symlink()

@@ -17,14 +17,13 @@ use crate::wire::report::PlannedChanges;
 
 use super::super::confinement::{Placement, UnconfinedBus};
 use super::super::host_data;
-use super::outcome_and_reason;
 use crate::agent::config::limits;
 use crate::agent::config::limits::RunAuthorizer;
 use crate::agent::exec::approval::PlanRecorder;
 use crate::agent::exec::context::RunContext;
 use crate::agent::exec::event_sink::{self, RunRecorder};
 use crate::agent::exec::job::{Job, JobKind};
-use crate::agent::exec::result::RunResult;
+use crate::agent::exec::result::{RunResult, outcome_and_reason};
 
 /// The inputs of the confined thread.
 pub(super) struct ConfinedRun<'a> {
@@ -65,7 +64,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
         let mut changes = PlanRecorder::for_job(job);
         let report = engine::run(&plan, &dry, host, &mut MemorySession::default(), &mut |event| changes.record(&event));
         if report.outcome == RunOutcome::Interrupted {
-            let (outcome, why) = outcome_and_reason(report.outcome, report.error, host, job);
+            let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel().is_cancelled(), job);
             return Err(Box::new(RunResult::new(outcome, why)));
         }
         if let Err(why) = approved.check_unchanged(&changes.into_plan(job)) {

@@ -16,13 +16,12 @@ use crate::model::summary::Summary;
 use crate::model::{ApplyState, DiscoveryClient, ManifestId, RunOutcome};
 use crate::store::history::RunEnd;
 use crate::trust::RejectionCode;
-use crate::wire::CommandOutcome;
 
 use super::confinement::{self, Placement, UnconfinedBus};
 use super::context::RunContext;
 use super::event_sink::RunRecorder;
 use super::job::{Job, JobKind};
-use super::result::RunResult;
+use super::result::{RunResult, outcome_and_reason};
 use super::summary::{publish_health, publish_state, summary};
 use crate::agent::config::limits;
 use crate::agent::exec::approval;
@@ -89,7 +88,7 @@ pub(in crate::agent) fn run(
     checkpoint(Checkpoint::RunEnded);
     let (told, manifest) =
         record.record_end(&RunEnd { ended: node.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
-    let (outcome, why) = outcome_and_reason(report.outcome, report.error, &host, job);
+    let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel().is_cancelled(), job);
     let corrective = told.causes.finish(node, report.outcome != RunOutcome::Interrupted);
     let state = ApplyState { corrective, ..summary(node, job, manifest, report.outcome, why.clone(), report.summary) };
     if job.kind == JobKind::HealthCheck {
@@ -127,22 +126,6 @@ fn acquire_run_lock(node: &RunContext, job: &Job, host: &Host, until: Instant) -
         Err(RunLockError::File(error)) => {
             tracing::warn!("cannot use the run lock, so that runs of this host may overlap: {}", error_chain(&error));
             Ok(None)
-        }
-    }
-}
-
-/// Returns the outcome of a run, and the reason when the run did not finish.
-fn outcome_and_reason(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) -> (CommandOutcome, Option<String>) {
-    match outcome {
-        RunOutcome::Stable => (CommandOutcome::Stable, error),
-        RunOutcome::Changed if job.is_dry() => (CommandOutcome::WouldChange, error),
-        RunOutcome::Changed => (CommandOutcome::Changed, error),
-        RunOutcome::Failed => (CommandOutcome::Failed, error),
-        RunOutcome::Interrupted if host.cancel().is_cancelled() => {
-            (CommandOutcome::Interrupted, Some("the agent was stopped".into()))
-        }
-        RunOutcome::Interrupted => {
-            (CommandOutcome::Failed, Some(format!("the run took longer than {} and was stopped", job.command.options.timeout)))
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn unit_file_names(id: &str) -> Vec<String> {
 }
 
 fn first_of(name: &str, unit_path: &[String]) -> Option<PathBuf> {
-    unit_path.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.symlink_metadata().is_ok())
+    unit_path.iter().map(|directory| Path::new(directory).join(name)).find(|path| fs::exists(path) || fs::is_symlink(path))
 }
 
 /// True for a new drop-in that systemd has not loaded, or that has precedence over a loaded one. systemd knows the directories at
@@ -44,7 +44,7 @@ fn has_new_drop_in(unit: &Unit, unit_path: &[String]) -> bool {
         names.filter(|name| name.ends_with(".conf")).collect::<BTreeSet<_>>().iter().any(|name| {
             let Some(first) = first_of(&format!("{directory}/{name}"), unit_path) else { return false };
             // A link to /dev/null masks a drop-in.
-            let masks = first.canonicalize().is_ok_and(|real| real == Path::new("/dev/null"));
+            let masks = fs::resolve_links(&first) == Path::new("/dev/null");
             let earlier = || unit_path.iter().map(at).map(|place| place.join(name)).find(|path| is_read(unit, path));
             if read(name) { earlier().is_some_and(|read| read != first && !is_same(&first, &read)) } else { !masks }
         })
@@ -72,7 +72,7 @@ fn drop_in_directories(unit: &Unit) -> BTreeSet<String> {
 
 /// Compares paths with links followed: `/lib` and `/usr/lib` are the same on many machines.
 fn is_same(one: &Path, other: &Path) -> bool {
-    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+    fs::exists(one) && fs::resolve_links(one) == fs::resolve_links(other)
 }
 
 #[cfg(test)]
