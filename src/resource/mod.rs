@@ -1,7 +1,7 @@
 //! Resource types: THE extension point. A type is one file (or folder) in [`types`], and one line in [`TYPES`].
 //!
 //! A type is three functions over its properties: `observe` (never writes), `diff` (pure) and `apply` (one step). `engine`
-//! derives noop, verification, refresh, plan and events for all types. `core/dyn_type.rs` and `cli` derive parser, schema,
+//! derives noop, verification, refresh, plan and events for all types. `core/type_entry.rs` and `cli` derive parser, schema,
 //! documentation and flags from the properties. `core/common.rs` has the properties of every resource.
 
 pub mod core;
@@ -12,11 +12,11 @@ pub mod types;
 pub use crate::resource::core::common::{Common, Control, HealthCheck};
 pub use crate::resource::core::dyn_type::{
     BatchResult, BindError, BoundResource, ChangeStep, DecodeError, ObservedResource, ParsedResource, Providers, ResourceType,
-    TypeEntry,
 };
 pub use crate::resource::core::resource::{
     Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults, State,
 };
+pub use crate::resource::core::type_entry::TypeEntry;
 pub use crate::resource::types::TYPES;
 
 /// Returns the type of a name.

@@ -2,9 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::state::ObservedAccount;
 use super::*;
 use crate::host::fake::{FakeRunner, host};
+use crate::host::passwd::PasswdEntry;
 use crate::model::ResourceLimits;
+use crate::resource::Change;
 
 const HASH: &str = "$6$saltsalt$hashhashhash";
 
@@ -15,7 +18,7 @@ fn properties(extra: &Value) -> Properties {
 }
 
 fn there(password: &str) -> UserState {
-    let account = Account {
+    let account = PasswdEntry {
         name: "alice".into(),
         uid: 1000,
         gid: 100,
