@@ -93,6 +93,30 @@ pub struct ProviderEntry<P: ?Sized> {
     pub open: fn(&Host) -> Box<P>,
 }
 
+impl<P: ?Sized> ProviderEntry<P> {
+    /// Creates a provider that works where `works_on` returns true.
+    pub const fn new(name: &'static str, works_on: fn(&Host) -> bool, open: fn(&Host) -> Box<P>) -> Self {
+        Self { name, only_on_request: false, works_on, open }
+    }
+
+    /// Creates a provider that works on every host.
+    pub const fn everywhere(name: &'static str, open: fn(&Host) -> Box<P>) -> Self {
+        Self::new(name, |_| true, open)
+    }
+
+    /// Creates a provider that is used only on request.
+    pub const fn on_request(name: &'static str, works_on: fn(&Host) -> bool, open: fn(&Host) -> Box<P>) -> Self {
+        Self { name, only_on_request: true, works_on, open }
+    }
+}
+
+impl ProviderEntry<()> {
+    /// Creates the provider of a type with one way of working.
+    pub const fn only(name: &'static str) -> Self {
+        Self::everywhere(name, |_| Box::new(()))
+    }
+}
+
 /// A manifest within a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Nested {

@@ -91,8 +91,7 @@ impl Resource for ApplyType {
     ];
     const CONTENT: &'static [&'static str] = &["data"];
     const NESTS: bool = true;
-    const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "ccmmanifest", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
+    const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("ccmmanifest")];
 
     type Properties = Properties;
     type State = NestedManifestState;

@@ -202,13 +202,8 @@ impl Resource for ExecType {
         ("logoutput", "what the event shows"),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn Interpreter>] = &[
-        ProviderEntry { name: "posix", only_on_request: false, works_on: |_| true, open: |_| Box::new(Posix) },
-        ProviderEntry {
-            name: "shell",
-            only_on_request: true,
-            works_on: |_| is_executable(Path::new(SHELL)),
-            open: |_| Box::new(Shell),
-        },
+        ProviderEntry::everywhere("posix", |_| Box::new(Posix)),
+        ProviderEntry::on_request("shell", |_| is_executable(Path::new(SHELL)), |_| Box::new(Shell)),
     ];
 
     type Properties = Properties;

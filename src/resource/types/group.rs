@@ -121,12 +121,8 @@ impl Resource for GroupType {
         ("system", "which number a new group gets"),
         ("append", "adds the members that are named anyway"),
     ];
-    const PROVIDERS: &'static [ProviderEntry<ShadowTools>] = &[ProviderEntry {
-        name: "shadow",
-        only_on_request: false,
-        works_on: ShadowTools::are_installed,
-        open: ShadowTools::open,
-    }];
+    const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
+        &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
 
     type Properties = Properties;
     type State = GroupState;

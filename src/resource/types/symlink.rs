@@ -164,8 +164,7 @@ impl Resource for SymlinkType {
         ("force", "replaces what is at the same path"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
-    const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "posix", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
+    const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("posix")];
 
     type Properties = Properties;
     type State = SymlinkState;

@@ -148,8 +148,7 @@ impl Resource for SysctlType {
         ("persist", "whether the same file is written"),
         ("runtime", "whether the same key is set"),
     ];
-    const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "linux", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
+    const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("linux")];
 
     type Properties = Properties;
     type State = SysctlState;

@@ -162,8 +162,7 @@ impl Resource for ArchiveType {
         ("group", "attribute at the same path"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
-    const PROVIDERS: &'static [ProviderEntry<dyn Archives>] =
-        &[ProviderEntry { name: "http", only_on_request: false, works_on: |_| true, open: |_| Box::new(Http) }];
+    const PROVIDERS: &'static [ProviderEntry<dyn Archives>] = &[ProviderEntry::everywhere("http", |_| Box::new(Http))];
 
     type Properties = Properties;
     type State = ArchiveState;

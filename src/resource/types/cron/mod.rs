@@ -358,8 +358,7 @@ impl Resource for CronType {
         ("month", "when it runs"),
         ("weekday", "when it runs"),
     ];
-    const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "cron.d", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
+    const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("cron.d")];
 
     type Properties = Properties;
     type State = CronState;

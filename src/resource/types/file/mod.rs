@@ -90,8 +90,7 @@ impl Resource for FileType {
     ];
     const CONTENT: &'static [&'static str] = &["content"];
     const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "content", "source", "owner", "group", "mode"];
-    const PROVIDERS: &'static [ProviderEntry<dyn FileProvider>] =
-        &[ProviderEntry { name: "posix", only_on_request: false, works_on: |_| true, open: |_| Box::new(Posix) }];
+    const PROVIDERS: &'static [ProviderEntry<dyn FileProvider>] = &[ProviderEntry::everywhere("posix", |_| Box::new(Posix))];
 
     type Properties = Properties;
     type State = FileState;

@@ -280,8 +280,7 @@ impl Resource for LineType {
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
     const CONTENT: &'static [&'static str] = &["line"];
-    const PROVIDERS: &'static [ProviderEntry<()>] =
-        &[ProviderEntry { name: "posix", only_on_request: false, works_on: |_| true, open: |_| Box::new(()) }];
+    const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("posix")];
 
     type Properties = Properties;
     type State = LineState;

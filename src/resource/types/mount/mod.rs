@@ -127,12 +127,8 @@ impl Resource for MountType {
     const REFRESHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] =
         &[("dump", "which program of backups saves it"), ("pass", "when it is checked at boot")];
-    const PROVIDERS: &'static [ProviderEntry<dyn MountProvider>] = &[ProviderEntry {
-        name: "linux",
-        only_on_request: false,
-        works_on: |_| mountinfo::is_supported(),
-        open: |_| Box::new(linux::Linux),
-    }];
+    const PROVIDERS: &'static [ProviderEntry<dyn MountProvider>] =
+        &[ProviderEntry::new("linux", |_| mountinfo::is_supported(), |_| Box::new(linux::Linux))];
 
     type Properties = Properties;
     type State = MountState;

@@ -49,18 +49,8 @@ impl Resource for PackageType {
         ("lock_timeout", "limit of a wait"),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn PackageManager>] = &[
-        ProviderEntry {
-            name: "apt",
-            only_on_request: false,
-            works_on: |_| apt::is_installed(),
-            open: |host| Box::new(apt::Apt::new(host.dpkg())),
-        },
-        ProviderEntry {
-            name: "dnf",
-            only_on_request: false,
-            works_on: |_| dnf::is_installed(),
-            open: |host| Box::new(dnf::Dnf::new(host.rpm())),
-        },
+        ProviderEntry::new("apt", |_| apt::is_installed(), |host| Box::new(apt::Apt::new(host.dpkg()))),
+        ProviderEntry::new("dnf", |_| dnf::is_installed(), |host| Box::new(dnf::Dnf::new(host.rpm()))),
     ];
 
     type Properties = Properties;

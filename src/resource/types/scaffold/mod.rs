@@ -180,7 +180,7 @@ impl Resource for ScaffoldType {
     ];
     const CONTENT: &'static [&'static str] = &["data"];
     const PROVIDERS: &'static [ProviderEntry<dyn Renderer>] =
-        &[ProviderEntry { name: PROVIDER, only_on_request: false, works_on: |_| true, open: |_| Box::new(Choria::default()) }];
+        &[ProviderEntry::everywhere(PROVIDER, |_| Box::new(Choria::default()))];
 
     type Properties = Properties;
     type State = ScaffoldState;

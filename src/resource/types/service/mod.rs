@@ -230,18 +230,12 @@ impl Resource for ServiceType {
         ("timeout", "limit of a wait"),
     ];
     const PROVIDERS: &'static [ProviderEntry<Services>] = &[
-        ProviderEntry {
-            name: "systemd",
-            only_on_request: false,
-            works_on: |_| systemd::is_booted(),
-            open: |host| Box::new(Services::new(best(host), host)),
-        },
-        ProviderEntry {
-            name: "systemctl",
-            only_on_request: true,
-            works_on: |_| systemd::is_booted(),
-            open: |host| Box::new(Services::new(Box::new(Systemctl), host)),
-        },
+        ProviderEntry::new("systemd", |_| systemd::is_booted(), |host| Box::new(Services::new(best(host), host))),
+        ProviderEntry::on_request(
+            "systemctl",
+            |_| systemd::is_booted(),
+            |host| Box::new(Services::new(Box::new(Systemctl), host)),
+        ),
     ];
 
     type Properties = Properties;
