@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::diag::{Diagnostic, SourceLocation, did_you_mean};
+use crate::diag::{Diagnostic, SourceLocation, did_you_mean, shorten};
 use crate::model::Secrets;
 use crate::template;
 use crate::yaml::{YamlComment, YamlDocument};
@@ -145,9 +145,7 @@ impl KeyAnnotations {
         if secrets.contains_secret(&text) || SECRET_NAMES.iter().any(|secret| name.contains(secret)) {
             return "its value is a secret and not shown".to_owned();
         }
-        let short: String = text.chars().take(MAX_SHOWN_CHARS).collect();
-        let more = if short.len() < text.len() { "…" } else { "" };
-        format!("it is \"{short}{more}\"")
+        format!("it is \"{}\"", shorten(&text, MAX_SHOWN_CHARS))
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod clean;
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
@@ -125,6 +126,14 @@ pub fn count_noun(number: impl Into<u64>, noun: &str) -> String {
     }
 }
 
+/// Returns a text of at most `longest` characters; `…` stands for the rest of a longer text.
+pub fn shorten(text: &str, longest: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(longest) {
+        None => text.into(),
+        Some(_) => text.chars().take(longest.saturating_sub(1)).chain(['…']).collect::<String>().into(),
+    }
+}
+
 /// Returns an error with all its causes as one text: `A: B: C`.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -154,6 +163,13 @@ pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_texts_are_shortened_at_characters() {
+        for (text, expected) in [("äöü", "äöü"), ("äöüß", "äö…"), ("", "")] {
+            assert_eq!(shorten(text, 3), expected);
+        }
+    }
 
     #[test]
     fn shows_the_line_and_points_at_the_column() {

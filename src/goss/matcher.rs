@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::error::RuleError;
 use super::probe::ProbedValue;
 use super::semver::Constraint;
-use crate::diag::did_you_mean;
+use crate::diag::{did_you_mean, shorten};
 use crate::template;
 
 /// The most characters of a value that a failure shows.
@@ -134,11 +134,7 @@ impl Expectation {
 }
 
 fn shortened(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(MAX_SHOWN_CHARS) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text,
-    }
+    shorten(&value.to_string(), MAX_SHOWN_CHARS).into_owned()
 }
 
 impl LinePattern {

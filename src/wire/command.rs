@@ -410,8 +410,8 @@ mod tests {
             (ensure(), "/to", json!({"nodes": ["a"], "groups": ["b"]}), "exactly one of"),
             (ensure(), "/to", json!({"nodes": ["a", "a"]}), "named twice"),
             (ensure(), "/to", json!({"nodes": ["*"]}), "not a node id"),
-            (ensure(), "/to", json!({"groups": ["web.>"]}), "the group \"web.>\" is not"),
-            (ensure(), "/fleet", json!("a.b"), "the fleet \"a.b\" is not"),
+            (ensure(), "/to", json!({"groups": ["web.>"]}), "\"web.>\" is not the name of a group"),
+            (ensure(), "/fleet", json!("a.b"), "\"a.b\" is not the name of a fleet"),
             (ensure(), "/expires", json!("2026-11-20T10:00:00Z"), "must be after"),
             (ensure(), "/expires", json!("2026-11-20T10:15:00.000000001Z"), "more than 15m after"),
             (ensure(), "/not_before", json!("2026-11-20T10:05:00Z"), "\"not_before\" must be"),
@@ -431,7 +431,7 @@ mod tests {
             (assign(), "/action/assign/interval", json!("29s"), "\"interval\" must be"),
             (ensure(), "/action", json!({"halt": {"job": "x"}}), "at action.halt.job"),
             (ensure(), "/options", json!({"timeout": "24h0m1s"}), "more than 1d"),
-            (apply(), "/channel/name", json!(""), "the channel \"\" is not"),
+            (apply(), "/channel/name", json!(""), "\"\" is not the name of a channel"),
             (apply(), "/channel/serial", json!(-1), "at channel.serial"),
         ] {
             let error = read(&with(base, &[(pointer, value.clone())])).unwrap_err();

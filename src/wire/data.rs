@@ -113,7 +113,7 @@ mod tests {
             (json!({"text": null}), "exactly one"),
             (json!({"base64": "eA=="}), "exactly one"),
             (json!({"text": null, "base64": "eA"}), "not base64"),
-            (json!({"fleet": "a.b"}), "the fleet \"a.b\""),
+            (json!({"fleet": "a.b"}), "\"a.b\" is not the name of a fleet"),
             (json!({"expires": "2026-11-20T10:00:00Z"}), "must be after"),
             (json!({"x": 1}), "unknown field"),
         ] {
