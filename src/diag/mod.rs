@@ -126,7 +126,7 @@ pub fn count_noun(number: impl Into<u64>, noun: &str) -> String {
     }
 }
 
-/// Returns a text of at most `longest` characters; `…` stands for the rest of a longer text.
+/// Returns a text of at most `longest` characters. A longer text ends with `…`.
 pub fn shorten(text: &str, longest: usize) -> Cow<'_, str> {
     match text.char_indices().nth(longest) {
         None => text.into(),
