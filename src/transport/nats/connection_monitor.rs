@@ -124,7 +124,7 @@ impl ConnectionMonitor {
             }
             // The client has no other form for this error while it connects.
             Event::ClientError(ClientError::Other(error)) if error.contains("authorization violation") => {
-                self.record_auth_error(error)
+                self.record_auth_error(error);
             }
             Event::ServerError(error) => tracing::warn!(%error, "NATS server"),
             // The reason is logged by [`ConnectionMonitor::failed`].
