@@ -8,7 +8,7 @@ use crate::diag::Diagnostic;
 use crate::manifest::Declaration;
 use crate::resource::Control;
 use crate::resource::core::text;
-use crate::template::{self, MissingKey, Scope, TemplateError, mask_expressions};
+use crate::template::{self, MissingKey, Scope, TemplateError, TemplateErrorKind, mask_expressions};
 use crate::yaml::{KeyOrIndex, YamlDocument};
 
 use super::place::narrow_place;
@@ -202,8 +202,7 @@ pub(super) fn unresolved(
 
 /// Returns the error of an expression, at its place, with a hint.
 pub(super) fn explain(document: &YamlDocument, found: Diagnostic, error: &TemplateError, scope: &Scope) -> Diagnostic {
-    let detail = error.detail.as_str();
-    if !error.compile {
+    if error.kind == TemplateErrorKind::Evaluation {
         let missing = if scope.hides_values() { None } else { scope.missing_key(&error.expression, scope.data()) };
         let within = missing.as_ref().map_or(error.within, |missing| missing.offset);
         let found = narrow_place(document, found, &error.expression, within);
@@ -213,17 +212,12 @@ pub(super) fn explain(document: &YamlDocument, found: Diagnostic, error: &Templa
         };
     }
     let diagnostic = narrow_place(document, found, &error.expression, error.within);
-    if detail.contains("did you mean") {
-        return diagnostic;
-    }
-    let hint = if detail.contains("not closed") || detail.contains("does not end") {
-        "close what is opened there; put a text in quotes"
-    } else if detail.starts_with("unknown name") {
-        "an expression sees Data, Facts and Environ; put a text in quotes"
-    } else if detail.starts_with("invalid operation") || detail.contains("true or false") {
-        "compare the value, or convert it with int(), float() or string()"
-    } else {
-        "docs/templates.md has what expressions are made of"
+    let hint = match error.kind {
+        TemplateErrorKind::MisspelledName => return diagnostic,
+        TemplateErrorKind::Unclosed => "close what is opened there; put a text in quotes",
+        TemplateErrorKind::UnknownName => "an expression sees Data, Facts and Environ; put a text in quotes",
+        TemplateErrorKind::WrongType => "compare the value, or convert it with int(), float() or string()",
+        TemplateErrorKind::Evaluation | TemplateErrorKind::Syntax => "docs/templates.md has what expressions are made of",
     };
     diagnostic.hint(hint)
 }

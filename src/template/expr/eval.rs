@@ -9,7 +9,7 @@ use super::value::Value;
 use super::{functions, operators, predicates, resolve, value_weight};
 use crate::model::EvaluationBudget;
 use crate::model::budget::VALUE_WEIGHT;
-use crate::template::weight;
+use crate::template::functions::limits;
 
 /// The most steps of one expression: about a second in a debug build.
 const MAX_STEPS: u32 = 2_000_000;
@@ -152,7 +152,7 @@ impl<'e> Evaluation<'e> {
         self.env.record_all_roots();
         let value = |(name, root): (&str, Root)| {
             let root = self.env.root(root);
-            weight::charge_value(root, self.budget).map_err(|spent| spent.to_string())?;
+            limits::charge_value(root, self.budget).map_err(|spent| spent.to_string())?;
             Ok((name.to_owned(), Value::from(root)))
         };
         [("Facts", Root::Facts), ("Data", Root::Data), ("Environ", Root::Environ)].into_iter().map(value).collect()

@@ -12,7 +12,7 @@ use super::names::{Member, Root, ValuePath};
 use super::node::{ExprNode, Op};
 use super::value::Value;
 use crate::diag::did_you_mean;
-use crate::template::lookup;
+use crate::template::text::plain_steps;
 
 /// A key that the data lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Search<'_> {
 
     fn call(&mut self, name: &str, args: &[ExprNode], offset: usize, way: RunConditions) {
         if let ("lookup", [ExprNode::Value(Value::String(path))]) = (name, args) {
-            let steps = lookup::plain_steps(path).unwrap_or_default();
+            let steps = plain_steps(path).unwrap_or_default();
             if let Some(("data", steps)) = steps.split_first().map(|(root, steps)| (*root, steps)) {
                 let steps = steps.iter().map(|step| Some(*step));
                 self.record_missing(steps, way.always_runs, path, offset);

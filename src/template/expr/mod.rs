@@ -1,12 +1,14 @@
 //! Expressions in the Expr language: compiled once, evaluated over facts, data and environment.
 //!
-//! `parse` reads an expression into the tree of `node`. `eval` evaluates the tree, and `resolve` walks paths. `operators`,
+//! `lex` and `parse` read an expression into the tree of `node`. `eval` evaluates the tree, and `resolve` walks paths. `operators`,
 //! `predicates` and `functions` compute. `value` has the one type of values, and `value_weight` estimates their memory. `names` has
 //! the names in scope, and `missing_keys` finds keys that the data lacks.
 
 mod env;
+mod error;
 mod eval;
 mod functions;
+pub(super) mod lex;
 mod missing_keys;
 mod names;
 mod node;
@@ -20,11 +22,12 @@ mod value_weight;
 use serde_json::Value as Json;
 
 pub(super) use self::env::Env;
+pub(super) use self::error::ExprError;
+pub use self::error::TemplateErrorKind;
 use self::eval::Evaluation;
 pub use self::missing_keys::MissingKey;
 pub(super) use self::names::{Member, NameScope, Root, ValuePath};
 use self::node::ExprNode;
-use self::parse::ExprError;
 pub(super) use self::resolve::is_go_field_name;
 use self::value::Value;
 use crate::model::EvaluationBudget;

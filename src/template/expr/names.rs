@@ -1,9 +1,10 @@
 //! The names in the scope of an expression, and the paths into its roots.
 
+use super::error::{ExprError, TemplateErrorKind};
 use super::functions;
 use super::node::{PREDICATE_FUNCTIONS, PredicateFunction};
 use crate::diag::did_you_mean;
-use crate::template::bus_functions::PROMETHEUS;
+use crate::template::functions::bus_functions::PROMETHEUS;
 
 /// Functions that some scopes lack.
 const UNAVAILABLE: &[&str] = &["kvGet", "registrations", "secret"];
@@ -27,6 +28,18 @@ pub(in crate::template) enum Root {
     Environ,
     /// The value that a validation tests.
     Value,
+}
+
+impl Root {
+    /// True when a text has the name of the root, in the spelling with an upper or a lower case letter.
+    pub(in crate::template) fn is_mentioned(self, text: &str) -> bool {
+        text.contains(match self {
+            Self::Facts => "acts",
+            Self::Data => "ata",
+            Self::Environ => "nviron",
+            Self::Value => "alue",
+        })
+    }
 }
 
 /// A step of a path.
@@ -57,30 +70,32 @@ pub(in crate::template) struct NameScope<'a> {
 
 impl NameScope<'_> {
     /// The root of this name.
-    pub(super) fn root(&self, name: &str) -> Result<Root, String> {
+    pub(super) fn root(&self, name: &str, offset: usize) -> Result<Root, ExprError> {
         match name {
             "value" | "Value" if self.value_only => Ok(Root::Value),
-            _ if self.value_only => Err(unknown_name(name, ["value"])),
+            _ if self.value_only => Err(unknown_name(name, offset, ["value"])),
             "Facts" => Ok(Root::Facts),
-            "Data" | "Environ" if self.facts_only => Err(format!("{name} is not available here, only Facts is")),
+            "Data" | "Environ" if self.facts_only => {
+                Err(ExprError::syntax(offset, format!("{name} is not available here, only Facts is")))
+            }
             "Data" => Ok(Root::Data),
             "Environ" => Ok(Root::Environ),
-            _ => Err(unknown_name(name, ["Facts", "Data", "Environ"])),
+            _ => Err(unknown_name(name, offset, ["Facts", "Data", "Environ"])),
         }
     }
 
     /// True when the name is in use: a root, or a function.
     pub(super) fn is_taken(&self, name: &str) -> bool {
-        self.root(name).is_ok()
+        self.root(name, 0).is_ok()
             || functions::is_builtin(name)
             || PredicateFunction::from_name(name).is_some()
             || self.functions.contains(&name)
     }
 
     /// Checks that the scope has a function of this name.
-    pub(super) fn check_function(&self, name: &str) -> Result<(), String> {
+    pub(super) fn check_function(&self, name: &str, offset: usize) -> Result<(), ExprError> {
         if UNAVAILABLE.contains(&name) && !self.functions.contains(&name) {
-            return Err(format!("the function {name} is not available"));
+            return Err(ExprError::syntax(offset, format!("the function {name} is not available")));
         }
         if functions::is_builtin(name) || self.functions.contains(&name) && name != PROMETHEUS {
             return Ok(());
@@ -88,14 +103,16 @@ impl NameScope<'_> {
         let own = self.functions.iter().filter(|name| **name != PROMETHEUS);
         let functions: Vec<&str> =
             functions::names().chain(PREDICATE_FUNCTIONS.iter().map(|(name, _)| *name)).chain(own.copied()).collect();
-        Err(unknown_name(name, functions))
+        Err(unknown_name(name, offset, functions))
     }
 }
 
-fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+fn unknown_name<'a>(name: &str, offset: usize, known: impl IntoIterator<Item = &'a str> + Clone) -> ExprError {
     let same = known.clone().into_iter().find(|other| other.eq_ignore_ascii_case(name));
     match same.or_else(|| did_you_mean(name, known)) {
-        Some(near) => format!("unknown name {name}, did you mean {near}?"),
-        None => format!("unknown name {name}"),
+        Some(near) => {
+            ExprError::new(offset, TemplateErrorKind::MisspelledName, format!("unknown name {name}, did you mean {near}?"))
+        }
+        None => ExprError::new(offset, TemplateErrorKind::UnknownName, format!("unknown name {name}")),
     }
 }

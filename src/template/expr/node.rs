@@ -1,7 +1,7 @@
 //! Expressions as trees, and the operators between values.
 
 use super::value::Value;
-use crate::template::regexes::Pattern;
+use crate::template::functions::regexes::Pattern;
 
 /// An expression.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use super::value::Value;
 use super::value_weight;
 use crate::model::budget::VALUE_WEIGHT;
 use crate::model::{BudgetError, EvaluationBudget};
-use crate::template::bus_functions::go_field;
-use crate::template::regexes::Pattern;
+use crate::template::functions::bus_functions::go_field;
+use crate::template::functions::regexes::Pattern;
 
 /// The most elements of a range.
 const MAX_RANGE: i64 = 1_000_000;

@@ -6,7 +6,7 @@ use super::names::{Member, Root, ValuePath};
 use super::operators;
 use super::value::Value;
 use crate::model::EvaluationBudget;
-use crate::template::weight;
+use crate::template::functions::limits;
 
 /// The value of a path; nil when the last key does not exist.
 pub(super) fn resolve_path(path: &ValuePath, root: &Json, budget: &EvaluationBudget) -> Result<Value, String> {
@@ -48,7 +48,7 @@ pub(super) fn resolve_path(path: &ValuePath, root: &Json, budget: &EvaluationBud
         // As in a shell, a variable that is not set is empty.
         (None, Root::Environ) => Ok(Value::from("")),
         (found, _) => {
-            found.map(|found| weight::charge_value(found, budget)).transpose().map_err(|spent| spent.to_string())?;
+            found.map(|found| limits::charge_value(found, budget)).transpose().map_err(|spent| spent.to_string())?;
             Ok(found.map_or(Value::Nil, Value::from))
         }
     }
@@ -60,7 +60,7 @@ fn by_go_name<'a>(root: Root, map: &'a Map<String, Json>, key: &str) -> Option<&
 }
 
 /// True when a key is the field name that the Go system gives a fact.
-pub(in super::super) fn is_go_field_name(key: &str, name: &str) -> bool {
+pub(in crate::template) fn is_go_field_name(key: &str, name: &str) -> bool {
     key.starts_with(|c: char| c.is_ascii_uppercase()) && name.eq_ignore_ascii_case(key)
 }
 

@@ -46,7 +46,7 @@ fn expressions_have_the_values_of_the_table() {
 
 fn refused(source: &str) -> Option<String> {
     let names = NameScope { functions: &["lookup"], facts_only: false, value_only: false };
-    parse(source, &names).err().map(|(at, message)| format!("{at}: {message}"))
+    parse(source, &names).err().map(|error| format!("{}: {}", error.offset, error.detail))
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn invalid_expressions_are_refused_with_their_place() {
     assert!(refused(&"1+".repeat(2000)).unwrap().contains("operators"));
     assert!(refused(&"-".repeat(2000)).unwrap().contains("operators"));
     let restricted = NameScope { functions: &[], facts_only: true, value_only: false };
-    assert!(parse("Data.x", &restricted).unwrap_err().1.contains("only Facts"));
+    assert!(parse("Data.x", &restricted).unwrap_err().detail.contains("only Facts"));
     assert!(parse("Facts.x", &restricted).is_ok());
 }
 

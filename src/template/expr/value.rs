@@ -6,8 +6,8 @@ use std::fmt::{self, Write as _};
 use indexmap::IndexMap;
 use serde_json::{Number, Value as Json};
 
-use crate::template::gotime::{Location, Time, format_duration, month_name, weekday_name};
-use crate::template::text;
+use crate::template::functions::gotime::{Location, Time, format_duration, month_name, weekday_name};
+use crate::template::functions::print;
 
 /// A value of an expression.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -72,8 +72,7 @@ impl Value {
             Self::Integer(value) => Some(*value),
             // Go on amd64 gives the smallest integer for a float beyond the limits.
             Self::Float(value) if !(-9.3e18..9.3e18).contains(value) => Some(i64::MIN),
-            #[expect(clippy::cast_possible_truncation, reason = "the fraction is dropped on purpose")]
-            Self::Float(value) => Some(*value as i64),
+            Self::Float(value) => Some(print::truncate(*value)),
             _ => None,
         }
     }
@@ -109,7 +108,7 @@ impl Value {
             Self::Nil => Json::Null,
             Self::Bool(value) => Json::Bool(value),
             Self::Integer(value) => Json::from(value),
-            Self::Float(value) => Number::from_f64(value).map_or_else(|| Json::String(text::float_text(value)), Json::Number),
+            Self::Float(value) => Number::from_f64(value).map_or_else(|| Json::String(print::float_text(value)), Json::Number),
             Self::String(text) => Json::String(text),
             Self::Bytes(bytes) => Json::from(bytes),
             Self::Array(items) => items.into_iter().map(Self::into_json).collect(),
@@ -129,7 +128,7 @@ impl fmt::Display for Value {
             Self::Location(location) => f.write_str(&location.name),
             Self::Month(month) => f.write_str(month_name(*month)),
             Self::Weekday(day) => f.write_str(weekday_name(*day)),
-            Self::Float(value) => f.write_str(&text::float_text(*value)),
+            Self::Float(value) => f.write_str(&print::float_text(*value)),
             Self::Nil => f.write_str("<nil>"),
             Self::Bool(value) => value.fmt(f),
             Self::Integer(value) => value.fmt(f),

@@ -88,7 +88,7 @@ const FILE_SYSTEM_METHODS: &[&str] = &[
 const OTHER_METHODS: &[(&str, &str)] = &[
     ("resource/types/archive/extract.rs metadata", "an open file"),
     ("resource/types/symlink.rs read_link", "a place of `host`"),
-    ("template/lookup.rs exists", "a value of gjson"),
+    ("template/text/lookup.rs exists", "a value of gjson"),
     ("unpack/tar.rs is_dir", "the kind of an entry"),
     ("unpack/tar.rs is_file", "the kind of an entry"),
     ("unpack/zip.rs is_dir", "an entry"),

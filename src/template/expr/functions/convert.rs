@@ -7,8 +7,8 @@ use serde_json::Value as Json;
 use super::call_error::CallError;
 use crate::model::EvaluationBudget;
 use crate::template::expr::value::Value;
-use crate::template::gotime::{self, RFC3339_NANO};
-use crate::template::json;
+use crate::template::functions::gotime::{self, RFC3339_NANO};
+use crate::template::functions::json;
 
 fn one_text(args: &[Value]) -> Result<&str, CallError> {
     if let [Value::String(text)] = args { Ok(text) } else { Err(CallError::Arguments) }

@@ -50,7 +50,7 @@ const BUILTINS: &[(&str, Builtin)] = &[
     ("last", |args, _| list::first_or_last(args, -1)),
     ("lastIndexOf", |args, _| text::compare(args, |text, part| text::index_value(text.rfind(part)))),
     ("len", list::len),
-    ("lower", |args, _| text::map_text(args, crate::template::text::lower)),
+    ("lower", |args, _| text::map_text(args, crate::template::functions::print::lower)),
     ("max", |args, _| number::extreme(args, std::cmp::Ordering::Greater)),
     ("mean", number::mean),
     ("median", number::median),
@@ -74,7 +74,7 @@ const BUILTINS: &[(&str, Builtin)] = &[
     ("trimSuffix", |args, _| text::strip(args, |text, part| text.strip_suffix(part))),
     ("type", convert::kind),
     ("uniq", list::uniq),
-    ("upper", |args, _| text::map_text(args, crate::template::text::upper)),
+    ("upper", |args, _| text::map_text(args, crate::template::functions::print::upper)),
     ("values", list::values),
 ];
 

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use super::call_error::CallError;
 use crate::model::EvaluationBudget;
 use crate::template::expr::value::Value;
+use crate::template::functions::print::truncate;
 
 pub(super) fn abs(args: &[Value], _: &EvaluationBudget) -> Result<Value, CallError> {
     match args {
@@ -70,9 +71,7 @@ fn exact_order(a: &Value, b: &Value) -> Ordering {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     match (a, b) {
         (Value::Integer(integer), Value::Float(float)) if (-LIMIT..LIMIT).contains(float) => {
-            #[expect(clippy::cast_possible_truncation, reason = "the float is within the limits; its fraction counts below")]
-            let whole = *float as i64;
-            integer.cmp(&whole).then_with(|| 0.0.partial_cmp(&float.fract()).unwrap_or(Ordering::Equal))
+            integer.cmp(&truncate(*float)).then_with(|| 0.0.partial_cmp(&float.fract()).unwrap_or(Ordering::Equal))
         }
         (Value::Float(_), Value::Integer(_)) => exact_order(b, a).reverse(),
         _ => a.compare(b).unwrap_or(Ordering::Equal),

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::call_error::CallError;
 use crate::model::EvaluationBudget;
 use crate::template::expr::value::Value;
-use crate::template::gotime::{self, Location, SECOND, Time, parse_duration};
+use crate::template::functions::gotime::{self, Location, SECOND, Time, parse_duration};
 
 /// Layouts that `date` tries without one: Go's `DateOnly` to `RFC1123`.
 const LAYOUTS: &[&str] = &[

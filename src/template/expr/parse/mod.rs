@@ -6,13 +6,13 @@ mod operand;
 mod parser;
 mod static_types;
 
-pub(super) use self::parser::ExprError;
 use self::parser::{Parsed, Parser};
+use super::error::ExprError;
 use super::names::{NameScope, ValuePath};
 use super::node::{ExprNode, OPERATORS, Op, is_order};
 use super::value::Value;
-use crate::template::lex::{self, TokenKind};
-use crate::template::regexes::Pattern;
+use crate::template::expr::lex::{self, TokenKind};
+use crate::template::functions::regexes::Pattern;
 
 /// The longest expression, in bytes.
 const MAX_SOURCE: usize = 16 << 10;
@@ -20,11 +20,11 @@ const MAX_SOURCE: usize = 16 << 10;
 /// Reads an expression, and the paths that its nodes refer to by number.
 pub(super) fn parse(source: &str, names: &NameScope<'_>) -> Result<(ExprNode, Vec<ValuePath>), ExprError> {
     if source.len() > MAX_SOURCE {
-        return Err((0, format!("the expression has {} bytes, at most {MAX_SOURCE} are taken", source.len())));
+        return Err(ExprError::syntax(0, format!("the expression has {} bytes, at most {MAX_SOURCE} are taken", source.len())));
     }
     let tokens = lex::lex(source)?;
     if tokens.is_empty() {
-        return Err((0, "the expression is empty".to_owned()));
+        return Err(ExprError::syntax(0, "the expression is empty".to_owned()));
     }
     let mut parser = Parser {
         names,
@@ -74,7 +74,10 @@ impl<'t> Parser<'_, 't> {
         self.expect("=")?;
         self.count_operator()?;
         if self.locals.contains(&name) || self.names.is_taken(name) {
-            return Err((offset, format!("the name {name} is already in use: choose another name for the variable")));
+            return Err(ExprError::syntax(
+                offset,
+                format!("the name {name} is already in use: choose another name for the variable"),
+            ));
         }
         let value = self.expression()?;
         self.expect(";")?;
@@ -131,7 +134,10 @@ impl<'t> Parser<'_, 't> {
             };
             if coalesced && op != Op::Coalesce {
                 let word = self.word_at(0);
-                return Err((self.offset(), format!("{word} and ?? can't be mixed: put one of them into parentheses")));
+                return Err(ExprError::syntax(
+                    self.offset(),
+                    format!("{word} and ?? can't be mixed: put one of them into parentheses"),
+                ));
             }
             let offset = self.offset();
             self.at += words;
@@ -193,7 +199,7 @@ impl<'t> Parser<'_, 't> {
     fn binary_node(&self, op: Op, left: ExprNode, right: ExprNode, offset: usize) -> Parsed {
         static_types::check_operator(op, &left, &right, offset)?;
         if let (Op::Matches, ExprNode::Value(Value::String(pattern))) = (op, &right) {
-            let pattern = Pattern::compile(pattern).map_err(|why| (self.offset(), why))?;
+            let pattern = Pattern::compile(pattern).map_err(|why| ExprError::syntax(self.offset(), why))?;
             return Ok(ExprNode::Matches(Box::new(left), pattern));
         }
         Ok(simplify(op, left, right))

@@ -1,12 +1,13 @@
 //! The parser of operands: literals, paths and calls, with their members, indexes and methods.
 
+use super::super::error::ExprError;
 use super::super::names::{Member, PathStep, ValuePath};
 use super::super::node::{ExprNode, NOT_PRECEDENCE, OPERATORS, Pointer, PredicateFunction, SIGN_PRECEDENCE};
 use super::super::value::Value;
-use super::parser::{ExprError, Parsed, Parser};
+use super::parser::{Parsed, Parser};
 use super::static_types;
-use crate::template::bus_functions::PROMETHEUS;
-use crate::template::lex::TokenKind;
+use crate::template::expr::lex::TokenKind;
+use crate::template::functions::bus_functions::PROMETHEUS;
 
 impl<'t> Parser<'_, 't> {
     /// Reads an operand with its signs, members and methods.
@@ -42,7 +43,7 @@ impl<'t> Parser<'_, 't> {
             }
             TokenKind::Literal(word) => {
                 self.at += 1;
-                ExprNode::Value(parse_number(word).ok_or_else(|| (offset, format!("{word} is no number")))?)
+                ExprNode::Value(parse_number(word).ok_or_else(|| ExprError::syntax(offset, format!("{word} is no number")))?)
             }
             TokenKind::Sign("(") => {
                 self.at += 1;
@@ -78,12 +79,14 @@ impl<'t> Parser<'_, 't> {
         }
         if let Some(what) = name.strip_prefix('#') {
             let pointer = match what {
-                _ if self.predicates.is_empty() => return Err((offset, format!("unexpected '{name}': only predicates have it"))),
+                _ if self.predicates.is_empty() => {
+                    return Err(ExprError::syntax(offset, format!("unexpected '{name}': only predicates have it")));
+                }
                 "" => Pointer::Item,
                 "index" => Pointer::Index,
                 "acc" if self.predicates.last() == Some(&true) => Pointer::Accumulator,
-                "acc" => return Err((offset, "unknown pointer #acc, which only reduce has".to_owned())),
-                _ => return Err((offset, format!("unknown pointer {name}, there are #, #index and #acc"))),
+                "acc" => return Err(ExprError::syntax(offset, "unknown pointer #acc, which only reduce has".to_owned())),
+                _ => return Err(ExprError::syntax(offset, format!("unknown pointer {name}, there are #, #index and #acc"))),
             };
             return Ok(ExprNode::Pointer(pointer));
         }
@@ -97,7 +100,7 @@ impl<'t> Parser<'_, 't> {
             self.at -= 1;
             return Err(self.unexpected());
         }
-        let root = self.names.root(name).map_err(|why| (offset, why))?;
+        let root = self.names.root(name, offset)?;
         let mut steps = Vec::new();
         while let Some(step) = self.path_step() {
             steps.push(step);
@@ -215,7 +218,7 @@ impl<'t> Parser<'_, 't> {
     /// Reads a call behind its open bracket.
     fn call(&mut self, name: &str, offset: usize, first: Option<ExprNode>) -> Parsed {
         let Some(function) = PredicateFunction::from_name(name) else {
-            self.names.check_function(name).map_err(|why| (offset, why))?;
+            self.names.check_function(name, offset)?;
             let args = self.bracketed(")", |parser| parser.list(")"))?;
             let args: Vec<ExprNode> = first.into_iter().chain(args).collect();
             if matches!(name, "first" | "last" | "get") {
@@ -241,7 +244,7 @@ impl<'t> Parser<'_, 't> {
         })?;
         static_types::check_list(name, &list, offset)?;
         if predicate.is_none() && !function.has_default_predicate() {
-            return Err((offset, format!("{name} requires a list and a predicate, as {name}(list, # > 1)")));
+            return Err(ExprError::syntax(offset, format!("{name} requires a list and a predicate, as {name}(list, # > 1)")));
         }
         Ok(ExprNode::PredicateCall { function, list, predicate, rest })
     }

@@ -1,16 +1,14 @@
 //! The state of the parser: tokens, open brackets, names in scope.
 
+use super::super::error::{ExprError, TemplateErrorKind};
 use super::super::names::{NameScope, ValuePath};
 use super::super::node::ExprNode;
-use crate::template::lex::{Token, TokenKind};
+use crate::template::expr::lex::{Token, TokenKind};
 
 /// The most operators of an expression: the parser and the evaluation need stack for each operator of a chain.
 const MAX_OPERATORS: usize = 200;
 /// The deepest nesting of brackets: each level needs stack.
 const MAX_DEPTH: usize = 32;
-
-/// An error in an expression, with its offset in bytes.
-pub(in crate::template) type ExprError = (usize, String);
 
 /// The state of the parser.
 pub(super) struct Parser<'a, 't> {
@@ -50,12 +48,12 @@ impl<'a, 't> Parser<'a, 't> {
     pub(super) fn unexpected(&self) -> ExprError {
         let word = self.source.get(self.offset()..).and_then(|rest| rest.split_whitespace().next());
         match (word, self.open.last()) {
-            (Some(word), _) => (self.offset(), format!("unexpected '{word}'")),
+            (Some(word), _) => ExprError::syntax(self.offset(), format!("unexpected '{word}'")),
             (None, Some(begin)) => {
                 let bracket = self.source.get(*begin..).and_then(|rest| rest.chars().next()).unwrap_or('(');
-                (*begin, format!("the {bracket} is not closed"))
+                ExprError::new(*begin, TemplateErrorKind::Unclosed, format!("the {bracket} is not closed"))
             }
-            (None, None) => (self.offset(), "unexpected end".to_owned()),
+            (None, None) => ExprError::syntax(self.offset(), "unexpected end"),
         }
     }
 
@@ -73,7 +71,7 @@ impl<'a, 't> Parser<'a, 't> {
     pub(super) fn count_operator(&mut self) -> Result<(), ExprError> {
         self.operators += 1;
         if self.operators > MAX_OPERATORS {
-            return Err((self.offset(), format!("the expression has more than {MAX_OPERATORS} operators")));
+            return Err(ExprError::syntax(self.offset(), format!("the expression has more than {MAX_OPERATORS} operators")));
         }
         Ok(())
     }
@@ -87,7 +85,7 @@ impl<'a, 't> Parser<'a, 't> {
         let begin = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(0, |token| token.offset);
         self.open.push(begin);
         if self.open.len() > MAX_DEPTH {
-            return Err((self.offset(), "the brackets are nested too deep".to_owned()));
+            return Err(ExprError::syntax(self.offset(), "the brackets are nested too deep".to_owned()));
         }
         let read = read(self)?;
         self.expect(close)?;

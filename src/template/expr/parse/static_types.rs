@@ -1,9 +1,9 @@
 //! Static types of expressions. The parser refuses operations between types that never fit.
 
+use super::super::error::{ExprError, TemplateErrorKind};
 use super::super::node::{ExprNode, Op, PredicateFunction};
 use super::super::operators::symbol;
 use super::super::value::Value;
-use super::parser::ExprError;
 
 /// The type of the result of an expression, as far as its text tells the type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,14 +143,20 @@ pub(super) fn check_operator(op: Op, left: &ExprNode, right: &ExprNode, offset: 
         Op::Coalesce => true,
     };
     let (a, sign, b) = (a.name(), symbol(op), b.name());
-    if fits { Ok(()) } else { Err((offset, format!("invalid operation: {a} {sign} {b}"))) }
+    if fits {
+        Ok(())
+    } else {
+        Err(ExprError::new(offset, TemplateErrorKind::WrongType, format!("invalid operation: {a} {sign} {b}")))
+    }
 }
 
 /// Refuses a condition that can't be true or false.
 pub(super) fn check_condition(node: &ExprNode, offset: usize) -> Result<(), ExprError> {
     match StaticType::of_node(node) {
         StaticType::Bool | StaticType::Any => Ok(()),
-        other => Err((offset, format!("expected true or false, got {}", other.name()))),
+        other => {
+            Err(ExprError::new(offset, TemplateErrorKind::WrongType, format!("expected true or false, got {}", other.name())))
+        }
     }
 }
 
@@ -160,7 +166,11 @@ pub(super) fn check_sign(node: &ExprNode, negative: bool, offset: usize) -> Resu
     if kind.is_number() || kind == StaticType::Any {
         return Ok(());
     }
-    Err((offset, format!("invalid operation: {} before {}", if negative { "-" } else { "+" }, kind.name())))
+    Err(ExprError::new(
+        offset,
+        TemplateErrorKind::WrongType,
+        format!("invalid operation: {} before {}", if negative { "-" } else { "+" }, kind.name()),
+    ))
 }
 
 /// Refuses an argument that is no list, for a function that requires a list. `get` takes a map too.
@@ -168,7 +178,7 @@ pub(super) fn check_list(name: &str, node: &ExprNode, offset: usize) -> Result<(
     match StaticType::of_node(node) {
         StaticType::List | StaticType::Any => Ok(()),
         StaticType::Map if name == "get" => Ok(()),
-        other => Err((offset, format!("{name} requires a list, got {}", other.name()))),
+        other => Err(ExprError::syntax(offset, format!("{name} requires a list, got {}", other.name()))),
     }
 }
 
@@ -190,7 +200,11 @@ pub(super) fn check_predicate(function: PredicateFunction, node: &ExprNode, offs
         | PredicateFunction::Sum
         | PredicateFunction::Reduce
         | PredicateFunction::GroupBy
-        | PredicateFunction::SortBy => Err((offset, "the predicate has no value".to_owned())),
-        _ => Err((offset, format!("a predicate must be true or false, not {}", kind.name()))),
+        | PredicateFunction::SortBy => Err(ExprError::syntax(offset, "the predicate has no value".to_owned())),
+        _ => Err(ExprError::new(
+            offset,
+            TemplateErrorKind::WrongType,
+            format!("a predicate must be true or false, not {}", kind.name()),
+        )),
     }
 }
