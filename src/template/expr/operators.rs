@@ -50,7 +50,7 @@ pub(super) fn apply(op: Op, a: &Value, b: &Value, budget: &EvaluationBudget) -> 
     match op {
         // A comparison visits each part of both values at most once.
         Op::Equal | Op::NotEqual | Op::In => {
-            pay(budget.charge_work(value_weight::weight(a).saturating_add(value_weight::weight(b))))?
+            pay(budget.charge_work(value_weight::weight(a).saturating_add(value_weight::weight(b))))?;
         }
         Op::Contains | Op::StartsWith | Op::EndsWith => pay(budget.charge_work(value_weight::weight(a)))?,
         Op::Add => pay(budget.charge(value_weight::weight(a).saturating_add(value_weight::weight(b))))?,
