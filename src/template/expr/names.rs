@@ -31,7 +31,7 @@ pub(in crate::template) enum Root {
 }
 
 impl Root {
-    /// True when a text has the name of the root, in the spelling with an upper or a lower case letter.
+    /// True when a text has the name of the root, with a capital letter or without.
     pub(in crate::template) fn is_mentioned(self, text: &str) -> bool {
         text.contains(match self {
             Self::Facts => "acts",
