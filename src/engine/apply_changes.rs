@@ -13,6 +13,7 @@ use crate::resource::{BindError, BoundResource, ChangeStep, ObservedResource, Pa
 
 use super::redact;
 use super::settings::Diff;
+use super::subscribers::PendingRecord;
 use super::text_diff::unified_diff;
 
 /// The thread on which a resource is managed.
@@ -47,6 +48,8 @@ pub(super) struct ApplySettings {
     pub(super) omit_details: bool,
     pub(super) diff: Diff,
     pub(super) secrets: Arc<Secrets>,
+    /// The refreshes that a change causes; recorded before the change.
+    pub(super) refreshes: Option<PendingRecord>,
 }
 
 /// The result of an application.
@@ -139,6 +142,9 @@ impl ApplySettings {
         let due = self.pending_changes(checked.as_ref(), host);
         if self.noop || due.steps.is_empty() {
             return Ok(self.unchanged(checked.as_ref(), due));
+        }
+        if let Some(refreshes) = &self.refreshes {
+            refreshes.record()?;
         }
         checked.apply(host).map_err(text)?;
         if !bound.converges() {

@@ -122,7 +122,12 @@ fn observe(treatment: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<Tra
                 treatment.fill_event(&mut event, reached);
                 Ok(None)
             }
-            (bound, Observation::Pending(due)) => Ok(Some((bound, due))),
+            (bound, Observation::Pending(due)) => {
+                if let Some(refreshes) = treatment.pending_record() {
+                    refreshes.record().map_err(Abort::Failed)?;
+                }
+                Ok(Some((bound, due)))
+            }
         }
     });
     match looked {

@@ -23,6 +23,7 @@ use super::apply_changes::{self, Applied, ApplySettings, PANICKED, RunThread};
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
 use super::settings::{Diff, RunSettings, UnconfinedThread};
+use super::subscribers::Subscribers;
 use super::{effects, health, redact};
 
 pub(super) struct ResourceRun<'a> {
@@ -31,6 +32,7 @@ pub(super) struct ResourceRun<'a> {
     pub(super) settings: &'a RunSettings,
     pub(super) host: &'a Host,
     pub(super) providers: &'a Arc<Providers>,
+    pub(super) subscribers: &'a Subscribers,
     pub(super) session: &'a dyn Session,
     /// The provenance of the templates that were resolved when the resource ran.
     pub(super) late: RefCell<Provenance>,
@@ -79,6 +81,9 @@ impl ResourceRun<'_> {
             self.check_health(&mut event);
             self.register(&mut event);
         }
+        if let Err(why) = self.settle_refreshes(&event) {
+            self.fail(&mut event, why);
+        }
         let secrets = self.plan.secrets();
         let holds = !secrets.is_empty() && decoded.matches(&|properties| secrets.value_contains_secret(properties));
         let mut shaped = self.planned.provenance.clone();
@@ -95,7 +100,7 @@ impl ResourceRun<'_> {
         if self.settings.health_check_only {
             return Ok(());
         }
-        let refresh = self.refresh_due()?;
+        let refresh = self.is_refresh_due()?;
         let mut reached = self
             .apply_settings()
             .apply_changes(self.run_thread(decoded.as_ref()), bound, self.host, refresh)
@@ -149,8 +154,8 @@ impl ResourceRun<'_> {
     }
 
     pub(super) fn apply_settings(&self) -> ApplySettings {
-        let RunSettings { noop, omit_details: bare, diff, .. } = *self.settings;
-        ApplySettings { noop, omit_details: bare, diff, secrets: self.plan.shared_secrets() }
+        let RunSettings { noop, omit_details, diff, .. } = *self.settings;
+        ApplySettings { noop, omit_details, diff, secrets: self.plan.shared_secrets(), refreshes: self.pending_record() }
     }
 
     /// Returns the effects that are known before the observation. Rules of health checks may still have templates; the run
@@ -200,16 +205,6 @@ impl ResourceRun<'_> {
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(Abort::Unmet(failed)) }
-    }
-
-    /// Returns true when a resource that this one subscribes to has changed. The first changed one decides.
-    fn refresh_due(&self) -> Result<bool, Abort> {
-        for reference in &self.planned.subscribes {
-            if self.session.last(reference).ok_or_else(|| unknown_reference("subscribe", reference))?.changed {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     fn resolve_deferred(&self) -> Result<Option<Map<String, Value>>, Abort> {
@@ -343,7 +338,7 @@ pub(super) fn guarded<T>(treat: impl FnOnce() -> Result<T, Abort>) -> Result<T, 
     catch_unwind(AssertUnwindSafe(treat)).unwrap_or_else(|_| Err(Abort::Failed(PANICKED.to_owned())))
 }
 
-fn unknown_reference(property: &str, reference: &ResourceRef) -> Abort {
+pub(super) fn unknown_reference(property: &str, reference: &ResourceRef) -> Abort {
     Abort::Failed(format!("{property}: no events found for {reference}: no resource of that name ran before this one"))
 }
 

@@ -8,6 +8,8 @@
 //!
 //! - `apply_changes` is the part of that run that touches the host, possibly on another thread.
 //!
+//! - `refresh` keeps refreshes pending until the subscriber succeeded.
+//!
 //! - `settings` has the settings of a run.
 //!
 //! - `effects` gives rules and limits their input; `provenance` tracks the origin of properties.
@@ -26,13 +28,15 @@ mod nested;
 pub mod plan;
 mod provenance;
 mod redact;
+mod refresh;
 pub mod run;
 mod secret_source;
 mod settings;
+mod subscribers;
 mod template_files;
 mod text_diff;
 
 pub use inputs::{BusData, RunInputs};
 pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one};
 pub use run::{RunReport, run};
-pub use settings::{Authorizer, Diff, Pseudonymize, RunSettings, UnconfinedThread};
+pub use settings::{Authorizer, Diff, Pseudonymize, RefreshStore, RunSettings, UnconfinedThread};

@@ -14,6 +14,7 @@ use super::batch;
 use super::converge::ResourceRun;
 use super::plan::{Plan, PlannedResource};
 use super::settings::RunSettings;
+use super::subscribers::Subscribers;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,17 @@ pub fn run(
 ) -> RunReport {
     let mut tally = SummaryBuilder::default();
     tally.start(host.now());
-    let mut run = Run { providers: Arc::default(), session, sink, tally, seq: 0, depth: 0, interrupted: false, error: None };
+    let mut run = Run {
+        providers: Arc::default(),
+        subscribers: Subscribers::default(),
+        session,
+        sink,
+        tally,
+        seq: 0,
+        depth: 0,
+        interrupted: false,
+        error: None,
+    };
     let seen = host.clone().with_secrets(plan.shared_secrets());
     let seen = if settings.noop { seen.for_dry_run() } else { seen };
     let counts = run.run_plan(plan, settings, &seen);
@@ -51,6 +62,8 @@ pub fn run(
 /// A run, with its nested manifests.
 pub(super) struct Run<'a> {
     providers: Arc<Providers>,
+    /// The subscribers in this manifest and those around it.
+    subscribers: Subscribers,
     session: &'a mut dyn Session,
     sink: &'a mut dyn FnMut(TransactionEvent),
     tally: SummaryBuilder,
@@ -73,6 +86,9 @@ impl Run<'_> {
     /// Runs the resources of one plan.
     pub(super) fn run_plan(&mut self, plan: &Plan, settings: &RunSettings, host: &Host) -> Counts {
         let mut counts = Counts::default();
+        if settings.refreshes.is_some() {
+            self.subscribers.add(&plan.resources);
+        }
         if !settings.health_check_only {
             batch::prefetch(&plan.resources, &self.providers, settings, host);
         }
@@ -145,6 +161,7 @@ impl Run<'_> {
             settings,
             host,
             providers: &self.providers,
+            subscribers: &self.subscribers,
             session: &*self.session,
             late: RefCell::default(),
         }

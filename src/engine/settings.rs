@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::host::Host;
 use crate::host::confine::Worker;
-use crate::model::{DiscoveryClient, Effects, NodeId};
+use crate::model::{DiscoveryClient, Effects, NodeId, RefreshEdge, ResourceRef};
 use crate::resource::ParsedResource;
 
 /// Decides about effects on this host. The run asks for every resource before its observation.
@@ -19,6 +19,21 @@ pub trait Authorizer: Send + Sync {
 
     /// Returns true when the requester of the run may see the content of the files of these effects.
     fn may_show(&self, effects: &Effects, host: &Host) -> bool;
+}
+
+/// Pending refreshes. A run adds them before the change, and removes them when the subscriber succeeded.
+pub trait RefreshStore: Send + Sync {
+    /// True when the subscriber has not been refreshed since the other resource changed.
+    fn is_pending(&self, edge: &RefreshEdge) -> bool;
+
+    /// Adds pending refreshes, durably.
+    ///
+    /// # Errors
+    /// With the reason, for people. The resource is not changed then.
+    fn add(&self, edges: Vec<RefreshEdge>) -> Result<(), String>;
+
+    /// Removes the pending refreshes of a subscriber that was refreshed.
+    fn refreshed(&self, subscriber: &ResourceRef);
 }
 
 /// The changes whose events have a diff of the content.
@@ -56,6 +71,8 @@ pub struct RunSettings {
     pub node: Option<NodeId>,
     /// Decides about effects; none without limits.
     pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// Pending refreshes of earlier runs; without it a refresh is only known within the run.
+    pub refreshes: Option<Arc<dyn RefreshStore>>,
     /// Publishes registrations; without it they stay unpublished.
     pub registrar: Option<Arc<dyn DiscoveryClient>>,
     /// Returns a keyed digest for the SHA-256 of a content, for events that leave the host. Others cannot compute that

@@ -50,6 +50,15 @@ pub struct ResourceRef {
     pub name: String,
 }
 
+/// An edge of a subscription: the subscriber is refreshed when the other resource has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RefreshEdge {
+    /// The resource that changed, as the subscriber names it.
+    pub changed: ResourceRef,
+    /// The resource that subscribes to it.
+    pub subscriber: ResourceRef,
+}
+
 impl ResourceRef {
     /// Creates a reference from its two parts.
     pub fn new(kind: impl Into<String>, name: impl Into<String>) -> Self {

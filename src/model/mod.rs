@@ -25,7 +25,7 @@ pub use duration::HumanDuration;
 pub use effects::{Effect, Effects};
 pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, ResourceOutcome, TransactionEvent};
-pub use id::{InvalidId, NodeId, ResourceRef, check_name};
+pub use id::{InvalidId, NodeId, RefreshEdge, ResourceRef, check_name};
 pub use lock::lock;
 pub use merge::{deep_merge, shallow_merge};
 pub use mount_request::{MountLimit, MountRequest};

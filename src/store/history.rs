@@ -88,6 +88,11 @@ impl History {
         Self { directory: directory.into() }
     }
 
+    /// Returns the directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Begins to record a run, and removes the oldest runs.
     ///
     /// # Errors

@@ -55,6 +55,7 @@ mod races;
 mod random;
 mod receipts;
 mod redaction;
+mod refreshes;
 mod registration;
 mod resource_output;
 mod restricted;

@@ -15,6 +15,7 @@ use crate::model::{DiscoveryClient, HumanDuration, ResourceOutcome, TransactionE
 use crate::store::history::{Recording, RunStart};
 
 use super::manifest_source::{self, LocalManifest, ManifestSource};
+use super::refreshes;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::{InputArgs, OutputFormat, RunWait};
@@ -235,6 +236,7 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         run_id: host.new_id(),
         node: None,
         authorizer: None,
+        refreshes: refreshes::pending_refreshes()?,
         registrar: exchange.filter(|_| args.register),
         pseudonymize: None,
         unconfined_thread: None,

@@ -16,6 +16,7 @@ use crate::store::history::{Recording, RunStart};
 use crate::wire::value_decode;
 use crate::yaml::YamlDocument;
 
+use super::refreshes;
 use crate::cli::args::properties::{LocalFlags, ResourceArgs};
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
@@ -114,8 +115,8 @@ impl LocalEnsureOptions {
         inputs::wait_for_run_lock(&format!("ensign ensure {kind} {name}"), self.patience.wait, host, ui)
     }
 
-    fn settings(&self, host: &Host) -> RunSettings {
-        RunSettings {
+    fn settings(&self, host: &Host) -> Result<RunSettings, CliError> {
+        Ok(RunSettings {
             noop: self.noop,
             health_check_only: false,
             diff: Diff::when(self.diff),
@@ -123,10 +124,11 @@ impl LocalEnsureOptions {
             run_id: host.new_id(),
             node: None,
             authorizer: None,
+            refreshes: refreshes::pending_refreshes()?,
             registrar: None,
             pseudonymize: None,
             unconfined_thread: None,
-        }
+        })
     }
 }
 
@@ -143,7 +145,7 @@ fn resource(described: ResourceArgs<LocalFlags>, how: &LocalEnsureOptions, host:
     let _turn = how.wait_for_run_lock(described.kind, name, host, ui)?;
     let plan = plan(described.kind, &Value::Object(properties), how, host)?;
     let mut session = inputs::open_session(how.session.as_deref(), ui)?;
-    let (report, events) = run(&plan, how, host, session.as_mut(), ui);
+    let (report, events) = run(&plan, how, host, session.as_mut(), ui)?;
     for event in &events {
         match how.output {
             OutputFormat::Json => ui.json(&json!({"events": [event], "summary": report.summary})),
@@ -177,9 +179,9 @@ fn run(
     host: &Host,
     session: &mut dyn Session,
     ui: &mut Ui,
-) -> (engine::RunReport, Vec<TransactionEvent>) {
+) -> Result<(engine::RunReport, Vec<TransactionEvent>), CliError> {
     let mut events = Vec::new();
-    let settings = how.settings(host);
+    let settings = how.settings(host)?;
     let history = inputs::history().filter(|_| !how.noop);
     let what = plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default();
     let start = RunStart { run_id: settings.run_id, started: host.now(), what, digest: None };
@@ -189,7 +191,7 @@ fn run(
         events.push(event);
     });
     inputs::finish_recording(recording, &report, host, ui);
-    (report, events)
+    Ok((report, events))
 }
 
 /// Fills in the properties that a user at a shell leaves out. See [`crate::resource::ShellDefaults`].
@@ -231,7 +233,7 @@ fn pipe(how: &LocalEnsureOptions, host: &Host, ui: &mut Ui) -> Result<EnsureResp
     let _turn = how.wait_for_run_lock(&request.kind, name, host, ui)?;
     let plan = plan(&request.kind, &request.properties, how, host)?;
     let mut session = inputs::open_session(how.session.as_deref(), ui)?;
-    let (report, mut events) = run(&plan, how, host, session.as_mut(), ui);
+    let (report, mut events) = run(&plan, how, host, session.as_mut(), ui)?;
     match (events.pop(), report.error) {
         (_, Some(error)) => Err(CliError::usage(error)),
         (Some(event), None) if !event.unmet_requirements.is_empty() => {

@@ -7,5 +7,6 @@ pub mod ensure;
 pub mod facts;
 pub mod inputs;
 pub mod manifest_source;
+pub mod refreshes;
 pub mod session;
 pub mod status;

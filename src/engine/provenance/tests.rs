@@ -57,6 +57,7 @@ fn dry() -> RunSettings {
         run_id: Uuid::nil(),
         node: None,
         authorizer: None,
+        refreshes: None,
         registrar: None,
         pseudonymize: None,
         unconfined_thread: None,

@@ -1,0 +1,122 @@
+//! Refreshes of subscribers: a refresh stays pending until the subscriber succeeded, whatever ends the run before.
+
+use crate::local::{Desk, Ran, finish};
+
+/// A manifest with a file, a command that can end the run, and a command that subscribes to the file.
+struct Case {
+    name: &'static str,
+    /// The resource between.
+    between: &'static str,
+    /// The command of the subscriber.
+    command: &'static str,
+    /// Further properties of the subscriber.
+    more: &'static str,
+}
+
+const CASES: &[Case] = &[
+    Case { name: "the subscriber fails", between: "", command: "test -e @D@/gate && echo reloaded >> @D@/log", more: "" },
+    Case {
+        name: "a requirement of the subscriber fails",
+        between: "    - exec: {name: gate, command: \"test -e @D@/gate\", provider: shell}\n",
+        command: "echo reloaded >> @D@/log",
+        more: ", require: [exec#gate]",
+    },
+    Case {
+        name: "a condition excludes the subscriber",
+        between: "",
+        command: "echo reloaded >> @D@/log",
+        more: ", control: {if: \"Environ.GATE == 'open'\"}",
+    },
+    Case {
+        name: "the health check of the subscriber fails",
+        between: "",
+        command: "test -e @D@/gate && echo reloaded >> @D@/log; true",
+        more: ", health_checks: [{command: \"/bin/sh -c 'test -e @D@/gate'\"}]",
+    },
+    Case {
+        name: "the run is killed",
+        between: "    - exec: {name: gate, command: \"test -e @D@/gate || kill -9 $PPID\", provider: shell}\n",
+        command: "echo reloaded >> @D@/log",
+        more: "",
+    },
+];
+
+impl Case {
+    /// Writes the manifest with this content of the file.
+    fn write(&self, desk: &Desk, content: &str, extra: &str) {
+        let Self { between, command, more, .. } = self;
+        desk.write(
+            "site.yaml",
+            &format!(
+                "ccm:\n  resources:\n{extra}    - file: {{name: \"@D@/conf\", ensure: present, content: \"{content}\\n\", mode: \"0644\", @ME@}}\n\
+                {between}    - exec: {{name: reload, command: \"{command}\", provider: shell, refreshonly: true, subscribe: [\"file#@D@/conf\"]{more}}}\n"
+            ),
+        );
+    }
+
+    fn apply(&self, desk: &Desk, is_open: bool, args: &[&str]) -> Ran {
+        let gate = desk.path("gate");
+        if is_open {
+            std::fs::write(&gate, "").unwrap();
+        } else {
+            let _missing = std::fs::remove_file(&gate);
+        }
+        let mut command = desk.command(&[&["apply", "site.yaml"], args].concat());
+        finish(command.env("GATE", if is_open { "open" } else { "shut" }).spawn().unwrap())
+    }
+}
+
+/// Returns how often the subscriber was refreshed.
+fn reloads(desk: &Desk) -> usize {
+    std::fs::read_to_string(desk.path("log")).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn a_refresh_stays_pending_until_the_subscriber_succeeds() {
+    for case in CASES {
+        let (desk, name) = (Desk::new(), case.name);
+        case.write(&desk, "one", "");
+        let first = case.apply(&desk, true, &[]);
+        assert_eq!((first.code, reloads(&desk)), (Some(0), 1), "{name}: {first:?}");
+        // A dry run before the change adds nothing.
+        case.write(&desk, "two", "");
+        case.apply(&desk, true, &["--noop"]);
+        case.write(&desk, "one", "");
+        let unchanged = case.apply(&desk, true, &[]);
+        assert_eq!(reloads(&desk), 1, "{name}: {unchanged:?}");
+        // The change, while the subscriber can't succeed; twice.
+        case.write(&desk, "two", "");
+        for _ in 0..2 {
+            case.apply(&desk, false, &[]);
+            assert_eq!(reloads(&desk), 1, "{name}");
+        }
+        // A dry run shows the pending refresh, and keeps it.
+        let dry = case.apply(&desk, true, &["--noop"]);
+        assert!(dry.out.contains("exec#reload") && reloads(&desk) == 1, "{name}: {dry:?}");
+        // A new manifest that keeps both resources.
+        case.write(&desk, "two", "    - exec: {name: new, command: \"true\"}\n");
+        let repaired = case.apply(&desk, true, &[]);
+        assert_eq!((repaired.code, reloads(&desk)), (Some(0), 2), "{name}: {repaired:?}");
+        let stable = case.apply(&desk, true, &[]);
+        assert_eq!((stable.code, reloads(&desk)), (Some(0), 2), "{name}: {stable:?}");
+    }
+}
+
+/// A resource is not changed when its subscribers could be forgotten.
+#[test]
+fn a_change_waits_for_a_record_of_its_refreshes() {
+    let desk = Desk::new();
+    CASES[0].write(&desk, "one", "");
+    std::fs::write(desk.path("runs"), "not a directory").unwrap();
+    let failed = CASES[0].apply(&desk, true, &[]);
+    assert!(failed.code != Some(0) && !desk.path("conf").exists(), "{failed:?}");
+    assert!(format!("{}{}", failed.out, failed.err).contains("pending refreshes"), "{failed:?}");
+    std::fs::remove_file(desk.path("runs")).unwrap();
+    let repaired = CASES[0].apply(&desk, true, &[]);
+    assert_eq!((repaired.code, reloads(&desk)), (Some(0), 1), "{repaired:?}");
+    // A damaged file names itself and the remedy.
+    std::fs::write(desk.path("runs/pending-refreshes.jsonl"), "{}\n{}\n").unwrap();
+    let damaged = CASES[0].apply(&desk, true, &[]);
+    assert!(damaged.code != Some(0) && damaged.err.contains("pending-refreshes.jsonl, line 1"), "{damaged:?}");
+    assert!(damaged.err.contains("hint: remove the file"), "{damaged:?}");
+}
