@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::engine::effects::of_signed;
 use crate::host::Host;
 use crate::host::fs;
-use crate::store::ValueStore;
+use crate::store::{PendingRefreshes, ValueStore};
 use crate::trust::Verifier;
 use crate::wire::Subjects;
 
@@ -84,6 +84,7 @@ impl Handles {
         let desired_state =
             DesiredState::open(&settings, &durable, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
         let rollout_stores = RolloutState::open_stores(&settings).map_err(store)?;
+        let refreshes = Mutex::new(PendingRefreshes::read(&settings.state_dir).map_err(store)?);
         let values = Arc::new(Mutex::new(ValueStore::open(&settings.state_dir).map_err(store)?));
         // After the desired state was opened, which may have changed the ledger.
         let snapshot = AgentSnapshot { trust: bundle.version(), channels: durable.channels(), ..AgentSnapshot::default() };
@@ -127,6 +128,7 @@ impl Handles {
             search_path,
             backend: work,
             orphans,
+            refreshes,
             values,
         });
         Ok(Self {

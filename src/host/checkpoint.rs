@@ -29,9 +29,9 @@ macro_rules! table {
 
 table! {
     /// The trust bundle is stored for the next start.
-    TrustKept = "trust.kept",
+    TrustStored = "trust.stored",
     /// The next trust bundle is active, and not reported.
-    TrustObeyed = "trust.obeyed",
+    TrustActivated = "trust.activated",
     /// The command is verified, and nothing is on disk.
     IntakeVerified = "intake.verified",
     /// The command is in the ledger.
@@ -39,19 +39,19 @@ table! {
     /// The command is queued.
     IntakeQueued = "intake.queued",
     /// The file of the channel is written, and the assignment is not active.
-    StandingKept = "standing.kept",
+    AssignmentStored = "assignment.stored",
     /// The command is acknowledged.
     IntakeAnswered = "intake.answered",
     /// The ledger records the start of the run.
     RunStarted = "run.started",
     /// The run of an assignment is about to begin.
-    StandingBegun = "standing.begun",
+    AssignmentStarted = "assignment.started",
     /// The artifact of the assignment is fetched.
     RunFetched = "run.fetched",
     /// The artifact is cached, for times when it can't be fetched.
-    ObjectKept = "object.kept",
+    BlobStored = "blob.stored",
     /// The data of the host is cached, for times when it can't be read.
-    DataKept = "data.kept",
+    HostDataStored = "host_data.stored",
     /// The artifact is unpacked.
     RunUnpacked = "run.unpacked",
     /// The run is planned, and nothing is changed.
@@ -59,13 +59,13 @@ table! {
     /// The run is complete, and not reported.
     RunEnded = "run.ended",
     /// The assignment is the last good one, and the one before is still on disk.
-    StandingProved = "standing.proved",
+    AssignmentPromoted = "assignment.promoted",
     /// The health gate is scheduled, and the end of the run is not reported.
-    LookOwed = "look.owed",
+    HealthGateScheduled = "health_gate.scheduled",
     /// The health gate has run its checks once, and has more to do.
-    LookTaken = "look.taken",
+    HealthGateCompleted = "health_gate.completed",
     /// The override of an operator is on disk.
-    WordKept = "word.kept",
+    OverrideStored = "override.stored",
     /// The result of the override is in the outbox.
     ResultPosted = "result.posted",
     /// The result of the override is in the ledger.

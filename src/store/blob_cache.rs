@@ -35,7 +35,7 @@ impl BlobCache {
         let path = self.dir.join(sha256);
         std::fs::rename(written, &path).map_err(|error| FsError::io("put in place", &path, error))?;
         state_dir::sync(&self.dir)?;
-        checkpoint(Checkpoint::ObjectKept);
+        checkpoint(Checkpoint::BlobStored);
         Ok(())
     }
 

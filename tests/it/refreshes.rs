@@ -1,6 +1,10 @@
 //! Refreshes of subscribers: a refresh stays pending until the subscriber succeeded, whatever ends the run before.
 
+use ensign::wire::CommandOutcome;
+use ensign::wire::command::Action;
+
 use crate::local::{Desk, Ran, finish};
+use crate::support::single_node::{SingleNodeFleet, apply, on_every_server};
 
 /// A manifest with a file, a command that can end the run, and a command that subscribes to the file.
 struct Case {
@@ -119,4 +123,30 @@ fn a_change_waits_for_a_record_of_its_refreshes() {
     let damaged = CASES[0].apply(&desk, true, &[]);
     assert!(damaged.code != Some(0) && damaged.err.contains("pending-refreshes.jsonl, line 1"), "{damaged:?}");
     assert!(damaged.err.contains("hint: remove the file"), "{damaged:?}");
+}
+
+/// On a node, a pending refresh also survives the death of the agent, and a new manifest.
+#[test]
+fn a_refresh_stays_pending_on_a_node() {
+    on_every_server(async |binary| {
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let desk = Desk::new();
+        let apply_on_node = async |content: &str, extra: &str| {
+            CASES[0].write(&desk, content, extra);
+            let command = fleet.command(Action::Apply(apply(&desk.path("site.yaml"))));
+            fleet.send(&command).await;
+            fleet.only_result(command.id).await.outcome
+        };
+        let agent = fleet.start_agent().await;
+        assert_eq!(apply_on_node("one", "").await, CommandOutcome::Failed);
+        assert_eq!(apply_on_node("one", "").await, CommandOutcome::Failed);
+        assert!(!desk.path("log").exists());
+        agent.kill();
+        std::fs::write(desk.path("gate"), "").unwrap();
+        let _agent = fleet.start_agent().await;
+        assert_eq!(apply_on_node("one", "    - exec: {name: new, command: \"true\"}\n").await, CommandOutcome::Changed);
+        assert_eq!(reloads(&desk), 1);
+        assert_eq!(apply_on_node("one", "").await, CommandOutcome::Stable);
+        assert_eq!(reloads(&desk), 1);
+    });
 }

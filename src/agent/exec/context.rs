@@ -11,7 +11,7 @@ use crate::agent::status::board::StatusBoard;
 use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::trust::TrustHandle;
-use crate::store::ValueStore;
+use crate::store::{PendingRefreshes, ValueStore};
 
 use super::backend::RunBackend;
 use super::orphaned_runs::OrphanedRuns;
@@ -34,6 +34,8 @@ pub(in crate::agent) struct RunContext {
     pub(in crate::agent) backend: RunBackend,
     /// The journal of the commands that runs start.
     pub(in crate::agent) orphans: OrphanedRuns,
+    /// The refreshes that subscribers have not received yet.
+    pub(in crate::agent) refreshes: Mutex<PendingRefreshes>,
     /// The newest signed values that this node read.
     pub(in crate::agent) values: Arc<Mutex<ValueStore>>,
 }

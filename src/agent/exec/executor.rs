@@ -223,7 +223,7 @@ impl Task {
         tracing::info!(id = %job.id(), run = %job.run, "reconciling");
         self.update_board(Some(job.run));
         let until = Instant::now() + job.command.options.timeout.as_std();
-        checkpoint(Checkpoint::StandingBegun);
+        checkpoint(Checkpoint::AssignmentStarted);
         let result = self.execute(&job, Some(source), until).await;
         self.update_board(None);
         // Only a reconciler that was stopped does not wait for the result.

@@ -78,7 +78,7 @@ fn write_copy(node: &RunContext, document: &YamlDocument, unsigned: bool) {
         return;
     }
     node.status.report_storage_error(state_dir::write_atomic(&copy_path(node), text.as_bytes()));
-    checkpoint(Checkpoint::DataKept);
+    checkpoint(Checkpoint::HostDataStored);
 }
 
 fn read_copy(node: &RunContext, from: &str) -> Option<(YamlDocument, bool)> {

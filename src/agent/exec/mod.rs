@@ -16,6 +16,7 @@ pub(super) mod job;
 pub(super) mod orphaned_runs;
 pub(super) mod queries;
 pub(super) mod recovery;
+pub(super) mod refreshes;
 pub(super) mod result;
 pub(super) mod run;
 pub(super) mod simulation;

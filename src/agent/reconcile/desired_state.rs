@@ -74,7 +74,7 @@ impl DesiredState {
         let splay = latest.assign().map(|assign| assign.splay.as_std()).unwrap_or_default();
         let mut channel = ChannelAssignments::new(latest, good, result_pending, Instant::now() + jitter::random_delay(splay));
         let written = self.store.write(&name, &channel.record());
-        checkpoint(Checkpoint::StandingKept);
+        checkpoint(Checkpoint::AssignmentStored);
         channel.unsaved = written.is_err();
         channels.insert(name, channel);
         drop(channels);
@@ -187,7 +187,7 @@ impl DesiredState {
             return Ok(());
         }
         self.store.write(name, &super::assignment::record(&channel.latest, Some(assignment)))?;
-        checkpoint(Checkpoint::StandingProved);
+        checkpoint(Checkpoint::AssignmentPromoted);
         (channel.good, channel.unsaved) = (Some(Arc::clone(assignment)), false);
         let all = channels.values().flat_map(|channel| [Some(&channel.latest), channel.good.as_ref()]);
         let wanted = all.flatten().filter_map(|assignment| Some(assignment.assign()?.manifest.sha256.clone()));

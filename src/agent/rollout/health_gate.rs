@@ -79,7 +79,7 @@ impl HealthGates {
     pub(super) fn schedule(&self, id: Uuid, envelope: &[u8]) {
         lock(&self.pending).insert(id, envelope.to_vec());
         self.status.report_storage_error(self.store.add(id, envelope));
-        checkpoint(Checkpoint::LookOwed);
+        checkpoint(Checkpoint::HealthGateScheduled);
     }
 
     /// Completes a gate whose result is in the outbox, or that is obsolete.
@@ -87,7 +87,7 @@ impl HealthGates {
         if lock(&self.pending).remove(&id).is_some() {
             // The result reaches the disk first, also before a power cut. The next agent repeats a gate that stays here.
             let removed = self.durable.sync().and_then(|()| {
-                checkpoint(Checkpoint::LookTaken);
+                checkpoint(Checkpoint::HealthGateCompleted);
                 self.store.remove(id)
             });
             self.status.report_storage_error(removed);

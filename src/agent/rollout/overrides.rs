@@ -64,7 +64,7 @@ impl Overrides {
     /// When the disk cannot be written. The overrides count all the same.
     pub(super) fn persist(&self) -> Result<(), StoreError> {
         self.store.write(&lock(&self.latest))?;
-        checkpoint(Checkpoint::WordKept);
+        checkpoint(Checkpoint::OverrideStored);
         Ok(())
     }
 

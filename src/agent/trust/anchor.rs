@@ -78,7 +78,7 @@ pub(in crate::agent) fn persist(settings: &AgentSettings, bundle: &TrustedBundle
         return Ok(());
     }
     state_dir::write_atomic(&path, bundle.envelope())?;
-    checkpoint(Checkpoint::TrustKept);
+    checkpoint(Checkpoint::TrustStored);
     Ok(())
 }
 

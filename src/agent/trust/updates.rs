@@ -60,7 +60,7 @@ impl UpdateHandles {
     fn activate(&self, next: TrustedBundle) {
         let version = next.version();
         self.trust.replace(next);
-        checkpoint(Checkpoint::TrustObeyed);
+        checkpoint(Checkpoint::TrustActivated);
         self.rollouts.overrides.wake();
         // A message that the earlier bundle rejected may be valid under this one.
         self.desired_state.request_sync();

@@ -24,30 +24,30 @@ use crate::support::single_node::{Agent, PATIENCE, SingleNodeFleet, assign_actio
 
 /// Checkpoints that only these tests reach.
 pub(super) const ONLY: &[Checkpoint] = &[
-    Checkpoint::TrustObeyed,
-    Checkpoint::StandingKept,
-    Checkpoint::StandingBegun,
-    Checkpoint::ObjectKept,
-    Checkpoint::DataKept,
-    Checkpoint::StandingProved,
+    Checkpoint::TrustActivated,
+    Checkpoint::AssignmentStored,
+    Checkpoint::AssignmentStarted,
+    Checkpoint::BlobStored,
+    Checkpoint::HostDataStored,
+    Checkpoint::AssignmentPromoted,
 ];
 
 /// The checkpoints of an assignment, from its arrival to its result.
 const ASSIGNED: &[Checkpoint] = &[
     Checkpoint::IntakeVerified,
     Checkpoint::IntakeRecorded,
-    Checkpoint::StandingKept,
+    Checkpoint::AssignmentStored,
     Checkpoint::IntakeQueued,
     Checkpoint::IntakeAnswered,
     Checkpoint::RunFetched,
-    Checkpoint::ObjectKept,
+    Checkpoint::BlobStored,
     Checkpoint::RunUnpacked,
-    Checkpoint::StandingBegun,
-    Checkpoint::DataKept,
+    Checkpoint::AssignmentStarted,
+    Checkpoint::HostDataStored,
     Checkpoint::RunPlanned,
     Checkpoint::FilePlaced,
     Checkpoint::RunEnded,
-    Checkpoint::StandingProved,
+    Checkpoint::AssignmentPromoted,
     Checkpoint::ResultPosted,
     Checkpoint::ResultRecorded,
     Checkpoint::OutboxWritten,
@@ -59,7 +59,7 @@ const ASSIGNED: &[Checkpoint] = &[
 const WITHDRAWN: &[Checkpoint] = &[
     Checkpoint::IntakeVerified,
     Checkpoint::IntakeRecorded,
-    Checkpoint::StandingKept,
+    Checkpoint::AssignmentStored,
     Checkpoint::IntakeQueued,
     Checkpoint::IntakeAnswered,
     Checkpoint::ResultPosted,
@@ -68,7 +68,7 @@ const WITHDRAWN: &[Checkpoint] = &[
 ];
 /// The checkpoints of the next trust bundle.
 const TRUSTED: &[Checkpoint] =
-    &[Checkpoint::StateWritten, Checkpoint::TrustKept, Checkpoint::TrustObeyed, Checkpoint::OutboxWritten];
+    &[Checkpoint::StateWritten, Checkpoint::TrustStored, Checkpoint::TrustActivated, Checkpoint::OutboxWritten];
 
 /// The number of nodes that die at once.
 const NODES: usize = 5;

@@ -21,11 +21,12 @@ use crate::support::node_dir::{NodeDir, NodeSettings, read, stop, stored, wait_f
 use crate::support::single_node::{PATIENCE, SingleNodeFleet, apply, assign_action, ensure_action};
 
 /// Checkpoints that only these tests reach.
-pub(super) const ONLY: &[Checkpoint] = &[Checkpoint::LookOwed, Checkpoint::LookTaken, Checkpoint::WordKept];
+pub(super) const ONLY: &[Checkpoint] =
+    &[Checkpoint::HealthGateScheduled, Checkpoint::HealthGateCompleted, Checkpoint::OverrideStored];
 
 /// From the end of the run to the end of the health gate.
 const LOOKED: &[Checkpoint] =
-    &[Checkpoint::LookOwed, Checkpoint::ResultPosted, Checkpoint::ResultRecorded, Checkpoint::LookTaken];
+    &[Checkpoint::HealthGateScheduled, Checkpoint::ResultPosted, Checkpoint::ResultRecorded, Checkpoint::HealthGateCompleted];
 
 fn place(fleet: &SingleNodeFleet, node: &str) -> NodeDir {
     NodeDir::new(fleet, node, &fleet.server.url(), &NodeSettings::default())
@@ -115,7 +116,7 @@ async fn crash_at(fleet: &SingleNodeFleet, at: Checkpoint, stands: bool, breaks:
     let done = place.only_result(&fleet.bus, command.id).await;
     // A command that died between its end and its result is interrupted, which is a failure. An assignment runs again.
     let fails = breaks || done.outcome == CommandOutcome::Interrupted;
-    assert!(done.outcome != CommandOutcome::Interrupted || (at == Checkpoint::LookOwed && !stands), "{done:?}");
+    assert!(done.outcome != CommandOutcome::Interrupted || (at == Checkpoint::HealthGateScheduled && !stands), "{done:?}");
     until(&place, "the look", || pending_health_gates(&place).is_empty()).await;
     if fails {
         let subject = fleet.subjects.rollout_failed(command.id, &place.node);
@@ -130,7 +131,7 @@ async fn crash_at(fleet: &SingleNodeFleet, at: Checkpoint, stands: bool, breaks:
     let ok = fleet.subjects.rollout_successes(command.id);
     let ok = stored(&fleet.bus, &fleet.subjects.stream("ROLLOUTS"), ok.as_str()).await.len();
     // A node that died right after its success reports its failure at the next health gate.
-    let was_well = !fails || at == Checkpoint::LookTaken;
+    let was_well = !fails || at == Checkpoint::HealthGateCompleted;
     assert_eq!(ok, usize::from(was_well), "{}: one report of the success", at.name());
     assert_eq!(pending_health_gates(&place), Vec::<PathBuf>::new());
 }
@@ -163,7 +164,7 @@ async fn a_halt_survives_the_death_of_the_agent() {
     }
     let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
     let place = place(&fleet, "web1");
-    let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", Checkpoint::WordKept.name())).await;
+    let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", Checkpoint::OverrideStored.name())).await;
     let job = ensure_command(&fleet, &place);
     let (before, halt, after) = (
         override_command(&fleet, &place, false, &job, 1),

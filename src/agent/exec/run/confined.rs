@@ -23,6 +23,7 @@ use crate::agent::exec::approval::PlanRecorder;
 use crate::agent::exec::context::RunContext;
 use crate::agent::exec::event_sink::{self, RunRecorder};
 use crate::agent::exec::job::{Job, JobKind};
+use crate::agent::exec::refreshes::AgentRefreshes;
 use crate::agent::exec::result::{RunResult, outcome_and_reason};
 
 /// The inputs of the confined thread.
