@@ -101,7 +101,7 @@ impl ConfinedRun<'_> {
             node: Some(node.settings.now().node.clone()),
             authorizer: Some(Arc::new(self.authorizer())),
             registrar: node.settings.now().registration.is_published().then_some(exchange),
-            refreshes: None,
+            refreshes: Some(Arc::new(AgentRefreshes { context: Arc::clone(node), worker: self.placement.worker.clone() })),
             pseudonymize: Some(pseudonymizer(node)),
             unconfined_thread: Some(self.placement.clone()),
         }
