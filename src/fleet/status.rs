@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::model::{NodeId, RunOutcome};
+use crate::model::NodeId;
 use crate::wire::NodeState;
 
 use crate::diag::count_noun;
@@ -61,17 +61,7 @@ pub struct NodeStatus {
 
 /// Returns the outcome of the last run of a node; `none` without a run.
 pub fn last_run(state: &NodeState) -> &'static str {
-    state.last_run.as_ref().map_or("none", |run| outcome_word(run.outcome))
-}
-
-/// Returns the name of an outcome.
-pub fn outcome_word(outcome: RunOutcome) -> &'static str {
-    match outcome {
-        RunOutcome::Stable => "stable",
-        RunOutcome::Changed => "changed",
-        RunOutcome::Failed => "failed",
-        RunOutcome::Interrupted => "interrupted",
-    }
+    state.last_run.as_ref().map_or("none", |run| run.outcome.as_str())
 }
 
 impl NodeStatus {

@@ -30,7 +30,7 @@ pub(super) fn package(look: &ProbeContext<'_>) -> Result<Attributes, String> {
         Ok(_) if name.contains(['*', '?', '[']) => packages_matching(look.host, &name)?,
         Ok((_, database)) => dpkg_versions(&database, &name),
         Err(error) if error.is_not_found() => {
-            let packages = look.host.rpm().packages(look.host).map_err(|error| error_chain(&error))?;
+            let packages = look.host.rpm().packages(look.host.scope()).map_err(|error| error_chain(&error))?;
             packages.by_name(&name).into_iter().map(|package| package.version).collect()
         }
         Err(error) => return Err(error_chain(&error)),

@@ -17,8 +17,8 @@ use nix::unistd::Pid;
 
 use crate::model::{Secret, Secrets};
 
+use super::cancel::{CANCEL_POLL, Cancel};
 use super::journal::Journal;
-use super::{CANCEL_POLL, Cancel};
 
 /// `PATH` of every command, and the default search path of bare names.
 const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";

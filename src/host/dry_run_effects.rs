@@ -1,19 +1,11 @@
 //! The predicted effects of a dry run so far. No effect is real, and later resources may depend on them.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use crate::model::effects::AccountKind;
 use crate::model::{Effect, Effects, lock};
 
-use super::Host;
-
-/// The effects of resources that would have changed.
-#[derive(Debug, Clone, Default)]
-pub(super) struct DryRunEffects {
-    done: Arc<Mutex<Vec<Effect>>>,
-    undone: Arc<Mutex<Vec<Effect>>>,
-}
+use super::machine::{DryRunEffects, Host};
 
 impl Host {
     /// Returns the same host, for a dry run.

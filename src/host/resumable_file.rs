@@ -183,9 +183,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::host::paths::PathResolver;
 
     fn at(path: &Path) -> DirEntryHandle {
-        DirEntryHandle::following_links(path).unwrap()
+        PathResolver::new(true).existing_place(path).unwrap()
     }
 
     const PLAIN: WriteSpec = WriteSpec { uid: None, gid: None, mode: 0o640 };

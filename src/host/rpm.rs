@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use super::{CommandError, FsError, Host, Output, ProcessCommand, fs};
+use super::command::{CommandError, Output, ProcessCommand};
+use super::fs::{self, FsError};
+use super::run_scope::RunScope;
 use crate::model::lock;
 
 /// The path of the program.
@@ -124,12 +126,12 @@ impl Rpm {
     ///
     /// # Errors
     /// When rpm can't be run.
-    pub fn directory(&self, host: &Host) -> Result<PathBuf, CommandError> {
+    pub fn directory(&self, scope: &RunScope) -> Result<PathBuf, CommandError> {
         let mut known = lock(&self.directory);
         if let Some(directory) = known.as_ref() {
             return Ok(directory.clone());
         }
-        let output = host.run(&command(["--eval", "%{_dbpath}"]))?;
+        let output = scope.run(&command(["--eval", "%{_dbpath}"]))?;
         let directory = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         Ok(known.insert(directory).clone())
     }
@@ -138,8 +140,8 @@ impl Rpm {
     ///
     /// # Errors
     /// When the files can't be found or examined.
-    pub fn stamp(&self, host: &Host) -> Result<RpmStamp, RpmError> {
-        let directory = self.directory(host)?;
+    pub fn stamp(&self, scope: &RunScope) -> Result<RpmStamp, RpmError> {
+        let directory = self.directory(scope)?;
         let of = |name: &&str| fs::stamp(&directory.join(name));
         // An empty journal counts as missing: rpm creates and removes it when it reads the database.
         Ok(FILES.iter().map(of).collect::<Result<Vec<_>, FsError>>()?.into_iter().map(fs::Stamp::or_empty).collect())
@@ -149,15 +151,15 @@ impl Rpm {
     ///
     /// # Errors
     /// When rpm can't be run, or its output can't be parsed.
-    pub fn packages(&self, host: &Host) -> Result<Arc<RpmPackages>, RpmError> {
-        let stamp = self.stamp(host)?;
+    pub fn packages(&self, scope: &RunScope) -> Result<Arc<RpmPackages>, RpmError> {
+        let stamp = self.stamp(scope)?;
         let mut installed = lock(&self.installed);
         if let Some((of, packages)) = installed.as_ref()
             && *of == stamp
         {
             return Ok(Arc::clone(packages));
         }
-        let output = host.run(&command(["-qa", "--qf", FORMAT]))?;
+        let output = scope.run(&command(["-qa", "--qf", FORMAT]))?;
         if output.code != 0 {
             return Err(RpmError::Failed(output));
         }

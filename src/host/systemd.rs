@@ -12,7 +12,8 @@ use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use zbus::{Connection, MessageStream, OwnedObjectPath, OwnedVariant, Variant};
 
-use super::{CANCEL_POLL, Host};
+use super::cancel::CANCEL_POLL;
+use super::run_scope::RunScope;
 use crate::model::lock;
 
 const BUS: &str = "unix:path=/run/dbus/system_bus_socket";
@@ -236,7 +237,7 @@ impl Systemd {
     ///
     /// # Errors
     /// When systemd refuses the job, it takes longer than `limit`, or the run is over.
-    pub fn job(&self, method: &str, name: &str, limit: Duration, host: &Host) -> Result<Option<String>, SystemdError> {
+    pub fn job(&self, method: &str, name: &str, limit: Duration, scope: &RunScope) -> Result<Option<String>, SystemdError> {
         let mut held = lock(&self.connection);
         self.runtime.block_on(async {
             // Before the job, so that its end can't be missed.
@@ -248,7 +249,7 @@ impl Systemd {
             let asked = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), method, &body);
             let reply = tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??;
             let job: OwnedObjectPath = reply.body().deserialize()?;
-            let result = wait_for(&job, &mut ended, limit, host).await;
+            let result = wait_for(&job, &mut ended, limit, scope).await;
             if !matches!(result, Ok(None)) {
                 *held = Some(connection);
             }
@@ -300,7 +301,7 @@ async fn wait_for(
     job: &OwnedObjectPath,
     ended: &mut MessageStream,
     limit: Duration,
-    host: &Host,
+    scope: &RunScope,
 ) -> Result<Option<String>, SystemdError> {
     let until = Instant::now() + limit;
     loop {
@@ -310,7 +311,7 @@ async fn wait_for(
             if path == *job {
                 return Ok(Some(result));
             }
-        } else if host.is_over() {
+        } else if scope.is_over() {
             return Err(SystemdError::Cancelled);
         } else if Instant::now() >= until {
             return Err(SystemdError::JobTimeout(limit));

@@ -143,6 +143,16 @@ impl RunOutcome {
             Self::Stable
         }
     }
+
+    /// Returns the name of the outcome, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stable => "stable",
+            Self::Changed => "changed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// The summary of one run on one node, published per run.

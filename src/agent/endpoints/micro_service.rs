@@ -38,7 +38,7 @@ pub(in crate::agent) async fn run(node: ServiceHandles, bus: Bus) {
         match bus.subscribe(&subject).await {
             Ok(inbox) => inboxes.push(tokio::spawn(answer(node.clone(), bus.clone(), inbox))),
             Err(error) => {
-                tracing::debug!(error = %crate::diag::error_chain(&error), "cannot subscribe to the requests of the NATS tools")
+                tracing::debug!(error = %crate::diag::error_chain(&error), "cannot subscribe to the requests of the NATS tools");
             }
         }
     }

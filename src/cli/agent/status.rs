@@ -103,11 +103,10 @@ fn limits(status: &AgentStatus) -> String {
 
 fn last_run(status: &AgentStatus) -> String {
     let Some(run) = &status.last_run else { return "none since the agent started".to_owned() };
-    let outcome = serde_json::to_value(run.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
     let s = &run.summary;
     format!(
         "{}{} at {}: {} changed, {} failed, {} stable, {} skipped",
-        outcome.unwrap_or_default(),
+        run.outcome.as_str(),
         if run.noop { " (dry run)" } else { "" },
         whole_seconds(run.timestamp),
         s.changed_resources,

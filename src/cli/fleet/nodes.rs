@@ -9,7 +9,7 @@ use crate::fleet::status;
 use crate::fleet::status::NodeStatus;
 use crate::fleet::targeting::states::NodeLiveness;
 use crate::fleet::{NodeOutcome, NodeStates};
-use crate::model::{HumanDuration, NodeId};
+use crate::model::{HumanDuration, NodeId, RunOutcome};
 use crate::wire::command::NoParameters;
 use crate::wire::{Action, NodeState, Selector, Target, json as strict};
 
@@ -211,7 +211,7 @@ fn describe_assignment(assignment: &crate::wire::report::AssignmentStatus, now: 
         parts.push("not selected here".to_owned());
     }
     parts.push(if assignment.enforce { "enforced".to_owned() } else { "monitored only".to_owned() });
-    let outcome = assignment.outcome.map(status::outcome_word).unwrap_or("never");
+    let outcome = assignment.outcome.map(RunOutcome::as_str).unwrap_or("never");
     parts.push(assignment.ran.map_or_else(|| "never ran".to_owned(), |ran| format!("{outcome} {} ago", ago(ran, now))));
     if assignment.stable_runs > 1 {
         parts.push(format!("{} stable runs in a row", assignment.stable_runs));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use crate::diag::count_noun;
 use crate::wire::report::{DroppedMessages, OpenLinks};
 
 use super::finding::FindingKind;
@@ -151,8 +152,8 @@ impl NodeChain {
             }
             let told: Vec<u64> = inside.into_iter().take(count).collect();
             let what = format!(
-                "the node reports that it dropped {} messages: {}",
-                dropped.events + dropped.results,
+                "the node reports that it dropped {}: {}",
+                count_noun(dropped.events + dropped.results, "message"),
                 format_ranges(&told)
             );
             found.push((FindingKind::Dropped, what));
@@ -208,7 +209,8 @@ fn take_unsent(claim: &StateClaim, missing: &mut BTreeSet<u64>) -> Vec<ChainFind
     let mut found = Vec::new();
     if open.len() as u64 > most {
         let among = format_ranges(&open.iter().copied().collect::<Vec<_>>());
-        let what = format!("the streams lack {among}, and the node reports only {most} waiting messages: more are missing");
+        let most = count_noun(most, "waiting message");
+        let what = format!("the streams lack {among}, and the node reports only {most}: more are missing");
         found.push((FindingKind::Gap, what));
     }
     let waiting: Vec<u64> = open.into_iter().chain(later).collect();

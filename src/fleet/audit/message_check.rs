@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::diag::error_chain;
 use crate::model::NodeId;
 use crate::transport::Message;
-use crate::trust::{TrustedBundle, VerifiedReceipt};
+use crate::trust::{ReceiptError, TrustedBundle, VerifiedReceipt};
 use crate::wire::report::{DroppedMessages, LifecycleEvent};
 use crate::wire::subject::{EventKind, ReportStage};
 use crate::wire::{Ack, AckStatus, Command, CommandOutcome, CommandResult, Envelope, NodeState, Subjects, json};
@@ -136,7 +136,7 @@ impl MessageChecker<'_> {
         let unreadable = |error| error_chain(&error);
         let answers = |digest: &str| {
             let fits = attested.statement.command.as_deref() == Some(digest);
-            if fits { Ok(()) } else { Err("its receipt answers another command".to_owned()) }
+            if fits { Ok(()) } else { Err(ReceiptError::Command.to_string()) }
         };
         if let Some((job, _, stage)) = self.subjects.report(&message.subject) {
             return match stage {

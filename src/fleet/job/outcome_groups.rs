@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::diag::count_noun;
 use crate::model::NodeId;
 
 use super::error_normalizer;
@@ -81,11 +82,6 @@ fn describe_failures(result: &NodeResult) -> Option<String> {
     Some(done.failures.iter().map(|(resource, error)| format!("{resource}: {error}")).collect::<Vec<_>>().join("; "))
 }
 
-/// Formats a count: `1 resource`, `3 resources`
-pub fn format_resource_count(count: u64) -> String {
-    crate::diag::count_noun(count, "resource")
-}
-
 /// Describes changes: the steps of a single resource, or the number of changed resources of a run.
 fn describe_changes(result: &NodeResult) -> String {
     let Some(done) = &result.done else { return String::new() };
@@ -97,7 +93,7 @@ fn describe_changes(result: &NodeResult) -> String {
     let message = || done.message.clone().unwrap_or_default();
     counts.map_or_else(message, |(noop, summary)| {
         let would = if noop { "would change" } else { "changed" };
-        format!("{would} {} of {}", summary.changed_resources, format_resource_count(summary.total_resources))
+        format!("{would} {} of {}", summary.changed_resources, count_noun(summary.total_resources, "resource"))
     })
 }
 

@@ -11,7 +11,7 @@ const X32: i64 = 0x4000_0000;
 /// Refuses the calls to this thread and to everything that it starts, with "operation not permitted".
 ///
 /// - `socket` of the local family: Landlock does not see who connects to a socket in the file system. The service manager,
-/// containers and this agent listen on local sockets, and would act unconfined on request. `socketpair` stays.
+///   containers and this agent listen on local sockets, and would act unconfined on request. `socketpair` stays.
 /// - `io_uring_setup`: makes sockets by itself.
 /// - `open_by_handle_at`: opens files without a path.
 pub(super) fn refuse(local_sockets: bool) -> Result<(), Error> {

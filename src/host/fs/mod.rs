@@ -1,10 +1,12 @@
 //! Files: examined with as few calls as the kernel needs, written so that no process sees a partial file.
 //!
-//! `stat` has the properties of paths, `digest` the digests of contents, `read` reads whole files. `write` writes, makes
+//! `stat` has the properties of paths, `attributes` sets owner and mode, `ownership` decides who can change a directory, `digest` the digests of contents, `read` reads whole files. `write` writes, makes
 //! directories and removes. `temp_file` makes files and symbolic links under another name first.
 
+mod attributes;
 mod digest;
 mod guarded;
+mod ownership;
 mod read;
 mod stat;
 mod temp_file;
@@ -15,23 +17,24 @@ use std::path::{Path, PathBuf};
 
 pub use std::fs::File;
 
+pub(super) use attributes::set_open;
+pub use attributes::{WriteSpec, set_attributes};
 pub(super) use digest::digest_open_file;
 pub use digest::{hex, sha256, sha256_of};
 pub use guarded::{check_private, check_trusted, read_private_text, read_trusted, read_trusted_text};
+pub(super) use ownership::{TrustedOwner, check_shared, is_shared};
 pub use read::{
     list, open, open_named, read, read_named, read_named_text, read_open, read_regular, read_regular_text, read_text,
 };
 pub(super) use read::{list_open, names_in};
+pub(super) use stat::file_type;
 pub use stat::{
     FileInfo, FileKind, Stamp, exists, is_directory, is_file, is_public, is_reachable, is_same, is_symlink, resolve_links, stamp,
     stat,
 };
-pub(super) use temp_file::write_link_at;
+pub(super) use temp_file::{FileTarget, write_link_at};
 pub use temp_file::{LinkInfo, TempFile, descriptor_path};
-pub(super) use write::set_open;
-pub use write::{
-    WriteSpec, append_lines, create_directory, create_new, private_directory, remove, remove_all, set_attributes, write_atomic,
-};
+pub use write::{append_lines, create_directory, create_new, private_directory, remove, remove_all, write_atomic};
 
 /// An operation on a path that failed.
 #[derive(Debug, thiserror::Error)]

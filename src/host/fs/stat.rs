@@ -69,7 +69,7 @@ impl FileInfo {
     }
 
     pub(in crate::host) fn from_stat(stat: &FileStat) -> Self {
-        let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+        let kind = match file_type(stat) {
             SFlag::S_IFREG => FileKind::File,
             SFlag::S_IFDIR => FileKind::Directory,
             _ => FileKind::Other,
@@ -85,6 +85,11 @@ impl FileInfo {
             sha256: None,
         }
     }
+}
+
+/// Returns the type bits of an object.
+pub(in crate::host) fn file_type(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
 /// True when all users of the host may read a file of this mode.

@@ -13,14 +13,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::fcntl::{AtFlags, OFlag, open, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat};
 
-use super::{FsError, WriteSpec, hex, names_in, set_open};
+use super::attributes::{WriteSpec, set_open};
+use super::ownership::{TrustedOwner, is_open_to_others};
+use super::stat::file_type;
+use super::{FsError, hex, names_in};
 use crate::host::account::effective_uid;
 use crate::host::checkpoint::{Checkpoint, checkpoint};
-use crate::host::paths::DirEntryHandle;
 use crate::model::lock;
 
 /// The suffix of the names of temporary files.
@@ -36,6 +38,30 @@ const TRIES: usize = 16;
 /// Most bytes of a name that its temporary name repeats: a name has at most 255 bytes.
 const NAME_PART_MAX: usize = 40;
 
+/// A place for a file: a name in an open directory.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::host) struct FileTarget<'a> {
+    pub(in crate::host) above: BorrowedFd<'a>,
+    pub(in crate::host) name: &'a OsStr,
+    /// The path as errors show it.
+    pub(in crate::host) path: &'a Path,
+    pub(in crate::host) trust: TrustedOwner,
+}
+
+/// Opens the directory of a path, all links followed. Only for files of the program, and for files that a user names.
+fn open_parent(path: &Path) -> Result<OwnedFd, FsError> {
+    let parent = match path.parent() {
+        None => Path::new("/"),
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+    };
+    match open(parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
+        Ok(above) => Ok(above),
+        Err(Errno::EACCES) => Err(FsError::io("examine", parent, Errno::EACCES.into())),
+        Err(_) => Err(FsError::NoParent(parent.to_owned())),
+    }
+}
+
 /// A temporary name in an open directory, and its final name.
 #[derive(Debug)]
 struct PendingName {
@@ -49,20 +75,20 @@ struct PendingName {
 
 impl PendingName {
     /// Creates an object with `make`, under a temporary name beside a place.
-    fn new<T>(place: &DirEntryHandle, make: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>) -> Result<(Self, T), FsError> {
-        let failed = |error| FsError::io("create a temporary file beside", place.path(), error);
-        remove_leftovers(place.above());
-        let above = place.above().try_clone_to_owned().map_err(failed)?;
+    fn new<T>(place: &FileTarget<'_>, make: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>) -> Result<(Self, T), FsError> {
+        let failed = |error| FsError::io("create a temporary file beside", place.path, error);
+        remove_leftovers(place.above);
+        let above = place.above.try_clone_to_owned().map_err(failed)?;
         let mut tries = 0;
         let (temporary, made) = loop {
             tries += 1;
-            let temporary = temporary(place.name()).map_err(failed)?;
+            let temporary = temporary(place.name).map_err(failed)?;
             match make(above.as_fd(), &temporary) {
                 Err(Errno::EEXIST) if tries < TRIES => {}
                 made => break (temporary, made.map_err(|errno| failed(errno.into()))?),
             }
         };
-        let (name, path) = (place.name().to_owned(), place.path().to_owned());
+        let (name, path) = (place.name.to_owned(), place.path.to_owned());
         Ok((Self { above, temporary, name, path, placed: false }, made))
     }
 
@@ -119,23 +145,25 @@ impl TempFile {
     /// # Errors
     /// When a step fails; then nothing is left behind.
     pub fn new(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
-        Self::new_at(&DirEntryHandle::following_links(path)?, content, spec)
+        let above = open_parent(path)?;
+        let name = path.file_name().unwrap_or(OsStr::new("."));
+        Self::new_at(&FileTarget { above: above.as_fd(), name, path, trust: TrustedOwner::own() }, content, spec)
     }
 
     /// Writes a temporary file for a place.
-    pub(in crate::host) fn new_at(place: &DirEntryHandle, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
+    pub(in crate::host) fn new_at(place: &FileTarget<'_>, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let make =
             |above: BorrowedFd<'_>, name: &OsStr| openat(above, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from);
         let (pending, mut written) = PendingName::new(place, make)?;
-        let path = place.path();
+        let path = place.path;
         let file = lock_written(&pending, &written)?;
         io::copy(content, &mut written).map_err(|error| FsError::io("write", path, error))?;
         written.flush().map_err(|error| FsError::io("write", path, error))?;
         checkpoint(Checkpoint::FileWritten);
         set_open(&written, path, spec)?;
         checkpoint(Checkpoint::FileOwned);
-        Ok(Self { pending, file, open_to_others: place.is_open_to_others() })
+        Ok(Self { pending, file, open_to_others: is_open_to_others(place.above, place.trust) })
     }
 
     /// A path for commands, valid while this value lives. Where others could change the directory, the path leads through the
@@ -202,7 +230,7 @@ pub struct LinkInfo {
 
 /// Puts a symbolic link in place in one step, with its owner. Replaces a file or link.
 pub(in crate::host) fn write_link_at(
-    place: &DirEntryHandle,
+    place: &FileTarget<'_>,
     target: &Path,
     uid: Option<u32>,
     gid: Option<u32>,
@@ -259,7 +287,7 @@ fn is_abandoned(above: BorrowedFd<'_>, name: &OsStr) -> bool {
     if stat.st_uid != effective_uid() {
         return false;
     }
-    match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+    match file_type(&stat) {
         // Links can't be locked, and their makers rename them at once.
         SFlag::S_IFLNK => is_older(&stat, LINK_AGE),
         // Makers lock their files at once.

@@ -8,19 +8,38 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
 
 use super::super::fs::{
-    FileInfo, FileKind, FsError, LinkInfo, TempFile, WriteSpec, digest_open_file, names_in, set_open, write_link_at,
+    FileInfo, FileKind, FileTarget, FsError, LinkInfo, TempFile, TrustedOwner, WriteSpec, digest_open_file, file_type, is_shared,
+    names_in, set_open, write_link_at,
 };
 use super::super::tree::{Tree, first_mount, remove_below};
-use super::walk::kind;
-use super::{PathInfo, TrustedOwner};
 
 const READ: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+
+/// The object at a path.
+#[derive(Debug)]
+pub enum PathInfo {
+    /// No object.
+    Nothing,
+    /// A link to nothing.
+    Dangling,
+    /// A link that is not followed. Users other than root could have made it, or it leads out of the allowed directories.
+    Link,
+    /// A regular file that may belong to another user under another name, so it was not read.
+    SharedFile,
+    /// Another object.
+    Object {
+        /// The properties, links followed.
+        info: FileInfo,
+        /// True when the path itself is a link.
+        link: bool,
+    },
+}
 
 /// A name in an open directory.
 #[derive(Debug)]
@@ -35,22 +54,6 @@ pub struct DirEntryHandle {
 impl DirEntryHandle {
     pub(super) fn new(above: OwnedFd, name: OsString, path: PathBuf, trust: TrustedOwner) -> Self {
         Self { above, name, path, trust }
-    }
-
-    /// The place of a path, all links followed. Only for files of the program, and for files that a user names.
-    pub(in crate::host) fn following_links(path: &Path) -> Result<Self, FsError> {
-        let parent = match path.parent() {
-            None => Path::new("/"),
-            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-            Some(parent) => parent,
-        };
-        let above = match open(parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
-            Ok(above) => above,
-            Err(Errno::EACCES) => return Err(FsError::io("examine", parent, Errno::EACCES.into())),
-            Err(_) => return Err(FsError::NoParent(parent.to_owned())),
-        };
-        let name = path.file_name().map_or_else(|| OsString::from("."), OsStr::to_owned);
-        Ok(Self::new(above, name, path.to_owned(), TrustedOwner { own: super::effective_uid(), also: None }))
     }
 
     /// The handle of another name in the same directory.
@@ -88,12 +91,12 @@ impl DirEntryHandle {
         &self.path
     }
 
-    pub(in crate::host) fn above(&self) -> BorrowedFd<'_> {
-        self.above.as_fd()
-    }
-
     pub(in crate::host) fn name(&self) -> &OsStr {
         &self.name
+    }
+
+    pub(in crate::host) fn above(&self) -> BorrowedFd<'_> {
+        self.above.as_fd()
     }
 
     /// Returns the properties of the entry, a link not followed; none when the entry is missing.
@@ -110,7 +113,7 @@ impl DirEntryHandle {
     /// # Errors
     /// When the entry can't be examined.
     pub fn is_link(&self) -> Result<bool, FsError> {
-        Ok(self.stat()?.is_some_and(|stat| kind(&stat) == SFlag::S_IFLNK))
+        Ok(self.stat()?.is_some_and(|stat| file_type(&stat) == SFlag::S_IFLNK))
     }
 
     /// True for a regular file; links are not followed.
@@ -118,7 +121,7 @@ impl DirEntryHandle {
     /// # Errors
     /// When the entry can't be examined.
     pub fn is_file(&self) -> Result<bool, FsError> {
-        Ok(self.stat()?.is_some_and(|stat| kind(&stat) == SFlag::S_IFREG))
+        Ok(self.stat()?.is_some_and(|stat| file_type(&stat) == SFlag::S_IFREG))
     }
 
     /// True when the entry does not exist.
@@ -137,7 +140,7 @@ impl DirEntryHandle {
     pub fn inspect(&self, hash: bool) -> Result<PathInfo, FsError> {
         let Some(stat) = self.stat()? else { return Ok(PathInfo::Nothing) };
         let mut look = FileInfo::from_stat(&stat);
-        match kind(&stat) {
+        match file_type(&stat) {
             SFlag::S_IFLNK => return Ok(PathInfo::Link),
             SFlag::S_IFREG if hash || stat.st_nlink > 1 => {}
             _ => return Ok(PathInfo::Object { info: look, link: false }),
@@ -228,7 +231,7 @@ impl DirEntryHandle {
                 Err(errno) => return Err(self.failed("examine", errno)),
             };
         let stat = fstat(&opened).map_err(|errno| self.failed("examine", errno))?;
-        if kind(&stat) != SFlag::S_IFLNK {
+        if file_type(&stat) != SFlag::S_IFLNK {
             return Ok(None);
         }
         let target = readlinkat(&opened, "").map_err(|errno| self.failed("examine", errno))?;
@@ -240,7 +243,7 @@ impl DirEntryHandle {
     /// # Errors
     /// When the entry is a directory, or the system refuses; then the old object is unchanged.
     pub fn write_link(&self, target: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
-        write_link_at(self, target, uid, gid)
+        write_link_at(&self.file_target(), target, uid, gid)
     }
 
     /// Sets owner and group of the symbolic link itself; `None` keeps them.
@@ -255,7 +258,7 @@ impl DirEntryHandle {
             openat(&self.above, self.name.as_os_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
                 .map_err(|errno| self.failed("open", errno))?;
         let stat = fstat(&opened).map_err(|errno| self.failed("examine", errno))?;
-        if kind(&stat) != SFlag::S_IFLNK {
+        if file_type(&stat) != SFlag::S_IFLNK {
             return Err(FsError::Changed(self.path.clone()));
         }
         self.check_own(stat.st_uid, names_of(&stat))?;
@@ -268,7 +271,7 @@ impl DirEntryHandle {
     /// When it is another object, may be a name for a file of another user, or the system refuses.
     pub fn set(&self, spec: WriteSpec) -> Result<(), FsError> {
         let Some(stat) = self.stat()? else { return Err(self.failed("open", Errno::ENOENT)) };
-        if !matches!(kind(&stat), SFlag::S_IFREG | SFlag::S_IFDIR) {
+        if !matches!(file_type(&stat), SFlag::S_IFREG | SFlag::S_IFDIR) {
             return Err(FsError::NotAFile(self.path.clone()));
         }
         let file = match self.open("open", READ) {
@@ -302,12 +305,16 @@ impl DirEntryHandle {
             .map_err(|error| FsError::io("set the mode of", &self.path, error))
     }
 
+    fn file_target(&self) -> FileTarget<'_> {
+        FileTarget { above: self.above(), name: &self.name, path: &self.path, trust: self.trust }
+    }
+
     /// Writes a temporary file for the entry, in the same directory.
     ///
     /// # Errors
     /// When a step fails; then nothing is left behind.
     pub fn temp_file(&self, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, FsError> {
-        TempFile::new_at(self, content, spec)
+        TempFile::new_at(&self.file_target(), content, spec)
     }
 
     /// Makes the directory; an existing directory is unchanged.
@@ -361,7 +368,7 @@ impl DirEntryHandle {
     /// When the system refuses, as for a directory that is not empty.
     pub fn remove(&self) -> Result<(), FsError> {
         let Some(stat) = self.stat()? else { return Ok(()) };
-        let flags = if kind(&stat) == SFlag::S_IFDIR { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
+        let flags = if file_type(&stat) == SFlag::S_IFDIR { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
         match unlinkat(&self.above, self.name.as_os_str(), flags) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(self.failed("remove", errno)),
@@ -400,51 +407,13 @@ impl DirEntryHandle {
         is_shared(self.above(), uid, names, self.trust).map_err(|errno| self.failed("examine", errno))
     }
 
-    /// True when users other than root can change the directory itself.
-    pub(in crate::host) fn is_open_to_others(&self) -> bool {
-        fstat(&self.above).is_ok_and(|stat| is_open(&stat, self.trust))
-    }
-
     fn failed(&self, doing: &'static str, errno: Errno) -> FsError {
         FsError::io(doing, &self.path, errno.into())
     }
 }
 
-/// Returns the number of names of a file.
-#[allow(clippy::useless_conversion, reason = "the type is another one on other processors")]
-fn names_of(stat: &FileStat) -> u64 {
-    stat.st_nlink.into()
-}
-
-/// True when users other than root can change the entries of a directory.
-fn is_open(directory: &FileStat, trust: TrustedOwner) -> bool {
-    !trust.owns(directory.st_uid) || directory.st_mode & 0o022 != 0
-}
-
-/// True when a user without write access to a file may have put it into a directory. The file belongs to `uid` and has this
-/// number of names. Then others can change the directory, and the file does not belong to the single user who can.
-fn is_shared(above: BorrowedFd<'_>, uid: u32, names: u64, trust: TrustedOwner) -> Result<bool, Errno> {
-    if names <= 1 {
-        return Ok(false);
-    }
-    let directory = fstat(above)?;
-    let is_its_owners = uid == directory.st_uid && directory.st_mode & 0o022 == 0;
-    Ok(is_open(&directory, trust) && !is_its_owners)
-}
-
-/// Refuses a file below an open directory that may be a name for a file of another user.
-pub(in crate::host) fn check_shared(above: BorrowedFd<'_>, file: &File, shown: &Path) -> Result<(), FsError> {
-    let failed = |error| FsError::io("examine", shown, error);
-    let meta = file.metadata().map_err(failed)?;
-    let trust = TrustedOwner { own: super::effective_uid(), also: None };
-    if !meta.is_dir() && is_shared(above, meta.uid(), meta.nlink(), trust).map_err(|errno| failed(errno.into()))? {
-        return Err(FsError::Shared { path: shown.to_owned(), uid: meta.uid(), names: meta.nlink() });
-    }
-    Ok(())
-}
-
 /// Makes a directory; an existing directory is unchanged.
-pub(in crate::host) fn make_directory(above: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Result<(), FsError> {
+pub(super) fn make_directory(above: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Result<(), FsError> {
     let failed = |errno: Errno| FsError::io("create the directory", shown, errno.into());
     let flags = READ.union(OFlag::O_DIRECTORY);
     match mkdirat(above, name, Mode::from_bits_truncate(mode)) {
@@ -455,10 +424,16 @@ pub(in crate::host) fn make_directory(above: BorrowedFd<'_>, name: &OsStr, mode:
         }
         Err(Errno::EEXIST) => {
             let there = fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(failed)?;
-            if kind(&there) == SFlag::S_IFDIR { Ok(()) } else { Err(failed(Errno::EEXIST)) }
+            if file_type(&there) == SFlag::S_IFDIR { Ok(()) } else { Err(failed(Errno::EEXIST)) }
         }
         Err(errno) => Err(failed(errno)),
     }
+}
+
+/// Returns the number of names of a file.
+#[allow(clippy::useless_conversion, reason = "the type is another one on other processors")]
+fn names_of(stat: &FileStat) -> u64 {
+    stat.st_nlink.into()
 }
 
 fn chown(opened: &impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::host::WriteSpec;
+use crate::host::fs::{FileKind, FsError, WriteSpec};
 use crate::skip::is_root;
 
 /// A user id that owns nothing outside of these tests.

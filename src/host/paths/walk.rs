@@ -6,11 +6,11 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
-use super::super::fs::FsError;
-use super::{DirEntryHandle, TrustedOwner};
+use super::super::fs::{FsError, TrustedOwner, file_type};
+use super::place::{DirEntryHandle, make_directory};
 
 /// Most links in one path, as in the kernel.
 const LINKS: usize = 40;
@@ -107,7 +107,7 @@ impl<'a> Walk<'a> {
                 opened => opened.map_err(failed)?,
             };
             let stat = fstat(&opened).map_err(failed)?;
-            match kind(&stat) {
+            match file_type(&stat) {
                 SFlag::S_IFLNK => {
                     self.check_link(&shown)?;
                     let target = readlinkat(&opened, "").map_err(failed)?;
@@ -193,10 +193,6 @@ impl<'a> Walk<'a> {
 
 /// Makes a directory and opens it.
 fn make_and_open(above: &OwnedFd, name: &OsStr, mode: u32, shown: &Path) -> Result<OwnedFd, FsError> {
-    super::place::make_directory(above.as_fd(), name, mode, shown)?;
+    make_directory(above.as_fd(), name, mode, shown)?;
     openat(above, name, DIRECTORY, Mode::empty()).map_err(|errno| FsError::io("examine", shown, errno.into()))
-}
-
-pub(super) fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }

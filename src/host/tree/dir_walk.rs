@@ -8,15 +8,13 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
 
-use super::super::fs::{FsError, WriteSpec, names_in, set_open};
-use super::super::paths::check_shared;
-use super::{Tree, io_error, mounts, open_directory};
-
-/// The deepest nesting of directories. The walk holds every directory of the path open.
-pub(super) const DEPTH: usize = 128;
+use super::super::fs::{FsError, WriteSpec, check_shared, file_type, names_in, set_open};
+use super::directory::{DEPTH, io_error, open_directory};
+use super::mounts;
+use super::write::Tree;
 
 /// The kind of an object below a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,7 +181,7 @@ impl Walk<'_> {
                 return Err(FsError::TooMany { path: self.tree.path.clone(), what: "entries", limit: self.limit });
             }
             let own = *self.device.get_or_insert(self.root_device()?);
-            let node = match kind(&stat) {
+            let node = match file_type(&stat) {
                 SFlag::S_IFREG => TreeEntryKind::File(u64::try_from(stat.st_size).unwrap_or(0)),
                 SFlag::S_IFDIR => {
                     let is_root =
@@ -217,10 +215,6 @@ impl Walk<'_> {
     }
 }
 
-pub(super) fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
-}
-
 /// Removes an object with everything below; removes nothing where a file system is mounted.
 ///
 /// # Errors
@@ -239,7 +233,7 @@ fn remove(above: &OwnedFd, name: &OsStr, shown: &Path, depth: usize) -> Result<(
         Err(Errno::ENOENT) => return Ok(()),
         Err(errno) => return Err(failed(errno)),
     };
-    if kind(&stat) != SFlag::S_IFDIR {
+    if file_type(&stat) != SFlag::S_IFDIR {
         return unlinkat(above, name, UnlinkatFlags::NoRemoveDir).map_err(failed);
     }
     if depth > DEPTH {

@@ -9,9 +9,8 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{SFlag, fstatat};
 use rustix::fs::{AtFlags as StatxFlag, StatxAttributes, StatxFlags, statx};
 
-use super::super::fs::{FsError, names_in};
-use super::dir_walk::{DEPTH, kind};
-use super::{io_error, open_directory};
+use super::super::fs::{FsError, file_type, names_in};
+use super::directory::{DEPTH, io_error, open_directory};
 
 /// True where a file system is mounted on this entry itself. A kernel before 5.8 does not report bind mounts.
 pub(super) fn is_mount_point(above: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
@@ -49,7 +48,7 @@ fn find_mount(
     if device.is_some_and(|device| device != stat.st_dev) || is_mount_point(above.as_fd(), name).map_err(failed)? {
         return Ok(Some(shown.to_owned()));
     }
-    if kind(&stat) != SFlag::S_IFDIR {
+    if file_type(&stat) != SFlag::S_IFDIR {
         return Ok(None);
     }
     if depth > DEPTH {

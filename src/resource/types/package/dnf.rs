@@ -92,7 +92,7 @@ impl Dnf {
     }
 
     fn packages(&self, host: &Host) -> Result<Arc<RpmPackages>, ResourceError> {
-        self.rpm.packages(host).map_err(|error| match error {
+        self.rpm.packages(host.scope()).map_err(|error| match error {
             RpmError::Failed(output) => ResourceError::State(describe("rpm -qa", &output)),
             RpmError::Command(error) => error.into(),
             RpmError::Fs(error) => error.into(),
@@ -100,7 +100,7 @@ impl Dnf {
     }
 
     fn stamp(&self, host: &Host) -> Result<RpmStamp, ResourceError> {
-        self.rpm.stamp(host).map_err(|error| ResourceError::State(error_chain(&error)))
+        self.rpm.stamp(host.scope()).map_err(|error| ResourceError::State(error_chain(&error)))
     }
 
     /// Returns the stamp of the database and of all files that determine the offers.
@@ -172,7 +172,7 @@ impl Dnf {
         for path in LOCKS {
             wait_for(Path::new(path), lock::pid_file_owner)?;
         }
-        let directory = self.rpm.directory(host).map_err(|error| failed(error_chain(&error)))?;
+        let directory = self.rpm.directory(host.scope()).map_err(|error| failed(error_chain(&error)))?;
         wait_for(&directory.join(".rpm.lock"), lock::lock_owner)?;
         let args = ["-y", verb].into_iter().chain(specs.iter().map(String::as_str));
         let output: Output = host.run(&command(DNF, args)).map_err(|error| failed(error_chain(&error)))?;

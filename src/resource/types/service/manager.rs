@@ -140,7 +140,7 @@ impl ServiceManager for Bus {
     }
 
     fn run_action(&self, verb: UnitAction, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError> {
-        match self.0.job(verb.method(), unit, limit, host) {
+        match self.0.job(verb.method(), unit, limit, host.scope()) {
             // Without a result of the job, the state of the unit shows the outcome.
             Ok(None) => Ok(None),
             Ok(Some(result)) if result == "done" => Ok(None),
