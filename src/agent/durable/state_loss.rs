@@ -49,7 +49,7 @@ fn detect_loss(dir: &Path) -> Result<LostState, StoreError> {
     Ok(LostState { ledger, trust: ledger && !trust })
 }
 
-/// Returns the text of the alarm about lost state: trust state, by the version that the ledger knows, and the ledger.
+/// Returns the text of the alarm about lost state. `known` is the version of the trust bundle that the ledger knows.
 pub(in crate::agent) fn alarm(
     trust: &TrustedBundle,
     known: KnownTrust,

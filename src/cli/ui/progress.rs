@@ -1,4 +1,4 @@
-//! Progress of a run on the last line of a terminal: downloads, and the resource in progress once it takes a while.
+//! Progress of a run on the last line of a terminal: downloads, and the resource in progress.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, Weak};

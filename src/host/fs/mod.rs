@@ -1,7 +1,8 @@
 //! Files: examined with as few calls as the kernel needs, written so that no process sees a partial file.
 //!
-//! `stat` has the properties of paths, `attributes` sets owner and mode, `ownership` decides who can change a directory, `digest` the digests of contents, `read` reads whole files. `write` writes, makes
-//! directories and removes. `temp_file` makes files and symbolic links under another name first.
+//! `stat` has the properties of paths, `digest` the digests of contents, `read` reads whole files. `attributes` sets owner and
+//! mode, `ownership` decides who can change a directory. `write` writes, makes directories and removes. `temp_file` makes files
+//! and symbolic links under another name first.
 
 mod attributes;
 mod digest;
