@@ -3,19 +3,14 @@
 //! A doc comment begins with a noun phrase or a verb in the third person. A sentence of it has at most 20 words and names its
 //! subject. Neither a doc comment nor a string literal has a word of [`BANNED`]. No function, type or module has a name of
 //! [`BANNED_NAMES`].
-//!
-//! Files in `tests/it/architecture/known/language.txt` may still have findings, all others have none. For them:
-//!
-//! - `ENSIGN_LINT=src/agent cargo nextest run -E 'test(/^language::/)'` fails with every finding below a path;
-//! - `ENSIGN_LINT=count cargo nextest run --no-capture -E 'test(/^language::/)'` prints the number of findings a folder.
 
 use std::collections::BTreeMap;
 
 use proc_macro2::{Group, TokenStream, TokenTree};
 use syn::Lit;
 
-use crate::support::known_violations;
 use crate::support::source::{Source, each_token, sources};
+use crate::support::violations;
 
 /// Most words of a sentence in a doc comment.
 const WORDS: usize = 20;
@@ -300,36 +295,22 @@ fn names_are_plain() {
             banned_names(source).into_iter().map(|(name, line)| (name, format!("line {line}"))).collect::<Vec<_>>()
         })
         .collect();
-    if let Err(why) = known_violations::compare("names", &found) {
+    if let Err(why) = violations::none("names", &found) {
         panic!("{why}");
     }
 }
 
 #[test]
 fn docs_and_messages_are_plain() {
-    let wanted = std::env::var("ENSIGN_LINT").ok();
-    let below = wanted.as_deref().and_then(|path| path.strip_prefix("src")).map(|path| path.trim_start_matches('/'));
-    let (mut wrong, mut counts, mut files) = (Vec::new(), BTreeMap::<String, usize>::new(), BTreeMap::new());
-    let sources = sources();
-    for source in &sources {
-        let findings = findings(source);
-        let folder = source.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        *counts.entry(folder.to_owned()).or_default() += findings.len();
-        let listed = |(line, text): &(usize, String)| format!("src/{}:{line}: {text}", source.path);
-        if below.is_some_and(|below| source.path.starts_with(below)) {
-            wrong.extend(findings.iter().map(listed));
-        }
-        if !findings.is_empty() {
-            files.insert(source.path.clone(), findings.iter().map(listed).collect::<Vec<_>>().join("\n    "));
+    let mut files = BTreeMap::new();
+    for source in &sources() {
+        for (line, text) in findings(source) {
+            files.insert(format!("src/{}:{line}", source.path), text);
         }
     }
-    if wanted.as_deref() == Some("count") {
-        counts.iter().for_each(|(folder, count)| println!("{count:6} src/{folder}"));
-    }
-    if let Err(why) = known_violations::compare("language", &files) {
+    if let Err(why) = violations::none("language", &files) {
         panic!("{why}");
     }
-    assert!(wrong.is_empty(), "{} findings:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// The lint finds its own examples.

@@ -1,4 +1,4 @@
-//! The file of a nested manifest: known before the run, or left to the run because an earlier resource may create it.
+//! The file of a nested manifest. It is known before the run, unless an earlier resource may create it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

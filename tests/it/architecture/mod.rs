@@ -1,7 +1,5 @@
 //! Holds the code to the layers of `src/lib.rs`, to the owners of what only some files may use, and to its shape: no circle
 //! between files, one style of modules, every file part of the crate.
-//!
-//! Violations that exist already are in [`known`]. A list there only shrinks: a repaired entry fails its test.
 
 mod resource_types;
 
@@ -10,9 +8,9 @@ use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenTree};
 
-use crate::support::known_violations;
 use crate::support::paths::{Crate, Edge};
 use crate::support::source::{self, Source, each_token, sources};
+use crate::support::violations;
 
 /// Module and layer. Within a layer modules do not import each other, except those of L0.
 const LAYERS: &[(&str, u8)] = &[
@@ -147,7 +145,7 @@ fn owners(sources: &[Source], paths: &Crate) -> Result<(), String> {
             }
         }
     }
-    known_violations::compare("owners", &found)
+    violations::none("owners", &found)
 }
 
 /// Returns the methods of [`FILE_SYSTEM_METHODS`] that are called without arguments, or named with their type.
@@ -185,7 +183,7 @@ fn file_system(sources: &[Source]) -> Result<(), String> {
     for (entry, of) in OTHER_METHODS {
         assert!(found.remove(*entry).is_some(), "remove from OTHER_METHODS: {entry} ({of})");
     }
-    known_violations::compare("file_system", &found)
+    violations::none("file_system", &found)
 }
 
 /// Finds the strongly connected components of more than one file.
@@ -236,7 +234,7 @@ fn circles(edges: &BTreeSet<Edge>) -> Result<(), String> {
             found.insert((*file).to_owned(), format!("circle {number}: uses {}{more}", shown.join(", ")));
         }
     }
-    known_violations::compare("circles", &found)
+    violations::none("circles", &found)
 }
 
 /// A name of a type means one thing in the crate. No two structs, enums, unions, traits or aliases share a name. Exceptions:
@@ -253,7 +251,7 @@ fn type_names(sources: &[Source]) -> Result<(), String> {
     let is_of_a_kind = |name: &str| NAMES_OF_A_KIND.iter().any(|(known, _)| *known == name);
     let several = places.into_iter().filter(|(name, files)| files.len() > 1 && !is_of_a_kind(name));
     let found = several.map(|(name, files)| (name, files.into_iter().collect::<Vec<_>>().join(", "))).collect();
-    known_violations::compare("type_names", &found)
+    violations::none("type_names", &found)
 }
 
 /// Returns the names of the types. True for a type that is private to its module.
@@ -310,7 +308,7 @@ fn one_style_of_modules() {
         }
         directories.extend(inside.into_iter().filter(|path| path.is_dir()));
     }
-    if let Err(why) = known_violations::compare("module_style", &found) {
+    if let Err(why) = violations::none("module_style", &found) {
         panic!("{why}");
     }
 }
