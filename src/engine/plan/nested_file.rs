@@ -1,4 +1,4 @@
-//! The file of a nested manifest. It is known before the run, unless an earlier resource may create it.
+//! The file of a nested manifest. Only the run can know a file that an earlier resource may create.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
