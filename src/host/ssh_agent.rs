@@ -189,8 +189,8 @@ mod tests {
             (message(&[&[IDENTITIES_ANSWER], &[0xff; 4]]), Err("message too short")),
             (message(&[&[IDENTITIES_ANSWER], &[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 1]]), Err("message too short")),
             (vec![0xff; 8], Err("4294967295 bytes")),
-            (vec![0, 0, 0, 9, 12], Err("could not talk")),
-            (vec![], Err("could not talk")),
+            (vec![0, 0, 0, 9, 12], Err("could not reach the ssh-agent")),
+            (vec![], Err("could not reach the ssh-agent")),
         ] {
             let (agent, heard, _dir) = answered(answer.clone());
             let found = agent.identities().map(|all| all.len()).map_err(|error| crate::diag::error_chain(&error));
