@@ -50,9 +50,9 @@ fn describe(event: &TransactionEvent) -> String {
 ///
 /// # Errors
 /// When this node has no such plan, or has a plan of something else.
-pub(in crate::agent) fn approved_plan(node: &RunContext, job: &Job) -> Result<Option<PlannedChanges>, String> {
+pub(in crate::agent) fn approved_plan(context: &RunContext, job: &Job) -> Result<Option<PlannedChanges>, String> {
     let Some(id) = job.command.options.approves else { return Ok(None) };
-    let Some(done) = node.durable.result(id) else {
+    let Some(done) = context.durable.result(id) else {
         return Err(format!("this node has no dry run {id}: the node was not asked, did not answer, or has forgotten it"));
     };
     match done.plan {

@@ -30,7 +30,7 @@ const DEFAULT_TTL: SignedDuration = SignedDuration::from_hours(24);
 /// The access of one run to the bus. The kernel may keep the run from all files of the agent. The files that the run needs are
 /// read before. The agent's own thread writes.
 pub(in crate::agent) struct VerifiedBus {
-    node: Arc<RunContext>,
+    context: Arc<RunContext>,
     runtime: Handle,
     /// The text of the file of pinned keys, if there is one.
     pinned_keys: Option<Result<String, String>>,
@@ -38,19 +38,19 @@ pub(in crate::agent) struct VerifiedBus {
 
 impl VerifiedBus {
     /// Opens the access. The caller is on the agent's own thread, within its runtime.
-    pub(in crate::agent) fn open(node: &Arc<RunContext>) -> Self {
-        let path = node.settings.now().registration.known_nodes.clone();
+    pub(in crate::agent) fn open(context: &Arc<RunContext>) -> Self {
+        let path = context.settings.now().registration.known_nodes.clone();
         let pinned_keys = path.map(|path| fs::read_text(&path, MAX_KNOWN_NODES_FILE).map_err(|error| error_chain(&error)));
-        Self { node: Arc::clone(node), runtime: Handle::current(), pinned_keys }
+        Self { context: Arc::clone(context), runtime: Handle::current(), pinned_keys }
     }
 
     /// Records an accepted value. Returns when the value is on disk.
     fn remember(&self, name: String, newest: NewestSigned) {
-        let node = Arc::clone(&self.node);
+        let context = Arc::clone(&self.context);
         let NewestSigned { issued, digest } = newest;
         let noted = self.runtime.spawn(async move {
-            let noted = lock(&node.values).record(name, NewestValue { issued, digest });
-            node.status.report_storage_error(noted);
+            let noted = lock(&context.values).record(name, NewestValue { issued, digest });
+            context.status.report_storage_error(noted);
         });
         // Fails only when the agent ends, and the run with it.
         let _ended = self.runtime.block_on(noted).is_ok();
@@ -59,14 +59,14 @@ impl VerifiedBus {
 
 impl BusVerifier for VerifiedBus {
     fn value(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> Result<(Vec<u8>, bool), String> {
-        let (trust, settings) = (self.node.trust.current(), self.node.settings.now());
+        let (trust, settings) = (self.context.trust.current(), self.context.settings.now());
         let name = format!("{bucket}/{key}");
-        let newest = lock(&self.node.values).newest(&name).cloned();
+        let newest = lock(&self.context.values).newest(&name).cloned();
         let newest = newest.map(|NewestValue { issued, digest }| NewestSigned { issued, digest });
         let reader = DataReader {
             trust: &trust,
             node: Some((&settings.node, &settings.groups)),
-            now: self.node.durable.monotonic_now(self.node.identity.now()),
+            now: self.context.durable.monotonic_now(self.context.identity.now()),
             bucket,
             key,
             newest: newest.as_ref(),
@@ -83,22 +83,22 @@ impl BusVerifier for VerifiedBus {
 
     fn registrations(&self, messages: Vec<Message>) -> Result<(Vec<Message>, bool), String> {
         let Some(text) = &self.pinned_keys else { return Ok((messages, false)) };
-        let settings = self.node.settings.now();
+        let settings = self.context.settings.now();
         let known = pinned_keys_of_fleet(text.as_ref().map_err(Clone::clone)?, &settings.fleet);
         let known = known.map_err(|why| format!("cannot read the file of known nodes: {why}"))?;
-        let now = self.node.identity.now();
+        let now = self.context.identity.now();
         let before = messages.len();
         let kept: Vec<Message> = messages.into_iter().filter(|message| is_signed(message, &known, now)).collect();
         if kept.len() < before {
             let dropped = before - kept.len();
             tracing::warn!(dropped, "dropped registrations: no known node signed them");
-            self.node.counters.unsigned_registrations(dropped);
+            self.context.counters.unsigned_registrations(dropped);
         }
         Ok((kept, true))
     }
 
     fn receipt(&self, subject: &str, payload: &[u8]) -> Option<String> {
-        Some(self.node.durable.receipt_signer().receipt(subject, payload, None, self.node.identity.now(), None).encode())
+        Some(self.context.durable.receipt_signer().receipt(subject, payload, None, self.context.identity.now(), None).encode())
     }
 }
 

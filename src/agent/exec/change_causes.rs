@@ -40,16 +40,16 @@ pub(in crate::agent) struct ChangeCauses {
 }
 
 impl ChangeCauses {
-    pub(in crate::agent) fn for_job(node: &RunContext, job: &Job) -> Self {
+    pub(in crate::agent) fn for_job(context: &RunContext, job: &Job) -> Self {
         let idle = job.kind == JobKind::HealthCheck || job.command.options.noop;
         let assigned = matches!(job.command.action, Action::Assign(_)) && !idle;
         let Some(channel) = job.command.channel.as_ref().filter(|_| assigned) else {
             let since = |failing: &FailingResource| (failing.resource.clone(), failing.since);
-            let failing = node.status.read(|standing| standing.failing.get("").map(|all| all.iter().map(since).collect()));
+            let failing = context.status.read(|standing| standing.failing.get("").map(|all| all.iter().map(since).collect()));
             let previous = Convergence { failing: failing.unwrap_or_default(), ..Convergence::default() };
             return Self { previous, is_passive: idle, ..Self::default() };
         };
-        let state_dir = node.settings.now().state_dir.clone();
+        let state_dir = context.settings.now().state_dir.clone();
         let previous = Convergence::read(&state_dir, &channel.name);
         Self { channel: Some((state_dir, channel.name.clone())), previous, ..Self::default() }
     }
@@ -92,7 +92,7 @@ impl ChangeCauses {
 
     /// Stores the records for the next run and for the node state. Returns the number of corrective changes. A run that
     /// did not finish changes nothing about the resources that it did not reach.
-    pub(in crate::agent) fn finish(mut self, node: &RunContext, whole: bool) -> u64 {
+    pub(in crate::agent) fn finish(mut self, context: &RunContext, whole: bool) -> u64 {
         if self.is_passive {
             return self.corrective;
         }
@@ -111,7 +111,7 @@ impl ChangeCauses {
             );
         }
         let origin = self.channel.map(|(_, channel)| channel).unwrap_or_default();
-        node.status.change(|standing| {
+        context.status.change(|standing| {
             if whole || !self.failing.is_empty() {
                 standing.failing.insert(origin, self.failing);
             }

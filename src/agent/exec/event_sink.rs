@@ -34,20 +34,20 @@ struct RecorderState {
 }
 
 impl RunRecorder {
-    pub(in crate::agent) fn new(node: &Arc<RunContext>, job: &Job) -> Self {
+    pub(in crate::agent) fn new(context: &Arc<RunContext>, job: &Job) -> Self {
         Self(Arc::new(Mutex::new(RecorderState {
-            sink: RunEventSink::new(node, job),
+            sink: RunEventSink::new(context, job),
             recording: Recording::default(),
             manifest: None,
         })))
     }
 
     /// Records the begin of the run.
-    pub(in crate::agent) fn record_begin(&self, node: &RunContext, job: &Job, what: String, manifest: Option<ManifestId>) {
+    pub(in crate::agent) fn record_begin(&self, context: &RunContext, job: &Job, what: String, manifest: Option<ManifestId>) {
         let mut records = lock(&self.0);
-        let history = History::in_directory(node.settings.now().state_dir.join("runs"));
+        let history = History::in_directory(context.settings.now().state_dir.join("runs"));
         let digest = manifest.as_ref().and_then(|manifest| manifest.digest.clone());
-        let start = RunStart { run_id: job.run, started: node.identity.now(), what, digest };
+        let start = RunStart { run_id: job.run, started: context.identity.now(), what, digest };
         // The history has no noop runs.
         records.recording = Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start);
         records.manifest = manifest;
@@ -83,7 +83,7 @@ pub(in crate::agent) fn run_name(job: &Job, plan: &Plan) -> String {
 
 /// Receives the events of a run as they happen.
 pub(in crate::agent) struct RunEventSink {
-    node: Arc<RunContext>,
+    context: Arc<RunContext>,
     job: Job,
     pub(in crate::agent) record: RunRecord,
 }
@@ -103,19 +103,19 @@ pub(in crate::agent) struct RunRecord {
 }
 
 impl RunEventSink {
-    pub(in crate::agent) fn new(node: &Arc<RunContext>, job: &Job) -> Self {
+    pub(in crate::agent) fn new(context: &Arc<RunContext>, job: &Job) -> Self {
         let changes = job.command.options.noop.then(|| PlanRecorder::for_job(job));
-        let record = RunRecord { changes, causes: ChangeCauses::for_job(node, job), ..RunRecord::default() };
-        Self { node: Arc::clone(node), job: job.clone(), record }
+        let record = RunRecord { changes, causes: ChangeCauses::for_job(context, job), ..RunRecord::default() };
+        Self { context: Arc::clone(context), job: job.clone(), record }
     }
 
     pub(in crate::agent) fn receive(&mut self, mut event: TransactionEvent) {
-        self.record.causes.record(&mut event, self.node.identity.now());
+        self.record.causes.record(&mut event, self.context.identity.now());
         let matters = event.outcome() != ResourceOutcome::Stable || !event.errors.is_empty();
-        if matters || self.node.settings.now().events == PublishEvents::All {
+        if matters || self.context.settings.now().events == PublishEvents::All {
             let payload = messages::json(&within_size(event.clone()));
-            let event = self.node.publisher.event(EventKind::Transaction, event.event_id, payload, Priority::Event);
-            self.node.publisher.post(&OutboxMessage { command: Some(self.job.digest().to_owned()), ..event });
+            let event = self.context.publisher.event(EventKind::Transaction, event.event_id, payload, Priority::Event);
+            self.context.publisher.post(&OutboxMessage { command: Some(self.job.digest().to_owned()), ..event });
         }
         if matches!(event.outcome(), ResourceOutcome::Failed | ResourceOutcome::Unmet)
             && self.record.failures.len() < MAX_FAILURES

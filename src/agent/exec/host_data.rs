@@ -21,9 +21,9 @@ use crate::agent::status::board::AlarmKind;
 ///
 /// # Errors
 /// When the host data is invalid, or when it cannot be read and there is no copy.
-pub(in crate::agent) fn overlay(node: &RunContext, inputs: &mut RunInputs, host: &Host) -> Result<(), Diagnostic> {
-    let Some(from) = node.settings.now().data.clone() else {
-        node.status.clear(AlarmKind::Data);
+pub(in crate::agent) fn overlay(context: &RunContext, inputs: &mut RunInputs, host: &Host) -> Result<(), Diagnostic> {
+    let Some(from) = context.settings.now().data.clone() else {
+        context.status.clear(AlarmKind::Data);
         return Ok(());
     };
     let source: DataSource = from.parse().map_err(Diagnostic::new)?;
@@ -36,12 +36,12 @@ pub(in crate::agent) fn overlay(node: &RunContext, inputs: &mut RunInputs, host:
         Ok(SourcedDocument { document, unsigned }) => {
             // Only data that can be resolved is kept.
             inputs.resolve(&document, host).map_err(without_source_line)?;
-            write_copy(node, &document, unsigned);
-            node.status.clear(AlarmKind::Data);
+            write_copy(context, &document, unsigned);
+            context.status.clear(AlarmKind::Data);
             (document, unsigned)
         }
-        Err(why) => read_copy(node, &from).ok_or(without_source_line(why.clone())).inspect(|_| {
-            node.status.raise(AlarmKind::Data, format!("cannot read the host data: {why}; using the last copy"));
+        Err(why) => read_copy(context, &from).ok_or(without_source_line(why.clone())).inspect(|_| {
+            context.status.raise(AlarmKind::Data, format!("cannot read the host data: {why}; using the last copy"));
         })?,
     };
     let (resolved, rules) = inputs.resolve(&document, host).map_err(without_source_line)?;
@@ -65,24 +65,24 @@ const SIGNED_SUFFIX: &str = " (signed)";
 /// The prefix of the name of data from the bus.
 const BUS_PREFIX: &str = "kv://";
 
-fn copy_path(node: &RunContext) -> PathBuf {
-    node.settings.now().state_dir.join("data.yaml")
+fn copy_path(context: &RunContext) -> PathBuf {
+    context.settings.now().state_dir.join("data.yaml")
 }
 
 /// Keeps a document with the name of its source, so that the copy never counts for another source.
-fn write_copy(node: &RunContext, document: &YamlDocument, unsigned: bool) {
+fn write_copy(context: &RunContext, document: &YamlDocument, unsigned: bool) {
     let mark = if unsigned || !document.file().starts_with(BUS_PREFIX) { "" } else { SIGNED_SUFFIX };
     let text = format!("# {}{mark}\n{}", document.file(), document.text());
     // Most runs read the data that is kept already.
-    if fs::read_text(&copy_path(node), MAX_BYTES as u64).is_ok_and(|kept| kept == text) {
+    if fs::read_text(&copy_path(context), MAX_BYTES as u64).is_ok_and(|kept| kept == text) {
         return;
     }
-    node.status.report_storage_error(state_dir::write_atomic(&copy_path(node), text.as_bytes()));
+    context.status.report_storage_error(state_dir::write_atomic(&copy_path(context), text.as_bytes()));
     checkpoint(Checkpoint::HostDataStored);
 }
 
-fn read_copy(node: &RunContext, from: &str) -> Option<(YamlDocument, bool)> {
-    let text = match fs::read_text(&copy_path(node), MAX_BYTES as u64) {
+fn read_copy(context: &RunContext, from: &str) -> Option<(YamlDocument, bool)> {
+    let text = match fs::read_text(&copy_path(context), MAX_BYTES as u64) {
         Ok(text) => text,
         Err(error) => {
             tracing::debug!(error = %error_chain(&error), "no copy of the host data");

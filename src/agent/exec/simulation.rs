@@ -18,19 +18,19 @@ use super::summary::{publish_state, summary};
 
 /// Simulates a command until its end or `until`.
 pub(in crate::agent) async fn simulate(
-    node: Arc<RunContext>,
+    context: Arc<RunContext>,
     job: Job,
     simulation: Arc<dyn Simulate>,
     source: Option<ManifestText>,
     until: Instant,
 ) -> RunResult {
-    let SimulatedRun { duration: takes, events } = simulation.simulate(&node.settings.now().node, &job.command);
+    let SimulatedRun { duration: takes, events } = simulation.simulate(&context.settings.now().node, &job.command);
     let end = Instant::now() + takes;
     tokio::time::sleep_until(end.min(until).into()).await;
     if end > until {
         return RunResult::failed(format!("the run took longer than {} and was stopped", job.command.options.timeout));
     }
-    let mut heard = RunEventSink::new(&node, &job);
+    let mut heard = RunEventSink::new(&context, &job);
     let mut tally = SummaryBuilder::default();
     for event in &events {
         tally.add(event);
@@ -42,8 +42,8 @@ pub(in crate::agent) async fn simulate(
     let run = RunOutcome::from_summary(&counts);
     let (outcome, _) = outcome_and_reason(run, None, false, &job);
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
-    let corrective = causes.finish(&node, true);
-    let state = ApplyState { corrective, ..summary(&node, &job, manifest, run, None, counts) };
-    publish_state(&node, &job, state.clone());
+    let corrective = causes.finish(&context, true);
+    let state = ApplyState { corrective, ..summary(&context, &job, manifest, run, None, counts) };
+    publish_state(&context, &job, state.clone());
     RunResult { event, apply: Some(state), failures, plan, planned: true, ..RunResult::new(outcome, None) }
 }

@@ -16,7 +16,7 @@ use super::job::Job;
 
 /// Returns the summary of a run.
 pub(in crate::agent) fn summary(
-    node: &RunContext,
+    context: &RunContext,
     job: &Job,
     manifest: Option<ManifestId>,
     outcome: RunOutcome,
@@ -25,10 +25,10 @@ pub(in crate::agent) fn summary(
 ) -> ApplyState {
     ApplyState {
         protocol: APPLY_STATE.to_owned(),
-        event_id: node.identity.host.new_id(),
-        node: node.settings.now().node.clone(),
+        event_id: context.identity.host.new_id(),
+        node: context.settings.now().node.clone(),
         run_id: job.run,
-        timestamp: node.identity.now(),
+        timestamp: context.identity.now(),
         outcome,
         noop: job.is_dry(),
         manifest,
@@ -40,32 +40,32 @@ pub(in crate::agent) fn summary(
 }
 
 /// Publishes the summary of an observation of health checks when the health is not well.
-pub(in crate::agent) fn publish_health(node: &RunContext, job: &Job, state: &ApplyState, health: Option<HealthStatus>) {
+pub(in crate::agent) fn publish_health(context: &RunContext, job: &Job, state: &ApplyState, health: Option<HealthStatus>) {
     if health.is_some_and(|health| health != HealthStatus::Ok) {
-        let event = node.publisher.event(EventKind::Health, state.event_id, messages::json(state), Priority::Result);
-        node.publisher.post(&OutboxMessage { command: Some(job.digest().to_owned()), ..event });
+        let event = context.publisher.event(EventKind::Health, state.event_id, messages::json(state), Priority::Result);
+        context.publisher.post(&OutboxMessage { command: Some(job.digest().to_owned()), ..event });
     }
 }
 
 /// Publishes the summary of a run. Further stable runs of a channel are only counted.
-pub(in crate::agent) fn publish_state(node: &RunContext, job: &Job, mut state: ApplyState) {
+pub(in crate::agent) fn publish_state(context: &RunContext, job: &Job, mut state: ApplyState) {
     // A noop run changes nothing: the last result stays in its place.
     if !state.noop {
-        node.status.change(|standing| standing.last_run = Some(state.clone()));
+        context.status.change(|standing| standing.last_run = Some(state.clone()));
     }
     let is_assigned = matches!(job.command.action, Action::Assign(_)) && !job.command.options.noop;
     if let Some(channel) = job.command.channel.as_ref().filter(|_| is_assigned) {
-        let settings = node.settings.now();
+        let settings = context.settings.now();
         let interval = if settings.events == PublishEvents::All { Duration::ZERO } else { settings.stable_interval.as_std() };
         // The first run of an assignment is the result of its command.
         let interval = if job.run == job.id() { Duration::ZERO } else { interval };
-        let telling = node.publisher.count_run(&channel.name, state.outcome, interval);
+        let telling = context.publisher.count_run(&channel.name, state.outcome, interval);
         match telling {
             RunNotice::Summary(before) => state.stable_runs = before,
-            RunNotice::Counts(runs) => return node.publisher.post_stable_runs(runs),
+            RunNotice::Counts(runs) => return context.publisher.post_stable_runs(runs),
             RunNotice::Nothing => return,
         }
     }
-    let event = node.publisher.event(EventKind::Run, state.event_id, messages::json(&state), Priority::Result);
-    node.publisher.post(&OutboxMessage { command: Some(job.digest().to_owned()), ..event });
+    let event = context.publisher.event(EventKind::Run, state.event_id, messages::json(&state), Priority::Result);
+    context.publisher.post(&OutboxMessage { command: Some(job.digest().to_owned()), ..event });
 }

@@ -28,7 +28,7 @@ use crate::agent::exec::result::{RunResult, outcome_and_reason};
 
 /// The inputs of the confined thread.
 pub(super) struct ConfinedRun<'a> {
-    pub(super) node: &'a Arc<RunContext>,
+    pub(super) context: &'a Arc<RunContext>,
     pub(super) job: &'a Job,
     pub(super) source: Option<&'a ManifestText>,
     pub(super) approved: Option<PlannedChanges>,
@@ -51,7 +51,7 @@ pub(super) enum ConfinedResult {
 /// # Errors
 /// When the run ends before the engine starts.
 pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunResult>> {
-    let ConfinedRun { node, job, host, record, .. } = *inside;
+    let ConfinedRun { context, job, host, record, .. } = *inside;
     let worker = &inside.placement.worker;
     let broke = |_| Box::new(RunResult::failed("the run panicked: the program has an error"));
     let plan = match inside.plan() {
@@ -75,7 +75,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
             )));
         }
     }
-    let (begun, owner, asked) = (record.clone(), Arc::clone(node), job.clone());
+    let (begun, owner, asked) = (record.clone(), Arc::clone(context), job.clone());
     let (name, manifest) = (event_sink::run_name(job, &plan), plan.manifest.clone());
     worker.run(move || begun.record_begin(&owner, &asked, name, manifest)).map_err(broke)?;
     let mut session = MemorySession::default();
@@ -89,7 +89,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
 
 impl ConfinedRun<'_> {
     fn settings(&self) -> engine::RunSettings {
-        let ConfinedRun { node, job, .. } = *self;
+        let ConfinedRun { context, job, .. } = *self;
         let exchange: Arc<dyn DiscoveryClient> = self.exchange.clone();
         engine::RunSettings {
             noop: job.is_dry() && job.kind != JobKind::HealthCheck,
@@ -98,36 +98,36 @@ impl ConfinedRun<'_> {
             diff: if job.command.options.noop { Diff::Public } else { Diff::None },
             omit_details: false,
             run_id: job.run,
-            node: Some(node.settings.now().node.clone()),
+            node: Some(context.settings.now().node.clone()),
             authorizer: Some(Arc::new(self.authorizer())),
-            registrar: node.settings.now().registration.is_published().then_some(exchange),
-            refreshes: Some(Arc::new(AgentRefreshes { context: Arc::clone(node), worker: self.placement.worker.clone() })),
-            pseudonymize: Some(pseudonymizer(node)),
+            registrar: context.settings.now().registration.is_published().then_some(exchange),
+            refreshes: Some(Arc::new(AgentRefreshes { context: Arc::clone(context), worker: self.placement.worker.clone() })),
+            pseudonymize: Some(pseudonymizer(context)),
             unconfined_thread: Some(self.placement.clone()),
         }
     }
 
     /// Returns the authorizer of this run.
     fn authorizer(&self) -> RunAuthorizer {
-        let ConfinedRun { node, job, .. } = *self;
-        let own = limits::own_files(&node.settings.now());
+        let ConfinedRun { context, job, .. } = *self;
+        let own = limits::own_files(&context.settings.now());
         let bundle = self.source.and_then(|source| source.directory.as_deref());
-        RunAuthorizer::new(limits::node_limits(&node.settings.now()), job.rights.clone(), &own, bundle)
+        RunAuthorizer::new(limits::node_limits(&context.settings.now()), job.rights.clone(), &own, bundle)
     }
 
     fn plan(&self) -> Result<Plan, Vec<Diagnostic>> {
-        let ConfinedRun { node, job, host, .. } = *self;
+        let ConfinedRun { context, job, host, .. } = *self;
         let worker = self.placement.worker.clone();
-        let gather = Arc::clone(&node.facts);
+        let gather = Arc::clone(&context.facts);
         // Facts are gathered outside: they read files that a run may not, and run the scripts of the administrator.
         let facts = move || {
             let gather = Arc::clone(&gather);
             worker.run(move || gather.gather()).unwrap_or_default()
         };
-        let mut inputs = RunInputs::new(facts, node.environ.clone(), None);
+        let mut inputs = RunInputs::new(facts, context.environ.clone(), None);
         inputs.exchange = Some(self.exchange.clone());
         inputs.access = Arc::new(self.authorizer());
-        inputs.bus = match node.settings.now().limits.bus_data {
+        inputs.bus = match context.settings.now().limits.bus_data {
             BusDataPolicy::Any => engine::BusData::Any,
             BusDataPolicy::Signed => engine::BusData::Signed { unsigned: Value::Null },
         };
@@ -155,14 +155,14 @@ impl ConfinedRun<'_> {
 
     /// Returns the inputs with the host data, which is read and kept outside of the confinement.
     fn with_host_data(&self, mut inputs: RunInputs) -> Result<RunInputs, Vec<Diagnostic>> {
-        let (node, host) = (Arc::clone(self.node), self.host.clone());
-        let laid = self.placement.worker.run(move || host_data::overlay(&node, &mut inputs, &host).map(|()| inputs));
+        let (context, host) = (Arc::clone(self.context), self.host.clone());
+        let laid = self.placement.worker.run(move || host_data::overlay(&context, &mut inputs, &host).map(|()| inputs));
         laid.unwrap_or_else(|gone| Err(Diagnostic::new(gone.to_string()))).map_err(|wrong| vec![wrong])
     }
 }
 
 /// Returns the pseudonymizer of digests, which uses the node key.
-fn pseudonymizer(node: &Arc<RunContext>) -> engine::Pseudonymize {
-    let node = Arc::clone(node);
-    Arc::new(move |digest| node.durable.receipt_signer().pseudonymize(digest))
+fn pseudonymizer(context: &Arc<RunContext>) -> engine::Pseudonymize {
+    let context = Arc::clone(context);
+    Arc::new(move |digest| context.durable.receipt_signer().pseudonymize(digest))
 }

@@ -34,19 +34,19 @@ const MAX_PROBLEMS: usize = 10;
 /// Plans and runs, until the end, `cancel` or `until`. The run has a confined thread of its own. The calling thread keeps the
 /// records of the run and does the work that must stay outside.
 pub(in crate::agent) fn run(
-    node: &Arc<RunContext>,
+    context: &Arc<RunContext>,
     job: &Job,
     source: Option<&ManifestText>,
     exchange: &Arc<dyn DiscoveryClient>,
     cancel: Cancel,
     until: Instant,
 ) -> RunResult {
-    let approved = match approval::approved_plan(node, job) {
+    let approved = match approval::approved_plan(context, job) {
         Ok(approved) => approved,
         Err(why) => return RunResult::refused(RejectionCode::PlanChanged, why),
     };
-    let settings = node.settings.now();
-    let mut host = Host::with_journal(node.search_path.as_deref(), Arc::clone(&node.orphans.journal))
+    let settings = context.settings.now();
+    let mut host = Host::with_journal(context.search_path.as_deref(), Arc::clone(&context.orphans.journal))
         .with_deadline(cancel, Some(until))
         .with_limits(limits::resource_limits(&settings.limits));
     host = host.with_listener(Arc::new(|news: ProgressEvent<'_>| {
@@ -59,11 +59,11 @@ pub(in crate::agent) fn run(
         host = host.with_directory(directory);
     }
     // A local run of a person goes first. Local runs wait for this run, too.
-    let _turn = match acquire_run_lock(node, job, &host, until) {
+    let _turn = match acquire_run_lock(context, job, &host, until) {
         Ok(turn) => turn,
         Err(ended) => return *ended,
     };
-    let record = RunRecorder::new(node, job);
+    let record = RunRecorder::new(context, job);
     let confinement = confinement::from_limits(&settings.limits, directory);
     let inside = |confined: Result<Confined, ConfineError>, worker: Worker| {
         let confined =
@@ -74,7 +74,7 @@ pub(in crate::agent) fn run(
             write: confined.write,
             unnamed_types: settings.limits.paths.is_some() && settings.limits.types.is_none(),
         });
-        confined::run(&ConfinedRun { node, job, source, approved, host: &host, exchange, placement, record: &record })
+        confined::run(&ConfinedRun { context, job, source, approved, host: &host, exchange, placement, record: &record })
     };
     let ran = match confinement::run_confined(&confinement, inside) {
         Some(Ok(ran)) => ran,
@@ -82,19 +82,19 @@ pub(in crate::agent) fn run(
         None => return RunResult::failed("the run panicked: the program has an error"),
     };
     let report = match ran {
-        ConfinedResult::Unplanned(wrong) => return not_planned(node, job, source, &wrong),
+        ConfinedResult::Unplanned(wrong) => return not_planned(context, job, source, &wrong),
         ConfinedResult::Planned(report) => report,
     };
     checkpoint(Checkpoint::RunEnded);
     let (told, manifest) =
-        record.record_end(&RunEnd { ended: node.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
+        record.record_end(&RunEnd { ended: context.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
     let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel().is_cancelled(), job);
-    let corrective = told.causes.finish(node, report.outcome != RunOutcome::Interrupted);
-    let state = ApplyState { corrective, ..summary(node, job, manifest, report.outcome, why.clone(), report.summary) };
+    let corrective = told.causes.finish(context, report.outcome != RunOutcome::Interrupted);
+    let state = ApplyState { corrective, ..summary(context, job, manifest, report.outcome, why.clone(), report.summary) };
     if job.kind == JobKind::HealthCheck {
-        publish_health(node, job, &state, told.health);
+        publish_health(context, job, &state, told.health);
     } else {
-        publish_state(node, job, state.clone());
+        publish_state(context, job, state.clone());
     }
     // An incomplete plan must not be approved.
     let whole = report.outcome != RunOutcome::Interrupted && why.is_none();
@@ -111,8 +111,8 @@ pub(in crate::agent) fn run(
 }
 
 /// Acquires the run lock for a run that changes something, after local runs. Returns none where the lock cannot be used.
-fn acquire_run_lock(node: &RunContext, job: &Job, host: &Host, until: Instant) -> Result<Option<RunLock>, Box<RunResult>> {
-    let Some(path) = run_lock::path(|name| node.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
+fn acquire_run_lock(context: &RunContext, job: &Job, host: &Host, until: Instant) -> Result<Option<RunLock>, Box<RunResult>> {
+    let Some(path) = run_lock::path(|name| context.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
         return Ok(None);
     };
     let what = format!("ensign agent, command {}", job.id());
@@ -131,10 +131,10 @@ fn acquire_run_lock(node: &RunContext, job: &Job, host: &Host, until: Instant) -
 }
 
 /// Returns the result of a manifest that cannot be planned: a failed run, which the fleet view shows as one.
-fn not_planned(node: &RunContext, job: &Job, source: Option<&ManifestText>, wrong: &[Diagnostic]) -> RunResult {
+fn not_planned(context: &RunContext, job: &Job, source: Option<&ManifestText>, wrong: &[Diagnostic]) -> RunResult {
     let why = wrong.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let manifest = source.map(|source| ManifestId { source: source.name.clone(), digest: source.digest.clone() });
-    let state = summary(node, job, manifest, RunOutcome::Failed, Some(why.clone()), Summary::default());
-    publish_state(node, job, state.clone());
+    let state = summary(context, job, manifest, RunOutcome::Failed, Some(why.clone()), Summary::default());
+    publish_state(context, job, state.clone());
     RunResult { apply: Some(state), ..RunResult::failed(why) }
 }
