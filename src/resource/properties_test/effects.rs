@@ -42,18 +42,21 @@ fn every_property_decides_about_effects_or_is_harmless() {
         let known: BTreeSet<&str> =
             schema.as_object().unwrap()["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         let given: BTreeSet<&str> = sample.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(known, given, "{kind}: the sample must have every property");
+        assert_eq!(known, given, "{kind}: the sample must have every property of the schema, and no other");
         let harmless: BTreeMap<&str, &str> = resource.no_effects().iter().copied().collect();
-        assert!(harmless.keys().all(|key| known.contains(key)), "{kind}: a harmless name must be a property");
+        assert!(harmless.keys().all(|key| known.contains(key)), "{kind}: a name in NO_EFFECTS is no property");
         for key in known {
             let other = &others[key];
             let base = base(&sample, other);
             let same = effects(kind, &base) == effects(kind, &changed(&base, key, other));
             match harmless.get(key) {
-                Some(reason) => assert!(same && !reason.is_empty(), "{kind}: {key} influences effects, or lacks a reason"),
+                Some(reason) => assert!(
+                    same && !reason.is_empty(),
+                    "{kind}: {key} is in NO_EFFECTS, but influences effects or lacks a reason"
+                ),
                 None => assert!(
                     !same,
-                    "{kind}: {key} does not influence effects: make it do so, or list it as harmless with the reason"
+                    "{kind}: {key} does not influence effects: make it do so, or list it in NO_EFFECTS with the reason"
                 ),
             }
         }

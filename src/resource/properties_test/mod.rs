@@ -93,17 +93,21 @@ pub enum Preexisting {
 
 impl Preexisting {
     fn make(&self, root: &Path) {
+        let made = |name: &str, result: std::io::Result<()>| {
+            let hint = "before() of the fixture must list its directory first, as Preexisting::Directory";
+            result.unwrap_or_else(|error| panic!("{name}: {error}: {hint}"));
+        };
         let mode = |path: &Path, mode: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         match self {
             Self::File(name, content, bits) => {
-                std::fs::write(root.join(name), content).unwrap();
+                made(name, std::fs::write(root.join(name), content));
                 mode(&root.join(name), *bits);
             }
             Self::Directory(name, bits) => {
                 std::fs::create_dir_all(root.join(name)).unwrap();
                 mode(&root.join(name), *bits);
             }
-            Self::Link(name, target) => std::os::unix::fs::symlink(target, root.join(name)).unwrap(),
+            Self::Link(name, target) => made(name, std::os::unix::fs::symlink(target, root.join(name))),
         }
     }
 }
@@ -164,7 +168,9 @@ fn check<R: TypeFixture>(apply: Step<R>, config: ProptestConfig) -> Result<(), S
     let (changes, successes) = (tried.changes.get(), tried.successes.get());
     // Some cases request the impossible; the generators make most of them possible.
     let enough = if R::CHANGES { successes > 0 && successes * 4 >= changes } else { changes == 0 };
-    if enough { Ok(()) } else { Err(format!("{successes} of {changes} cases with changes succeeded")) }
+    let wanted = if R::CHANGES { "at least a quarter must" } else { "none may have changes, as CHANGES is false" };
+    let hint = "see wanted(), before() and host() of the fixture";
+    if enough { Ok(()) } else { Err(format!("{successes} of {changes} cases with changes succeeded, but {wanted}: {hint}")) }
 }
 
 fn check_case<R: TypeFixture>(

@@ -58,6 +58,7 @@ fn only_the_table_of_types_names_a_type() {
         let code = source.code();
         wrong.extend(code.contains("resource::types::").then(|| format!("src/{}: resource::types", source.path)));
     }
-    assert!(wrong.is_empty(), "these name a resource type; use a property of the type in the table: {wrong:#?}");
+    let hint = "use a property of the type in the table, or list another meaning of the word in OTHER_MEANINGS";
+    assert!(wrong.is_empty(), "these name a resource type; {hint}: {wrong:#?}");
     assert!(unused.is_empty(), "OTHER_MEANINGS has unused words: {unused:?}");
 }
