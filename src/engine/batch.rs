@@ -77,17 +77,17 @@ struct BatchEntry {
 }
 
 /// Applies resources together and returns an event for each.
-pub(super) fn apply_batch(treatments: &[ResourceRun<'_>]) -> Vec<TransactionEvent> {
-    let mut ended: Vec<Option<TransactionEvent>> = treatments.iter().map(|_| None).collect();
+pub(super) fn apply_batch(resource_runs: &[ResourceRun<'_>]) -> Vec<TransactionEvent> {
+    let mut ended: Vec<Option<TransactionEvent>> = resource_runs.iter().map(|_| None).collect();
     let mut waiting = Vec::new();
-    for (at, treatment) in treatments.iter().enumerate() {
-        match observe(treatment, at) {
+    for (at, resource_run) in resource_runs.iter().enumerate() {
+        match observe(resource_run, at) {
             Ok(one) => waiting.push(one),
             Err(event) => set_event(&mut ended, at, *event),
         }
     }
     let decoded: Vec<_> = waiting.iter().map(|one| Arc::clone(&one.decoded)).collect();
-    let results = treatments.first().filter(|_| !decoded.is_empty()).map_or_else(Vec::new, |first| {
+    let results = resource_runs.first().filter(|_| !decoded.is_empty()).map_or_else(Vec::new, |first| {
         let (planned, place) = (first.planned, first.run_thread(first.planned.decoded.as_ref()));
         let count = decoded.len();
         let wanted = &planned.common.provider;
@@ -97,8 +97,8 @@ pub(super) fn apply_batch(treatments: &[ResourceRun<'_>]) -> Vec<TransactionEven
         .unwrap_or_else(|_| (0..count).map(|_| Err(PANICKED.to_owned())).collect())
     });
     for (one, result) in waiting.into_iter().zip(results) {
-        let Some(treatment) = treatments.get(one.at) else { continue };
-        set_event(&mut ended, one.at, finish(treatment, one, result));
+        let Some(resource_run) = resource_runs.get(one.at) else { continue };
+        set_event(&mut ended, one.at, finish(resource_run, one, result));
     }
     ended.into_iter().flatten().collect()
 }
@@ -110,20 +110,20 @@ fn set_event(ended: &mut [Option<TransactionEvent>], at: usize, event: Transacti
 }
 
 /// Observes a resource and returns its pending changes. A resource that is converged or failed gives its event instead.
-fn observe(treatment: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<TransactionEvent>> {
+fn observe(resource_run: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<TransactionEvent>> {
     let started = Instant::now();
-    let mut event = treatment.new_event();
-    let mut decoded = Arc::clone(&treatment.planned.decoded);
+    let mut event = resource_run.new_event();
+    let mut decoded = Arc::clone(&resource_run.planned.decoded);
     let looked = guarded(|| {
-        let bound = treatment.prepare(&mut event, &mut decoded)?;
-        let place = treatment.run_thread(decoded.as_ref());
-        match treatment.apply_settings().observe(place, bound, treatment.host).map_err(Abort::Failed)? {
+        let bound = resource_run.prepare(&mut event, &mut decoded)?;
+        let place = resource_run.run_thread(decoded.as_ref());
+        match resource_run.apply_settings().observe(place, bound, resource_run.host).map_err(Abort::Failed)? {
             (_, Observation::Converged(reached)) => {
-                treatment.fill_event(&mut event, reached);
+                resource_run.fill_event(&mut event, reached);
                 Ok(None)
             }
             (bound, Observation::Pending(due)) => {
-                if let Some(refreshes) = treatment.pending_record() {
+                if let Some(refreshes) = resource_run.pending_record() {
                     refreshes.record().map_err(Abort::Failed)?;
                 }
                 Ok(Some((bound, due)))
@@ -132,19 +132,19 @@ fn observe(treatment: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<Tra
     });
     match looked {
         Ok(Some((bound, due))) => Ok(BatchEntry { at, event, decoded, bound, pending: due, started }),
-        Ok(None) => Err(Box::new(treatment.finish(event, decoded.as_ref(), Ok(()), started))),
-        Err(stop) => Err(Box::new(treatment.finish(event, decoded.as_ref(), Err(stop), started))),
+        Ok(None) => Err(Box::new(resource_run.finish(event, decoded.as_ref(), Ok(()), started))),
+        Err(stop) => Err(Box::new(resource_run.finish(event, decoded.as_ref(), Err(stop), started))),
     }
 }
 
-fn finish(treatment: &ResourceRun<'_>, one: BatchEntry, result: BatchResult) -> TransactionEvent {
+fn finish(resource_run: &ResourceRun<'_>, one: BatchEntry, result: BatchResult) -> TransactionEvent {
     let BatchEntry { mut event, decoded, bound, pending: mut due, started, .. } = one;
     let ended = guarded(|| {
         due.steps = result.map_err(Abort::Failed)?;
-        let place = treatment.run_thread(decoded.as_ref());
-        let reached = treatment.apply_settings().verify(place, bound, treatment.host, due).map_err(Abort::Failed)?;
-        treatment.fill_event(&mut event, reached);
+        let place = resource_run.run_thread(decoded.as_ref());
+        let reached = resource_run.apply_settings().verify(place, bound, resource_run.host, due).map_err(Abort::Failed)?;
+        resource_run.fill_event(&mut event, reached);
         Ok(())
     });
-    treatment.finish(event, decoded.as_ref(), ended, started)
+    resource_run.finish(event, decoded.as_ref(), ended, started)
 }

@@ -257,7 +257,7 @@ impl ResourceRun<'_> {
 
     /// Runs all health checks, also after a failed one. A check that is not OK fails the resource.
     fn check_health(&self, event: &mut TransactionEvent) {
-        let around = health::CheckContext {
+        let context = health::CheckContext {
             scope: &self.plan.scope,
             kind: self.planned.kind.name(),
             permit: self.settings.authorizer.as_deref(),
@@ -265,7 +265,7 @@ impl ResourceRun<'_> {
             outside: self.settings.unconfined_thread.as_deref().map(UnconfinedThread::worker),
         };
         for wanted in &self.planned.common.health_checks {
-            let result = health::check(wanted, &around);
+            let result = health::check(wanted, &context);
             if result.status != HealthStatus::Ok {
                 event.failed = true;
                 let said = if result.output.is_empty() { String::new() } else { format!(": {}", result.output) };

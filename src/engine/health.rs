@@ -38,12 +38,12 @@ impl CheckContext<'_> {
 /// Runs a check until it is OK or its tries are used up.
 ///
 /// A check that cannot be run is not tried again: its status is UNKNOWN, its output has the reason.
-pub fn check(check: &HealthCheck, around: &CheckContext<'_>) -> HealthResult {
+pub fn check(check: &HealthCheck, context: &CheckContext<'_>) -> HealthResult {
     let result = |status, tries, output| HealthResult { status, tries, output, name: check.label().to_owned() };
     let attempt: Box<dyn Fn() -> Result<(HealthStatus, String), String> + '_> = match &check.goss_rules {
-        Some(rules) => Box::new(move || try_rules(rules, check.timeout.filter(|time| time.limit().is_some()), around)),
-        None => match around.permit(&Effects::from_iter([Effect::run_always(&check.command)])).and_then(|()| command(check)) {
-            Ok(command) => Box::new(move || try_command(&command, around.host)),
+        Some(rules) => Box::new(move || try_rules(rules, check.timeout.filter(|time| time.limit().is_some()), context)),
+        None => match context.permit(&Effects::from_iter([Effect::run_always(&check.command)])).and_then(|()| command(check)) {
+            Ok(command) => Box::new(move || try_command(&command, context.host)),
             Err(why) => return result(HealthStatus::Unknown, 0, why),
         },
     };
@@ -54,10 +54,10 @@ pub fn check(check: &HealthCheck, around: &CheckContext<'_>) -> HealthResult {
             Ok(said) => said,
             Err(why) => return result(HealthStatus::Unknown, tries, why),
         };
-        if status == HealthStatus::Ok || tries >= check.tries.max(1) || around.host.is_over() {
+        if status == HealthStatus::Ok || tries >= check.tries.max(1) || context.host.is_over() {
             return result(status, tries, output);
         }
-        around.host.sleep(check.try_sleep.as_std());
+        context.host.sleep(check.try_sleep.as_std());
     }
 }
 
@@ -78,11 +78,11 @@ fn try_command(command: &ProcessCommand, host: &Host) -> Result<(HealthStatus, S
 fn try_rules(
     rules: &Map<String, Value>,
     timeout: Option<HumanDuration>,
-    around: &CheckContext<'_>,
+    context: &CheckContext<'_>,
 ) -> Result<(HealthStatus, String), String> {
-    let before = around.scope.mark();
-    let resolved = resolve_rules(rules, around.scope);
-    let used = around.scope.since(before);
+    let before = context.scope.mark();
+    let resolved = resolve_rules(rules, context.scope);
+    let used = context.scope.since(before);
     if used.bus {
         return Err(ProvenanceError::Bus("goss_rules".to_owned()).message());
     }
@@ -90,14 +90,14 @@ fn try_rules(
     let told = |text: String| if used.read { WITHHELD.to_owned() } else { text };
     let resolved = resolved.map_err(|error| told(format!("goss_rules: {error}")))?;
     let rules = GossRules::read(&resolved).map_err(|wrong| told(format!("goss_rules: {wrong}")))?;
-    around.permit(&goss::effects(&resolved)).map_err(told)?;
+    context.permit(&goss::effects(&resolved)).map_err(told)?;
     let host = match timeout {
-        Some(timeout) => around.host.clone().with_timeout(timeout.as_std()),
-        None => around.host.clone(),
+        Some(timeout) => context.host.clone().with_timeout(timeout.as_std()),
+        None => context.host.clone(),
     };
-    let outcome = run_rules(rules, &host, around)?;
+    let outcome = run_rules(rules, &host, context)?;
     if host.is_over() {
-        let limit = timeout.filter(|_| !around.host.is_over());
+        let limit = timeout.filter(|_| !context.host.is_over());
         return Err(
             limit.map_or_else(|| "the run was stopped".to_owned(), |timeout| format!("the check took longer than {timeout}"))
         );
@@ -107,8 +107,8 @@ fn try_rules(
 }
 
 /// Checks rules. Commands run on the run's thread, queries of the system outside of the confinement, if there is one.
-fn run_rules(rules: GossRules, host: &Host, around: &CheckContext<'_>) -> Result<GossOutcome, String> {
-    let Some(outside) = around.outside else { return Ok(rules.run(host)) };
+fn run_rules(rules: GossRules, host: &Host, context: &CheckContext<'_>) -> Result<GossOutcome, String> {
+    let Some(outside) = context.outside else { return Ok(rules.run(host)) };
     let (commands, others) = rules.split_commands();
     let own = commands.run(host);
     let host = host.clone();

@@ -39,16 +39,16 @@ impl Run<'_> {
             ..settings.clone()
         };
         let mut decoded = Arc::clone(&planned.decoded);
-        let treatment = self.resource_run(plan, planned, &settings, host);
-        let mut event = treatment.new_event();
-        let prepared = guarded(|| treatment.prepare(&mut event, &mut decoded).map(drop));
-        let used = planned.provenance.used.union(treatment.late.borrow().used);
-        let late = treatment.late.take();
+        let resource_run = self.resource_run(plan, planned, &settings, host);
+        let mut event = resource_run.new_event();
+        let prepared = guarded(|| resource_run.prepare(&mut event, &mut decoded).map(drop));
+        let used = planned.provenance.used.union(resource_run.late.borrow().used);
+        let late = resource_run.late.take();
         let ended = prepared.and_then(|()| self.apply(plan, nested, used, &settings, host).map_err(Abort::Failed));
-        let treatment = self.resource_run(plan, planned, &settings, host);
-        treatment.late.replace(late);
-        let ended = ended.map(|reached| treatment.fill_event(&mut event, reached));
-        let event = treatment.finish(event, decoded.as_ref(), ended, started);
+        let resource_run = self.resource_run(plan, planned, &settings, host);
+        resource_run.late.replace(late);
+        let ended = ended.map(|reached| resource_run.fill_event(&mut event, reached));
+        let event = resource_run.finish(event, decoded.as_ref(), ended, started);
         self.numbered(event)
     }
 

@@ -140,8 +140,8 @@ impl Run<'_> {
         {
             return vec![self.nested(plan, planned, &nested, settings, host)];
         }
-        let treatments: Vec<_> = now.iter().map(|planned| self.resource_run(plan, planned, settings, host)).collect();
-        let events = match treatments.as_slice() {
+        let resource_runs: Vec<_> = now.iter().map(|planned| self.resource_run(plan, planned, settings, host)).collect();
+        let events = match resource_runs.as_slice() {
             [one] => vec![one.event()],
             several => batch::apply_batch(several),
         };

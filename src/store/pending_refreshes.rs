@@ -5,7 +5,7 @@
 //!
 //! The file has one JSON value a line. A torn last line belongs to a change that was not made, and is removed.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,14 +22,21 @@ const FILE: &str = "pending-refreshes.jsonl";
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 /// Most pending refreshes of a host. Each one is a service or a command that failed since a change: thousands have one cause.
-const MAX_PENDING: usize = 10_000;
+const MAX_PENDING: usize = 8 << 10;
+/// Most pending refreshes of one origin. One stolen key cannot keep the runs of other keys from their changes.
+const MAX_OF_ORIGIN: usize = 1 << 10;
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
     /// The edge has a pending refresh.
-    Pending(RefreshEdge),
+    Pending {
+        /// The edge.
+        edge: RefreshEdge,
+        /// The key whose run changed the resource; empty for a local run.
+        origin: String,
+    },
     /// The subscriber was refreshed.
     Refreshed(ResourceRef),
 }
@@ -40,7 +47,8 @@ pub struct PendingRefreshes {
     path: PathBuf,
     /// The open file; none until the first write.
     log: Option<AppendLog>,
-    edges: BTreeSet<RefreshEdge>,
+    /// The edges, each with its origin.
+    edges: BTreeMap<RefreshEdge, String>,
     /// Length of the complete lines, in bytes.
     whole: u64,
 }
@@ -57,15 +65,15 @@ impl PendingRefreshes {
             read => read?,
         };
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let mut edges = BTreeSet::new();
+        let mut edges = BTreeMap::new();
         for (number, line) in bytes.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n').enumerate() {
             if line.is_empty() {
                 continue;
             }
             let damaged = |source| StoreError::Damaged { path: path.clone(), line: number + 1, source };
             match serde_json::from_slice(line).map_err(damaged)? {
-                Line::Pending(edge) => _ = edges.insert(edge),
-                Line::Refreshed(subscriber) => edges.retain(|edge: &RefreshEdge| edge.subscriber != subscriber),
+                Line::Pending { edge, origin } => _ = edges.insert(edge, origin),
+                Line::Refreshed(subscriber) => edges.retain(|edge: &RefreshEdge, _| edge.subscriber != subscriber),
             }
         }
         Ok(Self { path, log: None, edges, whole: whole as u64 })
@@ -73,33 +81,35 @@ impl PendingRefreshes {
 
     /// True when the subscriber has not been refreshed since the other resource changed.
     pub fn is_pending(&self, edge: &RefreshEdge) -> bool {
-        self.edges.contains(edge)
+        self.edges.contains_key(edge)
     }
 
     /// Returns all pending refreshes.
     pub fn all(&self) -> impl Iterator<Item = &RefreshEdge> {
-        self.edges.iter()
+        self.edges.keys()
     }
 
-    /// Adds pending refreshes, and waits until they are on disk.
+    /// Adds pending refreshes, and waits until they are on disk. `origin` is the key whose run changes the resource.
     ///
     /// # Errors
     /// When they can't be written, or there are too many; nothing was added then.
-    pub fn add(&mut self, edges: &[RefreshEdge]) -> Result<(), StoreError> {
-        let new: Vec<&RefreshEdge> = edges.iter().filter(|edge| !self.edges.contains(*edge)).collect();
+    pub fn add(&mut self, edges: &[RefreshEdge], origin: &str) -> Result<(), StoreError> {
+        let new: Vec<&RefreshEdge> = edges.iter().filter(|edge| !self.edges.contains_key(*edge)).collect();
         if new.is_empty() {
             return Ok(());
         }
-        if self.edges.len() + new.len() > MAX_PENDING {
+        let of_origin = self.edges.values().filter(|known| *known == origin).count();
+        if self.edges.len() + new.len() > MAX_PENDING || of_origin + new.len() > MAX_OF_ORIGIN {
             return Err(FsError::io("write", &self.path, io::ErrorKind::QuotaExceeded.into()).into());
         }
         let mut lines = Vec::new();
         for edge in &new {
-            serde_json::to_writer(&mut lines, &Line::Pending((*edge).clone()))?;
+            serde_json::to_writer(&mut lines, &Line::Pending { edge: (*edge).clone(), origin: origin.to_owned() })?;
             lines.push(b'\n');
         }
         self.open()?.append_durably(&lines)?;
-        self.edges.extend(new.into_iter().cloned());
+        let new: Vec<RefreshEdge> = new.into_iter().cloned().collect();
+        self.edges.extend(new.into_iter().map(|edge| (edge, origin.to_owned())));
         Ok(())
     }
 
@@ -109,10 +119,10 @@ impl PendingRefreshes {
     /// # Errors
     /// When the removal can't be written: the next run refreshes the subscriber again.
     pub fn refreshed(&mut self, subscriber: &ResourceRef) -> Result<(), StoreError> {
-        if !self.edges.iter().any(|edge| edge.subscriber == *subscriber) {
+        if !self.edges.keys().any(|edge| edge.subscriber == *subscriber) {
             return Ok(());
         }
-        self.edges.retain(|edge| edge.subscriber != *subscriber);
+        self.edges.retain(|edge, _| edge.subscriber != *subscriber);
         let is_empty = self.edges.is_empty();
         let log = self.open()?;
         if is_empty {
@@ -154,9 +164,9 @@ mod tests {
         let mut pending = PendingRefreshes::read(&state).unwrap();
         pending.refreshed(&edges[0].subscriber).unwrap();
         assert!(!state.exists(), "nothing is created without a pending refresh");
-        pending.add(&edges).unwrap();
+        pending.add(&edges, "").unwrap();
         let length = std::fs::metadata(&file).unwrap().len();
-        pending.add(&edges[1..]).unwrap();
+        pending.add(&edges[1..], "").unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().len(), length, "a known one is not written again");
         let mut again = PendingRefreshes::read(&state).unwrap();
         assert!(edges.iter().all(|edge| again.is_pending(edge)) && !again.is_pending(&edge("file#/b", "exec#y z#1")));
@@ -172,12 +182,12 @@ mod tests {
     fn a_torn_line_is_removed_and_a_damaged_one_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(FILE);
-        PendingRefreshes::read(dir.path()).unwrap().add(&[edge("file#/a", "service#x")]).unwrap();
+        PendingRefreshes::read(dir.path()).unwrap().add(&[edge("file#/a", "service#x")], "").unwrap();
         let whole = std::fs::read(&file).unwrap();
         std::fs::write(&file, [whole.as_slice(), br#"{"pending":{"chan"#].concat()).unwrap();
         let mut pending = PendingRefreshes::read(dir.path()).unwrap();
         assert_eq!(pending.all().count(), 1);
-        pending.add(&[edge("file#/b", "service#x")]).unwrap();
+        pending.add(&[edge("file#/b", "service#x")], "").unwrap();
         assert_eq!(PendingRefreshes::read(dir.path()).unwrap().all().count(), 2);
         std::fs::write(&file, [b"{}\n", whole.as_slice()].concat()).unwrap();
         assert!(matches!(PendingRefreshes::read(dir.path()), Err(StoreError::Damaged { line: 1, .. })));
@@ -188,8 +198,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut pending = PendingRefreshes::read(dir.path()).unwrap();
         let many: Vec<_> = (0..=MAX_PENDING).map(|n| edge("file#/a", &format!("exec#{n}"))).collect();
-        assert!(pending.add(&many).is_err());
+        assert!(pending.add(&many[..=MAX_OF_ORIGIN], "mallory").is_err());
         assert_eq!(pending.all().count(), 0);
-        pending.add(&many[1..]).unwrap();
+        // One key has its share, and leaves the shares of the others.
+        for (origin, share) in many.chunks(MAX_OF_ORIGIN).enumerate() {
+            assert_eq!(pending.add(share, &origin.to_string()).is_ok(), origin < MAX_PENDING / MAX_OF_ORIGIN, "{origin}");
+        }
+        assert_eq!(PendingRefreshes::read(dir.path()).unwrap().all().count(), MAX_PENDING);
     }
 }

@@ -69,7 +69,7 @@ fn apply_settings(node: &ReloadHandles, settings: AgentSettings, reload: &Reload
     if before.outbox_max != after.outbox_max {
         node.status.report_storage_error(node.durable.resize_outbox(after.outbox_max));
     }
-    node.status.change(|standing| standing.pending = pending.iter().map(|key| (*key).to_owned()).collect());
+    node.status.change(|snapshot| snapshot.pending = pending.iter().map(|key| (*key).to_owned()).collect());
     node.status.clear(AlarmKind::Config);
     match pending.as_slice() {
         [] => tracing::info!("the configuration was reloaded"),

@@ -146,14 +146,14 @@ async fn accept(
 
 /// Returns the result of an accepted command, once there is one.
 async fn wait_for_result(view: &StatusView, durable: &DurableState, id: Uuid) -> CommandResult {
-    let mut standing = view.watch();
+    let mut snapshot = view.watch();
     loop {
-        standing.mark_unchanged();
+        snapshot.mark_unchanged();
         if let Some(done) = durable.result(id) {
             return done;
         }
         // The board changes after every command. An assignment may end without such a change.
-        let _changed = tokio::time::timeout(END_POLL, standing.changed()).await.is_ok();
+        let _changed = tokio::time::timeout(END_POLL, snapshot.changed()).await.is_ok();
     }
 }
 

@@ -45,7 +45,7 @@ impl ChangeCauses {
         let assigned = matches!(job.command.action, Action::Assign(_)) && !idle;
         let Some(channel) = job.command.channel.as_ref().filter(|_| assigned) else {
             let since = |failing: &FailingResource| (failing.resource.clone(), failing.since);
-            let failing = context.status.read(|standing| standing.failing.get("").map(|all| all.iter().map(since).collect()));
+            let failing = context.status.read(|snapshot| snapshot.failing.get("").map(|all| all.iter().map(since).collect()));
             let previous = Convergence { failing: failing.unwrap_or_default(), ..Convergence::default() };
             return Self { previous, is_passive: idle, ..Self::default() };
         };
@@ -111,9 +111,9 @@ impl ChangeCauses {
             );
         }
         let origin = self.channel.map(|(_, channel)| channel).unwrap_or_default();
-        context.status.change(|standing| {
+        context.status.change(|snapshot| {
             if whole || !self.failing.is_empty() {
-                standing.failing.insert(origin, self.failing);
+                snapshot.failing.insert(origin, self.failing);
             }
         });
         self.corrective

@@ -13,6 +13,8 @@ use crate::model::{RefreshEdge, ResourceRef, lock};
 pub(in crate::agent) struct AgentRefreshes {
     pub(in crate::agent) context: Arc<RunContext>,
     pub(in crate::agent) worker: Worker,
+    /// The key whose command runs. With several, the first by name counts.
+    pub(in crate::agent) origin: String,
 }
 
 impl RefreshStore for AgentRefreshes {
@@ -21,8 +23,8 @@ impl RefreshStore for AgentRefreshes {
     }
 
     fn add(&self, edges: Vec<RefreshEdge>) -> Result<(), String> {
-        let context = Arc::clone(&self.context);
-        let added = self.worker.run(move || lock(&context.refreshes).add(&edges).map_err(|error| error_chain(&error)));
+        let (context, origin) = (Arc::clone(&self.context), self.origin.clone());
+        let added = self.worker.run(move || lock(&context.refreshes).add(&edges, &origin).map_err(|error| error_chain(&error)));
         added.unwrap_or_else(|gone| Err(gone.to_string()))
     }
 

@@ -51,7 +51,7 @@ pub(in crate::agent) fn publish_health(context: &RunContext, job: &Job, state: &
 pub(in crate::agent) fn publish_state(context: &RunContext, job: &Job, mut state: ApplyState) {
     // A noop run changes nothing: the last result stays in its place.
     if !state.noop {
-        context.status.change(|standing| standing.last_run = Some(state.clone()));
+        context.status.change(|snapshot| snapshot.last_run = Some(state.clone()));
     }
     let is_assigned = matches!(job.command.action, Action::Assign(_)) && !job.command.options.noop;
     if let Some(channel) = job.command.channel.as_ref().filter(|_| is_assigned) {

@@ -369,7 +369,7 @@ impl Task {
         }
         checkpoint(Checkpoint::IntakeQueued);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), here, "accepted an assignment");
-        if self.handles.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Divergence)) {
+        if self.handles.status.read(|snapshot| snapshot.alarms.contains_key(&AlarmKind::Divergence)) {
             self.handles.desired_state.request_sync();
         }
         self.handles.status.command_accepted(verified.get());
@@ -417,7 +417,7 @@ impl Task {
     /// Shows on the board how many commands wait, also during a long run.
     fn update_board(&self) {
         // Counted under the lock of the board: the executor counts too.
-        self.handles.status.change(|standing| standing.queued = self.queues.work.len() as u64);
+        self.handles.status.change(|snapshot| snapshot.queued = self.queues.work.len() as u64);
     }
 
     fn ack(&self, id: Uuid, digest: &str, status: AckStatus) -> Ack {

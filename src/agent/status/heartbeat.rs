@@ -59,7 +59,7 @@ pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop:
     let own = handles.identity.subjects.state(&handles.identity.node);
     let own = bus.subscribe(own.as_str()).await.ok();
     let mut task = Task { duplicate_seen: None, disk_checked: None, own, handles, bus };
-    let mut standing = task.handles.status.watch();
+    let mut snapshot = task.handles.status.watch();
     let mut link = task.bus.watch();
     let mut settings = task.handles.settings.watch();
     // Spread from the start: nodes that start together do not send their heartbeats together.
@@ -67,7 +67,7 @@ pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop:
     loop {
         task.check_conditions();
         publish_state(&task.handles, &task.bus).await;
-        let said = standing.borrow_and_update().clone();
+        let said = snapshot.borrow_and_update().clone();
         let mut busy: Option<Instant> = None;
         loop {
             // Cancel-safe: watches keep their last value, a dropped sleep is made anew from `due`, and `Inbox::next` loses
@@ -81,8 +81,8 @@ pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop:
                     }
                     break;
                 }
-                changed = standing.changed() => if changed.is_ok() {
-                    if !standing.borrow_and_update().differs_in_work_alone(&said) {
+                changed = snapshot.changed() => if changed.is_ok() {
+                    if !snapshot.borrow_and_update().differs_in_work_alone(&said) {
                         tokio::time::sleep(COLLECT_TIME + jitter::random_delay(SPREAD)).await;
                         break;
                     }
@@ -145,7 +145,7 @@ impl Task {
         }
         // Also without a command: a node that cannot accept commands reports that before the first one.
         node.status.report_storage_error(node.durable.verify_path());
-        if node.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Disk)) {
+        if node.status.read(|snapshot| snapshot.alarms.contains_key(&AlarmKind::Disk)) {
             match node.durable.probe() {
                 Ok(()) => node.status.clear(AlarmKind::Disk),
                 Err(error) => node.status.raise(AlarmKind::Disk, crate::diag::error_chain(&error)),
@@ -153,7 +153,7 @@ impl Task {
         }
         if self.disk_checked.is_none_or(|looked| looked.elapsed() >= node.settings.now().heartbeat.as_std() / 2) {
             self.disk_checked = Some(Instant::now());
-            let low = node.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Space));
+            let low = node.status.read(|snapshot| snapshot.alarms.contains_key(&AlarmKind::Space));
             node.status.set(AlarmKind::Space, disk_space::alarm(&node.settings.now().state_dir, low));
         }
         let now = node.identity.now();

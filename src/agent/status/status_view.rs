@@ -79,7 +79,7 @@ impl StatusView {
 
 /// Returns the current status of the agent.
 pub(in crate::agent) fn status(node: &ViewHandles, bus: &Bus) -> AgentStatus {
-    let (settings, standing) = (node.settings.now(), node.status.read(Clone::clone));
+    let (settings, snapshot) = (node.settings.now(), node.status.read(Clone::clone));
     let waiting = node.durable.outbox_state();
     let (outbox, dropped) = (waiting.outbox, waiting.dropped);
     let limits = settings.limits.clone();
@@ -103,16 +103,16 @@ pub(in crate::agent) fn status(node: &ViewHandles, bus: &Bus) -> AgentStatus {
             fetch_hosts: limits.fetch_hosts,
         },
         confinement: node.node_state.confinement(),
-        channels: standing.channels,
-        running: standing.running,
-        queued: standing.queued,
+        channels: snapshot.channels,
+        running: snapshot.running,
+        queued: snapshot.queued,
         queue: settings.queue as u64,
-        last_run: standing.last_run,
+        last_run: snapshot.last_run,
         outbox,
         dropped,
         counts: node.counters.now(),
-        alarms: standing.alarms.into_iter().map(|(topic, what)| (topic.name(), what)).collect(),
-        pending: standing.pending,
+        alarms: snapshot.alarms.into_iter().map(|(topic, what)| (topic.name(), what)).collect(),
+        pending: snapshot.pending,
     }
 }
 

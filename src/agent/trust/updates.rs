@@ -153,7 +153,7 @@ impl Task {
             self.read_stream().await;
         }
         let is_refused = self.accept_next(message).is_some();
-        let is_troubled = self.handles.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Succession));
+        let is_troubled = self.handles.status.read(|snapshot| snapshot.alarms.contains_key(&AlarmKind::Succession));
         // A rejected message in the place of the next version keeps this node back, and an accepted one may end that:
         // the stream decides.
         if !ahead && if is_refused { version == self.next() } else { is_troubled } {

@@ -33,7 +33,7 @@ impl RefreshStore for LocalRefreshes {
     }
 
     fn add(&self, edges: Vec<RefreshEdge>) -> Result<(), String> {
-        lock(&self.0).add(&edges).map_err(|error| error_chain(&error))
+        lock(&self.0).add(&edges, "").map_err(|error| error_chain(&error))
     }
 
     fn refreshed(&self, subscriber: &ResourceRef) {

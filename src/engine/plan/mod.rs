@@ -54,7 +54,7 @@ fn manifest_plan(
     source: &ManifestText,
     inputs: &RunInputs,
     host: &Host,
-    mut around: PlanContext,
+    mut context: PlanContext,
 ) -> Result<Plan, Vec<Diagnostic>> {
     let manifest = manifest::parse::parse(source)?;
     let mut rules = Annotations::read(&manifest.document).map_err(|error| vec![error])?;
@@ -99,16 +99,16 @@ fn manifest_plan(
     plan.post_message = resolve_message(&plan, "post_message", manifest.post_message, &mut errors);
     plan.pre_message = resolve_message(&plan, "pre_message", manifest.pre_message, &mut errors);
     add_resources(&mut plan, declarations, true, &keys, &shaped, &mut errors);
-    around.enter(source);
-    check_relations(plan, &mut around, errors)
+    context.enter(source);
+    check_relations(plan, &mut context, errors)
 }
 
 /// Returns the plan, unless there are errors in its resources or their relations.
-fn check_relations(plan: Plan, around: &mut PlanContext, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
+fn check_relations(plan: Plan, context: &mut PlanContext, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
     // An unreadable resource would cause further errors in resources that refer to it.
     if errors.is_empty() {
         let known: Vec<KnownResource<'_>> = plan.resources.iter().map(KnownResource::planned).collect();
-        precheck::check_relations(&known, &plan.document, around, &mut errors);
+        precheck::check_relations(&known, &plan.document, context, &mut errors);
     }
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
 }
@@ -137,7 +137,7 @@ fn one_plan(
     properties: &Value,
     inputs: &RunInputs,
     host: &Host,
-    mut around: PlanContext,
+    mut context: PlanContext,
 ) -> Result<Plan, Vec<Diagnostic>> {
     let mut document = YamlDocument::from_value(serde_json::json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
@@ -155,7 +155,7 @@ fn one_plan(
     let mut plan = Plan::empty(1, scope, inputs, document, data.clone());
     let mut errors = Vec::new();
     add_resources(&mut plan, declarations, false, &data, &Provenance::default(), &mut errors);
-    check_relations(plan, &mut around, errors)
+    check_relations(plan, &mut context, errors)
 }
 
 /// Redacts the secrets of templates in the diagnostics of a plan.

@@ -23,24 +23,24 @@ pub(super) enum ChildFile {
 }
 
 /// Finds the file of a nested manifest; `list` has the resources beside it.
-pub(super) fn find(known: &KnownResource<'_>, file: &str, list: &[KnownResource<'_>], around: &PlanContext) -> ChildFile {
+pub(super) fn find(known: &KnownResource<'_>, file: &str, list: &[KnownResource<'_>], context: &PlanContext) -> ChildFile {
     if known.conditional {
         return ChildFile::Unknown;
     }
-    if around.has_no_node && around.host.directory().is_none() && Path::new(file).is_relative() {
+    if context.has_no_node && context.host.directory().is_none() && Path::new(file).is_relative() {
         return ChildFile::Missing;
     }
-    let files = GuardedFiles { host: around.host.clone(), access: Arc::clone(&around.access) };
+    let files = GuardedFiles { host: context.host.clone(), access: Arc::clone(&context.access) };
     // A denied file is rejected when its resource is reached.
     let Ok(path) = files.allowed_path(file) else { return ChildFile::Unknown };
-    let elsewhere = around.has_no_node || around.access.hides_values();
-    if elsewhere && !around.host.is_in_manifest_directory(&fs::resolve_links(&path)) {
+    let elsewhere = context.has_no_node || context.access.hides_values();
+    if elsewhere && !context.host.is_in_manifest_directory(&fs::resolve_links(&path)) {
         return ChildFile::Unknown;
     }
     let runs = |other: &KnownResource<'_>| other.effects().iter().any(|effect| matches!(effect, Effect::Run { dry: false, .. }));
     let needs_command =
         known.references.iter().any(|(_, reference)| list.iter().any(|other| other.is_named(reference) && runs(other)));
-    if needs_command || around.may_be_made(&path) { ChildFile::Unknown } else { ChildFile::At(path) }
+    if needs_command || context.may_be_made(&path) { ChildFile::Unknown } else { ChildFile::At(path) }
 }
 
 /// Returns the path of the manifest, and if it may apply others.

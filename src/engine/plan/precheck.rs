@@ -32,28 +32,28 @@ use crate::yaml::YamlDocument;
 /// # Errors
 /// Every error for which all nodes would reject the manifest.
 pub fn precheck(source: &ManifestText, host: &Host) -> Result<(), Vec<Diagnostic>> {
-    let mut wrong = Vec::new();
-    let mut around = PlanContext::without_node(host);
-    around.enter(source);
-    check_manifest(source, &mut around, &mut wrong);
-    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    let mut errors = Vec::new();
+    let mut context = PlanContext::without_node(host);
+    context.enter(source);
+    check_manifest(source, &mut context, &mut errors);
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// Checks a manifest and its nested ones. Adds the errors to `wrong`. Returns true when the manifest applies others.
-pub(super) fn check_manifest(source: &ManifestText, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) -> bool {
+/// Checks a manifest and its nested ones. Adds the errors to `errors`. Returns true when the manifest applies others.
+pub(super) fn check_manifest(source: &ManifestText, context: &mut PlanContext, errors: &mut Vec<Diagnostic>) -> bool {
     let read = manifest::parse::parse(source);
     let read = read.and_then(|manifest| Annotations::read(&manifest.document).map(|_| manifest).map_err(|error| vec![error]));
     match read {
         Ok(manifest) => match manifest.resources {
-            Resources::Inline(list) => check_resources(list, true, &manifest.document, around, wrong),
+            Resources::Inline(list) => check_resources(list, true, &manifest.document, context, errors),
             // Only a node knows the result of a template.
             Resources::JetFile(_) => {
-                around.leave_open();
+                context.leave_open();
                 false
             }
         },
-        Err(errors) => {
-            wrong.extend(errors);
+        Err(found) => {
+            errors.extend(found);
             false
         }
     }
@@ -66,36 +66,36 @@ pub(super) fn check_manifest(source: &ManifestText, around: &mut PlanContext, wr
 pub fn precheck_one(kind: &str, properties: &Value, host: &Host) -> Result<(), Vec<Diagnostic>> {
     let mut document = YamlDocument::from_value(json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
-    let mut wrong = Vec::new();
-    check_resources(declarations, false, &document, &mut PlanContext::without_node(host).for_single_resource(), &mut wrong);
-    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    let mut errors = Vec::new();
+    check_resources(declarations, false, &document, &mut PlanContext::without_node(host).for_single_resource(), &mut errors);
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 fn check_resources(
     declarations: Vec<Declaration>,
     numbered: bool,
     document: &YamlDocument,
-    around: &mut PlanContext,
-    wrong: &mut Vec<Diagnostic>,
+    context: &mut PlanContext,
+    errors: &mut Vec<Diagnostic>,
 ) -> bool {
-    let scope = RunInputs::new(|| json!({}), BTreeMap::new(), None).scope(json!({}), around.host());
+    let scope = RunInputs::new(|| json!({}), BTreeMap::new(), None).scope(json!({}), context.host());
     let (mut looked, mut broken) = (Vec::with_capacity(declarations.len()), false);
     for declaration in declarations {
         let number = declaration.number;
-        match check_resource(declaration, document, &scope, wrong) {
+        match check_resource(declaration, document, &scope, errors) {
             Ok(one) => looked.push(one),
             Err(mut error) => {
                 if numbered {
                     error.message = format!("invalid manifest resource {number}: {}", error.message);
                 }
-                wrong.push(error);
+                errors.push(error);
                 broken = true;
             }
         }
     }
     let known: Vec<KnownResource<'_>> = looked.iter().map(CheckedResource::known_resource).collect();
     if !broken {
-        check_relations(&known, document, around, wrong);
+        check_relations(&known, document, context, errors);
     }
     known.iter().any(|known| known.kind.nests())
 }
@@ -121,13 +121,13 @@ fn check_resource(
     declaration: Declaration,
     document: &YamlDocument,
     scope: &Scope,
-    wrong: &mut Vec<Diagnostic>,
+    errors: &mut Vec<Diagnostic>,
 ) -> Result<CheckedResource, Diagnostic> {
     let kind = resource::find(&declaration.kind);
     let mut properties = declaration.clone().take_properties();
     let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
         let planned: PlannedResource = read_resource(declaration, Provenance::default(), document, scope)?;
-        wrong.extend(runtime_texts::check_runtime_texts(&planned, document, scope, None).errors);
+        errors.extend(runtime_texts::check_runtime_texts(&planned, document, scope, None).errors);
         return Ok(CheckedResource::Planned(planned));
     };
     as_written(&mut properties, kind, document, &declaration);
@@ -148,7 +148,7 @@ fn check_resource(
     let control = properties.get("control").map(|control| Map::from_iter([("control".to_owned(), control.clone())]));
     let control = control.map(|control| Common::read(control).map_err(|error| invalid_common(&declaration, document, &error)));
     if let Some(control) = control.transpose()?.and_then(|common| common.control) {
-        wrong.extend(runtime_texts::conditions(&declaration, document, scope, &control));
+        errors.extend(runtime_texts::conditions(&declaration, document, scope, &control));
     }
     Ok(CheckedResource::Open { kind, properties, declaration })
 }
@@ -171,20 +171,20 @@ fn known_properties(kind: &dyn ResourceType) -> Map<String, Value> {
 pub(super) fn check_relations(
     list: &[KnownResource<'_>],
     document: &YamlDocument,
-    around: &mut PlanContext,
-    wrong: &mut Vec<Diagnostic>,
+    context: &mut PlanContext,
+    errors: &mut Vec<Diagnostic>,
 ) {
-    relations::aliases(list, document, wrong);
-    relations::contradictions(list, document, wrong);
+    relations::aliases(list, document, errors);
+    relations::contradictions(list, document, errors);
     let index = relations::ResourceIndex::new(list);
-    let remembers = around.is_child() || list.iter().any(|known| known.kind.nests());
+    let remembers = context.is_child() || list.iter().any(|known| known.kind.nests());
     for at in 0..list.len() {
-        relations::references(at, &index, around, document, wrong);
+        relations::references(at, &index, context, document, errors);
         let Some(known) = list.get(at).filter(|_| remembers) else { continue };
         if known.kind.nests() {
-            check_nested(known, list, document, around, wrong);
+            check_nested(known, list, document, context, errors);
         }
-        around.add(known);
+        context.add(known);
     }
 }
 
@@ -193,18 +193,18 @@ fn check_nested(
     known: &KnownResource<'_>,
     list: &[KnownResource<'_>],
     document: &YamlDocument,
-    around: &mut PlanContext,
-    wrong: &mut Vec<Diagnostic>,
+    context: &mut PlanContext,
+    errors: &mut Vec<Diagnostic>,
 ) {
-    let mut say = |message: String, hint: &str| wrong.push(known.diagnose(document, "name", &message, hint));
+    let mut say = |message: String, hint: &str| errors.push(known.diagnose(document, "name", &message, hint));
     let Some((file, allows)) = nested_file::child_path(known) else {
-        around.leave_open();
+        context.leave_open();
         return;
     };
-    let path = match nested_file::find(known, &file, list, around) {
+    let path = match nested_file::find(known, &file, list, context) {
         ChildFile::At(path) => path,
         ChildFile::Unknown => {
-            around.leave_open();
+            context.leave_open();
             return;
         }
         ChildFile::Missing => {
@@ -212,7 +212,7 @@ fn check_nested(
             return say(message, "give the directory that has both: all its files are sent");
         }
     };
-    let files = GuardedFiles { host: around.host.clone(), access: Arc::clone(&around.access) };
+    let files = GuardedFiles { host: context.host.clone(), access: Arc::clone(&context.access) };
     let read = files.read(&file, MAX_MANIFEST).map(|found| ManifestText::from_bytes(&path, found.text.into_bytes()));
     let source = match read {
         Ok(Ok(source)) => source,
@@ -220,23 +220,23 @@ fn check_nested(
         Err(why) => return say(why, MAKER),
     };
     let own = manifest_key(&source);
-    if around.chain.contains(&own) {
+    if context.chain.contains(&own) {
         return say(format!("{file} is applied within itself, without end"), "add a control to the apply resource");
     }
-    if around.chain.len() >= MAX_DEPTH {
+    if context.chain.len() >= MAX_DEPTH {
         return say(format!("{file}: maximum apply depth of {MAX_DEPTH} exceeded"), "apply it at a lower depth");
     }
-    let outer = around.host.clone();
+    let outer = context.host.clone();
     if let Some(directory) = &source.directory {
-        around.host = outer.clone().with_directory(directory);
+        context.host = outer.clone().with_directory(directory);
     }
-    around.chain.push(own);
-    let applies = check_manifest(&source, around, wrong);
-    around.chain.pop();
-    around.host = outer;
+    context.chain.push(own);
+    let applies = check_manifest(&source, context, errors);
+    context.chain.pop();
+    context.host = outer;
     if applies && !allows {
         let message = format!("{file}: apply resources are denied in this manifest by allow_apply");
-        wrong.push(known.diagnose(document, "allow_apply", &message, "remove allow_apply, or the apply resources in that file"));
+        errors.push(known.diagnose(document, "allow_apply", &message, "remove allow_apply, or the apply resources in that file"));
     }
 }
 

@@ -101,7 +101,11 @@ impl ConfinedRun<'_> {
             node: Some(context.settings.now().node.clone()),
             authorizer: Some(Arc::new(self.authorizer())),
             registrar: context.settings.now().registration.is_published().then_some(exchange),
-            refreshes: Some(Arc::new(AgentRefreshes { context: Arc::clone(context), worker: self.placement.worker.clone() })),
+            refreshes: Some(Arc::new(AgentRefreshes {
+                context: Arc::clone(context),
+                worker: self.placement.worker.clone(),
+                origin: job.command.signers().iter().min().cloned().unwrap_or_default(),
+            })),
             pseudonymize: Some(pseudonymizer(context)),
             unconfined_thread: Some(self.placement.clone()),
         }

@@ -68,11 +68,11 @@ pub(super) fn references(
     index: &ResourceIndex<'_>,
     before: &PlanContext,
     document: &YamlDocument,
-    wrong: &mut Vec<Diagnostic>,
+    errors: &mut Vec<Diagnostic>,
 ) {
     let Some(known) = index.list.get(at) else { return };
     for (property, reference) in &known.references {
-        let mut say = |why: String, hint: String| wrong.push(known.at_reference(document, property, reference, &why, hint));
+        let mut say = |why: String, hint: String| errors.push(known.at_reference(document, property, reference, &why, hint));
         if resource::find(&reference.kind).is_none() {
             let near = did_you_mean(&reference.kind, resource::names());
             let hint = near.map_or_else(
@@ -124,13 +124,13 @@ pub(super) fn references(
 }
 
 /// Finds ambiguous aliases.
-pub(super) fn aliases(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
+pub(super) fn aliases(list: &[KnownResource<'_>], document: &YamlDocument, errors: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<(&str, &str), &KnownResource<'_>> = HashMap::new();
     for known in list {
         let Some(alias) = known.alias.filter(|alias| !alias.is_empty()) else { continue };
         if let Some(other) = taken.insert((known.kind.name(), alias), known) {
             let message = format!("alias \"{alias}\" of {} is also the alias of {}", known.label(), other.label());
-            wrong.push(known.diagnose(document, "alias", &message, "an alias names one resource of a type: choose another"));
+            errors.push(known.diagnose(document, "alias", &message, "an alias names one resource of a type: choose another"));
         }
     }
     if taken.is_empty() {
@@ -140,13 +140,13 @@ pub(super) fn aliases(list: &[KnownResource<'_>], document: &YamlDocument, wrong
         let Some(name) = known.name else { continue };
         if let Some(other) = taken.get(&(known.kind.name(), name)).filter(|other| other.name.is_some_and(|own| own != name)) {
             let message = format!("alias \"{name}\" of {} is the name of another {}", other.label(), known.kind.name());
-            wrong.push(other.diagnose(document, "alias", &message, "an alias names one resource of a type: choose another"));
+            errors.push(other.diagnose(document, "alias", &message, "an alias names one resource of a type: choose another"));
         }
     }
 }
 
 /// Finds resources that would undo each other in every run: the same path with different properties.
-pub(super) fn contradictions(list: &[KnownResource<'_>], document: &YamlDocument, wrong: &mut Vec<Diagnostic>) {
+pub(super) fn contradictions(list: &[KnownResource<'_>], document: &YamlDocument, errors: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<&str, &KnownResource<'_>> = HashMap::new();
     for known in list.iter().filter(|known| !known.conditional && !known.kind.claimed_paths().is_empty()) {
         let (Some(name), Some(decoded)) = (known.name, known.decoded) else { continue };
@@ -156,7 +156,7 @@ pub(super) fn contradictions(list: &[KnownResource<'_>], document: &YamlDocument
             let (label, place) = (known.label(), describe_place(earlier, document));
             let message = format!("{label} is managed twice, and the two disagree about {property}: the other is {place}");
             let hint = "keep one of them; a control lets conditions decide which one holds";
-            wrong.push(known.diagnose(document, property, &message, hint));
+            errors.push(known.diagnose(document, property, &message, hint));
         }
     }
 }
