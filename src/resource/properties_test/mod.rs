@@ -45,10 +45,8 @@ pub trait TypeFixture: Resource {
     const ROOT: bool = false;
     /// False when these tests can't change a resource of the type, with the reason at the type.
     const CHANGES: bool = true;
-    /// Returns the host of the cases.
-    fn host(_root: &Path) -> Host {
-        Host::system(None)
-    }
+    /// Returns the host of the cases. Without `with_root`, a type that writes below `system_path` changes this machine.
+    fn host(root: &Path) -> Host;
     /// Generates properties.
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties>;
     /// Generates the objects that exist before the resource runs.

@@ -174,6 +174,10 @@ mod fixture {
     impl TypeFixture for ApplyType {
         const CHANGES: bool = false;
 
+        fn host(_: &Path) -> Host {
+            Host::system(None)
+        }
+
         fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
             let data = prop::option::of(prop::sample::select(vec![json!({}), json!({"a": [1, "x"]})]));
             (prop::sample::select(vec!["m.yaml", "sub/m.yaml"]), any::<bool>(), any::<bool>(), data)

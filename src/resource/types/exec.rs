@@ -478,6 +478,10 @@ mod fixture {
     use super::ExecType;
 
     impl TypeFixture for ExecType {
+        fn host(_: &Path) -> Host {
+            Host::system(None)
+        }
+
         fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
             let root = root.to_owned();
             let commands = prop::sample::select(vec!["/bin/true", "/bin/false", "/usr/bin/touch made"]);

@@ -412,6 +412,10 @@ mod fixture {
     use super::SymlinkType;
 
     impl TypeFixture for SymlinkType {
+        fn host(_: &Path) -> Host {
+            Host::system(None)
+        }
+
         fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
             let root = root.to_owned();
             let owners = prop::sample::select(vec![String::new(), effective_uid().to_string()]);

@@ -8,6 +8,10 @@ use crate::unpack::testing::{file, gzip, tar_of};
 use super::ArchiveType;
 
 impl TypeFixture for ArchiveType {
+    fn host(_: &Path) -> Host {
+        Host::system(None)
+    }
+
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         let packed = gzip(&tar_of(&[file("d/below", "x"), file("a", "y")]));

@@ -6,6 +6,10 @@ use crate::resource::properties_test::prelude::*;
 use super::FileType;
 
 impl TypeFixture for FileType {
+    fn host(_: &Path) -> Host {
+        Host::system(None)
+    }
+
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         let (owner, group) = (effective_uid().to_string(), effective_gid().to_string());

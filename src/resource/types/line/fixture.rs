@@ -5,6 +5,10 @@ use crate::resource::properties_test::prelude::*;
 use super::LineType;
 
 impl TypeFixture for LineType {
+    fn host(_: &Path) -> Host {
+        Host::system(None)
+    }
+
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         let names = prop::sample::select(vec!["a", "crlf", "d", "l", "new", "no/parent"]);

@@ -8,6 +8,10 @@ use super::MountType;
 impl TypeFixture for MountType {
     const CHANGES: bool = false;
 
+    fn host(_: &Path) -> Host {
+        Host::system(None)
+    }
+
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         (prop::sample::select(vec!["a", "d", "no/parent"]), prop::sample::select(vec!["", "tmpfs", "UUID=1"]))

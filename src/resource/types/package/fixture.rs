@@ -8,6 +8,10 @@ use super::PackageType;
 impl TypeFixture for PackageType {
     const CHANGES: bool = false;
 
+    fn host(_: &Path) -> Host {
+        Host::system(None)
+    }
+
     fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
         let here = prop::sample::select(vec!["dpkg", "base-files"]).prop_map(|name| (name, "present"));
         let absent = prop::sample::select(vec!["ensign-no-such", "no.such", "no+such:i386"]).prop_map(|name| (name, "absent"));

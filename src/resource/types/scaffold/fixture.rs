@@ -5,6 +5,10 @@ use crate::resource::properties_test::prelude::*;
 use super::ScaffoldType;
 
 impl TypeFixture for ScaffoldType {
+    fn host(_: &Path) -> Host {
+        Host::system(None)
+    }
+
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
         let engines = prop::sample::select(vec![None, Some("jinja"), Some("jet"), Some("go")]);

@@ -5,6 +5,10 @@ use crate::resource::properties_test::prelude::*;
 use super::ServiceType;
 
 impl TypeFixture for ServiceType {
+    fn host(_: &Path) -> Host {
+        Host::system(None)
+    }
+
     fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
         let names = prop::sample::select(vec!["a", "b.timer", "once", "fail", "flap"]);
         let refresh = prop::sample::select(vec!["restart", "reload", "reload-or-restart"]);
