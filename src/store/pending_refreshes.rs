@@ -23,7 +23,7 @@ const FILE: &str = "pending-refreshes.jsonl";
 const MAX_FILE: u64 = 64 << 20;
 /// Most pending refreshes of a host. Each one is a service or a command that failed since a change: thousands have one cause.
 const MAX_PENDING: usize = 8 << 10;
-/// Most pending refreshes of one origin. One stolen key cannot keep the runs of other keys from their changes.
+/// Most pending refreshes of one origin. A stolen key cannot keep the runs of other keys from their changes.
 const MAX_OF_ORIGIN: usize = 1 << 10;
 
 /// A line of the file.
@@ -72,7 +72,9 @@ impl PendingRefreshes {
             }
             let damaged = |source| StoreError::Damaged { path: path.clone(), line: number + 1, source };
             match serde_json::from_slice(line).map_err(damaged)? {
-                Line::Pending { edge, origin } => _ = edges.insert(edge, origin),
+                Line::Pending { edge, origin } => {
+                    edges.insert(edge, origin);
+                }
                 Line::Refreshed(subscriber) => edges.retain(|edge: &RefreshEdge, _| edge.subscriber != subscriber),
             }
         }
