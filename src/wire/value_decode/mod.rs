@@ -15,7 +15,8 @@ pub type Mismatch = serde_path_to_error::Error<serde_json::Error>;
 /// # Errors
 /// When the value does not fit `T`.
 pub fn read<'de, T: Deserialize<'de>>(value: &'de Value) -> Result<T, Mismatch> {
-    serde_path_to_error::deserialize(value)
+    // Only an error needs the path, and tracking the path takes longer than decoding.
+    T::deserialize(value).or_else(|_| serde_path_to_error::deserialize(value))
 }
 
 /// Decodes a map.
@@ -23,7 +24,7 @@ pub fn read<'de, T: Deserialize<'de>>(value: &'de Value) -> Result<T, Mismatch> 
 /// # Errors
 /// When the map does not fit `T`.
 pub fn read_map<'de, T: Deserialize<'de>>(map: &'de Map<String, Value>) -> Result<T, Mismatch> {
-    serde_path_to_error::deserialize(map)
+    T::deserialize(map).or_else(|_| serde_path_to_error::deserialize(map))
 }
 
 #[cfg(test)]
