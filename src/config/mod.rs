@@ -1,4 +1,4 @@
-//! The configuration of an agent: [`Settings`], and the connection that operators configure in the same form.
+//! The configuration of an agent: `Settings`, and the connection that operators configure in the same form.
 //!
 //! Every error names its file, line and column.
 

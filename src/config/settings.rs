@@ -1,4 +1,4 @@
-//! `agent.toml`: [`Settings`] is what serde reads, what the checks see, and what the agent uses.
+//! `agent.toml`: `Settings` is what serde reads, what the checks see, and what the agent uses.
 //!
 //! The comments of the fields are the descriptions in the schema. Text is the only input. The command line reads the file,
 //! and the user of a secret reads its file.

@@ -26,7 +26,7 @@ pub(super) fn check_url(url: &Url, policy: &HostPolicy) -> Result<(), HttpError>
     check_host(url.host_str().unwrap_or_default(), policy).map_err(|why| HttpError::Denied { url: redact_url(url.as_str()), why })
 }
 
-/// Checks that requests to a host are allowed, by its name or address. [`vet`] checks the addresses of the name.
+/// Checks that requests to a host are allowed, by its name or address. `vet` checks the addresses of the name.
 ///
 /// # Errors
 /// The reason, for people.

@@ -197,7 +197,7 @@ pub async fn get(ask: &HttpRequest, policy: &HostPolicy) -> Result<HttpResponse,
 /// Waits for `work` on this thread, and cancels `work` once `over` returns true.
 ///
 /// # Errors
-/// Those of the work; [`HttpError::Over`] after a cancellation.
+/// Those of the work; `HttpError::Over` after a cancellation.
 pub fn block_on<T, E: From<HttpError>>(work: impl Future<Output = Result<T, E>>, over: &dyn Fn() -> bool) -> Result<T, E> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(HttpError::Runtime)?;
     let result = runtime.block_on(async {

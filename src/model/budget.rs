@@ -107,7 +107,7 @@ impl EvaluationBudget {
         if (self.is_cancelled)() { Err(BudgetError::Cancelled) } else { Ok(()) }
     }
 
-    /// Returns the used memory, for [`EvaluationBudget::settle`].
+    /// Returns the used memory, for `EvaluationBudget::settle`.
     pub fn used_memory(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

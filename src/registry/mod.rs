@@ -1,7 +1,7 @@
 //! Data of hosts on the bus: service registrations, values of key-value buckets, and objects of the object store
 //! (`objects.rs`).
 //!
-//! Any client with the right to publish can forge data. The [`Door`] of a reader decides which data carries the signature of
+//! Any client with the right to publish can forge data. The `Door` of a reader decides which data carries the signature of
 //! a known key. A registration is a hint about a service, never a command. `exchange.rs` gives a run, which blocks, access to
 //! the asynchronous bus. Neighbours: `wire::registration` has the subjects, `model::registration` the form, `transport` the
 //! bus.

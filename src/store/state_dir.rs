@@ -14,7 +14,7 @@ use super::StoreError;
 
 /// The prefix of the names of temporary files.
 const TEMPORARY: &str = ".new-";
-/// The number of bytes that [`probe`] writes: more than most commands and results have.
+/// The number of bytes that `probe` writes: more than most commands and results have.
 const PROBE_BYTES: usize = 64 * 1024;
 
 /// Creates a directory that only its owner can read, and its missing parents.

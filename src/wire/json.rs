@@ -163,7 +163,7 @@ impl<'de> Visitor<'de> for StrictValue {
     }
 }
 
-/// Checks like [`Strict`], and builds no value.
+/// Checks like `Strict`, and builds no value.
 #[derive(Clone, Copy)]
 struct StrictCheck {
     depth: usize,

@@ -118,7 +118,7 @@ pub fn connection_settings(
 /// Returns the context of the NATS CLI that `written` names.
 ///
 /// # Errors
-/// When `written` can't be read, or [nats] has `context` and other settings.
+/// When `written` can't be read, or `nats` has `context` and other settings.
 pub fn configured_context(written: Option<(&str, &Path)>) -> Result<Option<String>, Vec<Diagnostic>> {
     let Some(nats) = read_file(written)?.0.nats else { return Ok(None) };
     if nats.keys_beside_context().next().is_some() {

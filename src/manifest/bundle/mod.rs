@@ -1,7 +1,7 @@
 //! Bundles: a manifest with its files in a gzipped tar archive.
 //!
 //! The archive is untrusted input, so this module reads it itself. Only regular files and directories with plain relative
-//! names are accepted, each once, within [`Caps`]. Unusual entries are refused, not repaired. Two readers that disagree about
+//! names are accepted, each once, within `Caps`. Unusual entries are refused, not repaired. Two readers that disagree about
 //! an entry are a way to smuggle files.
 
 use std::collections::HashMap;
@@ -120,7 +120,7 @@ pub fn is_bundle(head: &[u8]) -> bool {
 /// The manifest is the entry `manifest.yaml` with the fewest parent directories; there must be only one.
 ///
 /// # Errors
-/// See [`BundleError`]; the caller must remove the files written so far.
+/// See `BundleError`; the caller must remove the files written so far.
 pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &BundleLimits) -> Result<PathBuf, BundleArchiveError> {
     let limit = caps.total.min(size.saturating_mul(caps.ratio).max(RATIO_FLOOR));
     let mut archive = tar::Archive::new(Capped::new(GzDecoder::new(packed), limit));

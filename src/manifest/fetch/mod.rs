@@ -1,7 +1,7 @@
 //! Fetching: the bytes of the URL of a manifest or bundle, verified against their digest during the download.
 //!
 //! The URL is untrusted and only a hint; the digest decides. `https://` and `http://` reach only hosts that the limits allow
-//! (`crate::http`). `obj://bucket/key` reads the object store of the message bus through [`ObjectGet`]. `file://` reads on
+//! (`crate::http`). `obj://bucket/key` reads the object store of the message bus through `ObjectGet`. `file://` reads on
 //! this host.
 
 use std::future::Future;

@@ -98,31 +98,31 @@ pub trait ResourceType: Sync {
     fn about(&self) -> &'static str;
     /// The schema of the properties.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
-    /// See [`Resource::RUNTIME_TEMPLATES`].
+    /// See `Resource::RUNTIME_TEMPLATES`.
     fn runtime_templates(&self) -> &'static [&'static str];
-    /// See [`Resource::NO_EFFECTS`].
+    /// See `Resource::NO_EFFECTS`.
     fn no_effects(&self) -> &'static [(&'static str, &'static str)];
-    /// See [`Resource::CONTENT`].
+    /// See `Resource::CONTENT`.
     fn content(&self) -> &'static [&'static str];
-    /// See [`Resource::TEMPLATED_KEYS`].
+    /// See `Resource::TEMPLATED_KEYS`.
     fn templated_keys(&self) -> &'static [&'static str];
-    /// See [`Resource::REFRESHES`].
+    /// See `Resource::REFRESHES`.
     fn refreshes(&self) -> bool;
-    /// See [`Resource::CCM_SUBSCRIBE_SYNTAX`].
+    /// See `Resource::CCM_SUBSCRIBE_SYNTAX`.
     fn ccm_subscribe_syntax(&self) -> bool;
-    /// See [`Resource::NOOP_PER_STEP`].
+    /// See `Resource::NOOP_PER_STEP`.
     fn noop_per_step(&self) -> bool;
-    /// See [`Resource::CLAIMED_PATHS`].
+    /// See `Resource::CLAIMED_PATHS`.
     fn claimed_paths(&self) -> &'static [&'static str];
-    /// See [`Resource::NESTS`].
+    /// See `Resource::NESTS`.
     fn nests(&self) -> bool;
-    /// See [`Resource::CHANGES_SYSTEM`].
+    /// See `Resource::CHANGES_SYSTEM`.
     fn changes_system(&self) -> bool;
-    /// See [`Resource::shell_defaults`].
+    /// See `Resource::shell_defaults`.
     fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults;
-    /// See [`Resource::BATCHES`].
+    /// See `Resource::BATCHES`.
     fn batches(&self) -> bool;
-    /// See [`Resource::prefetch`]. Skips resources without a provider; their runs fail later.
+    /// See `Resource::prefetch`. Skips resources without a provider; their runs fail later.
     fn prefetch(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host);
     /// Observes several resources of this type and applies their steps together. Returns the steps or the error of each.
     fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<BatchResult>;
@@ -133,7 +133,7 @@ pub trait ResourceType: Sync {
     /// # Errors
     /// When the name is not valid.
     fn query(&self, name: &str) -> Option<Result<Arc<dyn ParsedResource>, DecodeError>>;
-    /// The effects of unresolved properties, which may contain templates. See [`Resource::effects`].
+    /// The effects of unresolved properties, which may contain templates. See `Resource::effects`.
     fn effects(&self, properties: &Map<String, Value>) -> Effects;
     /// Reads and validates properties. `scope` is the scope for templates of the type.
     ///
@@ -150,15 +150,15 @@ pub trait ParsedResource: Send + Sync {
     fn ensure(&self) -> &str;
     /// The properties as in events.
     fn redacted(&self) -> Value;
-    /// See [`Resource::report_secrets`].
+    /// See `Resource::report_secrets`.
     fn report_secrets(&self, note: &mut dyn FnMut(RedactedProperty<'_>));
     /// Applies a predicate to the parsed properties.
     fn matches(&self, so: &dyn Fn(&Value) -> bool) -> bool;
-    /// See [`Resource::command_lines`].
+    /// See `Resource::command_lines`.
     fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)>;
-    /// See [`Resource::effects`].
+    /// See `Resource::effects`.
     fn effects(&self) -> Effects;
-    /// See [`Resource::nested`].
+    /// See `Resource::nested`.
     fn nested(&self) -> Option<Nested>;
     /// The properties themselves, for their own type.
     fn as_any(&self) -> &dyn Any;
@@ -173,9 +173,9 @@ pub trait ParsedResource: Send + Sync {
 pub trait BoundResource: Send + Sync {
     /// The name of the provider.
     fn provider(&self) -> &'static str;
-    /// See [`Resource::CONVERGES`].
+    /// See `Resource::CONVERGES`.
     fn converges(&self) -> bool;
-    /// See [`Resource::refresh_cache`].
+    /// See `Resource::refresh_cache`.
     ///
     /// # Errors
     /// When the refresh fails.
@@ -212,7 +212,7 @@ pub trait ObservedResource {
     fn status(&self) -> Map<String, Value>;
     /// The pending steps; none for a converged resource.
     fn steps(&self) -> Vec<ChangeStep>;
-    /// True when the status contains program output. See [`State::output`].
+    /// True when the status contains program output. See `State::output`.
     fn has_output(&self) -> bool;
     /// True for the steps of a refresh.
     fn is_refresh(&self) -> bool;

@@ -87,7 +87,7 @@ struct Slot {
     seq: u64,
     offset: u64,
     len: usize,
-    /// The time of the push, in seconds; before [`NO_EARLIER`] when unknown.
+    /// The time of the push, in seconds; before `NO_EARLIER` when unknown.
     at: i64,
     /// The position in the chain; 0 when there is none.
     chain_seq: u64,
