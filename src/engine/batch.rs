@@ -16,15 +16,19 @@ use super::converge::{Abort, ResourceRun, guarded};
 use super::plan::PlannedResource;
 use super::settings::RunSettings;
 
-/// Returns the number of resources, from the first on, that can be applied together; 1 for a single resource.
-pub(super) fn batch_length(resources: &[PlannedResource], settings: &RunSettings, fail_on_error: bool) -> usize {
-    let Some((first, rest)) = resources.split_first() else { return 0 };
+/// Returns the number of resources, from the first on, that can be applied together; 1 for a single resource, 0 without one.
+pub(super) fn batch_length<'a>(
+    mut resources: impl Iterator<Item = &'a PlannedResource>,
+    settings: &RunSettings,
+    fail_on_error: bool,
+) -> usize {
+    let Some(first) = resources.next() else { return 0 };
     // A noop run changes nothing. A run that ends at the first failure must not apply later resources before.
     if !is_batchable(first) || settings.noop || settings.health_check_only || fail_on_error {
         return 1;
     }
     let mut together = vec![first];
-    for next in rest {
+    for next in resources {
         let same = next.kind.name() == first.kind.name() && next.common.provider == first.common.provider && is_batchable(next);
         if !same || together.iter().any(|earlier| next.requires.iter().any(|needed| is(earlier, needed))) {
             break;

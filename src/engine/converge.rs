@@ -199,12 +199,19 @@ impl ResourceRun<'_> {
     fn require(&self) -> Result<(), Abort> {
         let mut failed = Vec::new();
         for reference in &self.planned.requires {
-            let last = self.session.last(reference).ok_or_else(|| unknown_reference("require", reference))?;
-            if last.failed || last.unmet {
+            if self.has_failed(reference)? {
                 failed.push(reference.clone());
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(Abort::Unmet(failed)) }
+    }
+
+    fn has_failed(&self, required: &ResourceRef) -> Result<bool, Abort> {
+        match (self.session.last(required), &self.settings.selection) {
+            (Some(last), _) => Ok(last.failed || last.unmet),
+            (None, Some(selection)) => Ok(selection.failed.contains(required)),
+            (None, None) => Err(unknown_reference("require", required)),
+        }
     }
 
     fn resolve_deferred(&self) -> Result<Option<Map<String, Value>>, Abort> {

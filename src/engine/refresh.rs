@@ -29,11 +29,13 @@ impl ResourceRun<'_> {
     pub(super) fn is_refresh_due(&self) -> Result<bool, Abort> {
         let mut is_due = false;
         for changed in &self.planned.subscribes {
-            let last = self.session.last(changed).ok_or_else(|| unknown_reference("subscribe", changed))?;
-            if last.changed {
-                return Ok(true);
-            }
-            is_due |= !last.failed && self.is_pending(changed);
+            let has_failed = match (self.session.last(changed), &self.settings.selection) {
+                (Some(last), _) if last.changed => return Ok(true),
+                (Some(last), _) => last.failed,
+                (None, Some(selection)) => selection.failed.contains(changed),
+                (None, None) => return Err(unknown_reference("subscribe", changed)),
+            };
+            is_due |= !has_failed && self.is_pending(changed);
         }
         Ok(is_due)
     }

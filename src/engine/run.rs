@@ -13,6 +13,7 @@ use crate::store::Session;
 use super::batch;
 use super::converge::ResourceRun;
 use super::plan::{Plan, PlannedResource};
+use super::remaining::Remaining;
 use super::settings::RunSettings;
 use super::subscribers::Subscribers;
 
@@ -23,7 +24,7 @@ pub struct RunReport {
     pub summary: Summary,
     /// The outcome.
     pub outcome: RunOutcome,
-    /// The number of resources of the manifest that were not reached.
+    /// The number of resources of the manifest that were not reached; 0 with a selection.
     pub unreached: usize,
     /// The error that ended the run early, when the session could not be written.
     pub error: Option<String>,
@@ -56,7 +57,8 @@ pub fn run(
     let summary = run.tally.summary();
     let interrupted = run.interrupted || host.is_over();
     let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::from_summary(&summary) };
-    RunReport { summary, outcome, unreached: plan.resources.len().saturating_sub(counts.reached), error: run.error }
+    let wanted = if settings.selection.is_some() { counts.reached } else { plan.resources.len() };
+    RunReport { summary, outcome, unreached: wanted.saturating_sub(counts.reached), error: run.error }
 }
 
 /// A run, with its nested manifests.
@@ -92,15 +94,19 @@ impl Run<'_> {
         if !settings.health_check_only {
             batch::prefetch(&plan.resources, &self.providers, settings, host);
         }
-        let mut left = plan.resources.as_slice();
-        while !left.is_empty() && self.error.is_none() {
+        // A nested manifest runs as a whole.
+        let selection = settings.selection.as_deref().filter(|_| self.depth == 0);
+        let mut remaining = Remaining::new(&plan.resources, selection);
+        while self.error.is_none() {
+            let together = batch::batch_length(remaining.iter(), settings, plan.fail_on_error);
+            if together == 0 {
+                break;
+            }
             if host.is_over() {
                 self.interrupted = true;
                 break;
             }
-            let together = batch::batch_length(left, settings, plan.fail_on_error).clamp(1, left.len());
-            let (now, later) = left.split_at(together);
-            left = later;
+            let now = remaining.advance(together);
             counts.reached += now.len();
             let mut failed = false;
             // Values that templates made are freed when their resource is done.
@@ -109,7 +115,7 @@ impl Run<'_> {
                 host.notify_started(first.kind.name(), first.decoded.name(), now.len() - 1);
                 tracing::debug!(resource = %first.reference(), "started");
             }
-            let events = self.converge_resources(plan, now, settings, host);
+            let events = self.converge_resources(plan, &now, settings, host);
             host.notify_ended();
             plan.scope.budget().release_since(taken, 0);
             for (event, planned) in events.into_iter().zip(now) {
@@ -119,6 +125,9 @@ impl Run<'_> {
                 counts.changed += u64::from(event.changed);
                 counts.failed += u64::from(event.failed || !event.unmet_requirements.is_empty());
                 failed |= event.failed;
+                if event.changed && !event.noop {
+                    remaining.select_subscribers(planned);
+                }
                 self.record(event);
             }
             if plan.fail_on_error && failed && !settings.health_check_only {
@@ -131,7 +140,7 @@ impl Run<'_> {
     fn converge_resources(
         &mut self,
         plan: &Plan,
-        now: &[PlannedResource],
+        now: &[&PlannedResource],
         settings: &RunSettings,
         host: &Host,
     ) -> Vec<TransactionEvent> {

@@ -1,5 +1,6 @@
 //! The settings of a run, with the interfaces to the parts that differ between an agent and a local run.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -54,6 +55,17 @@ impl Diff {
     }
 }
 
+/// The resources of a run that repairs drift. The other resources of the manifest are not run, and have no event.
+///
+/// The run adds the subscribers of every resource that changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The resources to run, by their number in the plan, from 0.
+    pub resources: BTreeSet<usize>,
+    /// The resources that failed when they ran last, or whose requirements were not met. Their dependents are not run.
+    pub failed: BTreeSet<ResourceRef>,
+}
+
 /// The settings of a run.
 #[derive(Clone)]
 pub struct RunSettings {
@@ -61,6 +73,8 @@ pub struct RunSettings {
     pub noop: bool,
     /// True for a run of health checks only.
     pub health_check_only: bool,
+    /// The resources to run; all without a selection.
+    pub selection: Option<Arc<Selection>>,
     /// The diffs of content that events of changes carry.
     pub diff: Diff,
     /// True when events have no `properties` and `status`, for a run whose events are not stored.

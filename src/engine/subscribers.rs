@@ -27,13 +27,11 @@ impl Subscribers {
         if self.0.is_empty() {
             return Vec::new();
         }
-        let alias = Some(&planned.common.alias).filter(|alias| !alias.is_empty());
-        let names = [Some(planned.reference()), alias.map(|alias| ResourceRef::new(planned.kind.name(), alias))];
         let subscribers = |changed: ResourceRef| {
             let all = self.0.get(&changed).cloned().unwrap_or_default();
             all.into_iter().map(move |subscriber| RefreshEdge { changed: changed.clone(), subscriber })
         };
-        names.into_iter().flatten().flat_map(subscribers).collect()
+        planned.references().flat_map(subscribers).collect()
     }
 }
 

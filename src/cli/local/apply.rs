@@ -231,6 +231,7 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let settings = RunSettings {
         noop: args.noop,
         health_check_only: args.health_check_only,
+        selection: None,
         diff: Diff::when(args.diff),
         omit_details: args.output == OutputFormat::Text && args.session.is_none(),
         run_id: host.new_id(),

@@ -119,6 +119,7 @@ impl LocalEnsureOptions {
         Ok(RunSettings {
             noop: self.noop,
             health_check_only: false,
+            selection: None,
             diff: Diff::when(self.diff),
             omit_details: false,
             run_id: host.new_id(),

@@ -59,6 +59,13 @@ impl PlannedResource {
         ResourceRef::new(self.kind.name(), self.decoded.name())
     }
 
+    /// Returns the references by which other resources may name this one: the name, and the alias if there is one.
+    pub fn references(&self) -> impl Iterator<Item = ResourceRef> {
+        let alias = Some(&self.common.alias).filter(|alias| !alias.is_empty());
+        let alias = alias.map(|alias| ResourceRef::new(self.kind.name(), alias));
+        std::iter::once(self.reference()).chain(alias)
+    }
+
     /// Returns the effects of the type's properties and of the common ones. An effect that depends on a template is unknown.
     pub fn effects(&self) -> Effects {
         let own = self.decoded.effects().into_iter().chain(effects::of_common(&self.common));

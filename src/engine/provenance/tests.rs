@@ -52,6 +52,7 @@ fn dry() -> RunSettings {
     RunSettings {
         noop: true,
         health_check_only: false,
+        selection: None,
         diff: crate::engine::Diff::None,
         omit_details: false,
         run_id: Uuid::nil(),

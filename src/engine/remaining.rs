@@ -1,0 +1,62 @@
+//! The resources of a manifest that a run has not handled yet.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::model::ResourceRef;
+
+use super::plan::PlannedResource;
+use super::settings::Selection;
+
+/// The resources that are left, in the order of the manifest.
+pub(super) struct Remaining<'a> {
+    all: &'a [PlannedResource],
+    /// The number of the first resource that is left.
+    next: usize,
+    selection: Option<Selected<'a>>,
+}
+
+/// The selected resources, with those that a change adds.
+struct Selected<'a> {
+    numbers: BTreeSet<usize>,
+    /// The numbers of the subscribers, by the reference that they use.
+    subscribers: HashMap<&'a ResourceRef, Vec<usize>>,
+}
+
+impl<'a> Remaining<'a> {
+    pub(super) fn new(all: &'a [PlannedResource], selection: Option<&Selection>) -> Self {
+        let selection = selection.map(|selection| {
+            let mut subscribers: HashMap<_, Vec<usize>> = HashMap::new();
+            for (number, planned) in all.iter().enumerate() {
+                planned.subscribes.iter().for_each(|reference| subscribers.entry(reference).or_default().push(number));
+            }
+            Selected { numbers: selection.resources.clone(), subscribers }
+        });
+        Self { all, next: 0, selection }
+    }
+
+    /// Returns the resources that are left.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a PlannedResource> + '_ {
+        self.numbers().filter_map(|number| self.all.get(number))
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        let selected = self.selection.as_ref().map(|selected| selected.numbers.range(self.next..).copied());
+        let every = if selected.is_none() { self.next..self.all.len() } else { 0..0 };
+        selected.into_iter().flatten().chain(every)
+    }
+
+    /// Takes the next resources, at most `count`.
+    pub(super) fn advance(&mut self, count: usize) -> Vec<&'a PlannedResource> {
+        let numbers: Vec<usize> = self.numbers().take(count).collect();
+        self.next = numbers.last().map_or(self.all.len(), |last| last + 1);
+        numbers.into_iter().filter_map(|number| self.all.get(number)).collect()
+    }
+
+    /// Adds the subscribers of a changed resource to the selection.
+    pub(super) fn select_subscribers(&mut self, changed: &PlannedResource) {
+        let Some(selected) = &mut self.selection else { return };
+        for name in changed.references() {
+            selected.numbers.extend(selected.subscribers.get(&name).into_iter().flatten());
+        }
+    }
+}
