@@ -46,7 +46,7 @@ pub use journal::Journal;
 pub use machine::{Host, ReadableFile};
 pub use meter::Meter;
 pub use orphans::Orphans;
-pub use package_cache::DPKG_DIRECTORY;
+pub use package_cache::{DPKG_DIRECTORY, package_databases};
 pub use paths::{DirEntryHandle, PathInfo, PathResolver};
 pub use progress::{Progress, ProgressEvent, ProgressListener};
 pub use run_lock::{LockMode, RunLock, RunLockError};

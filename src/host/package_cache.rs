@@ -1,14 +1,24 @@
 //! Cache of the package databases of a host, during one run. A database is read on first use. The resources and the health checks
 //! of the run share the cache.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::dpkg::Dpkg;
-use super::rpm::Rpm;
+use super::rpm::{self, Rpm};
 use super::systemd::Systemd;
 
 /// The directory of the dpkg database.
 pub const DPKG_DIRECTORY: &str = "/var/lib/dpkg";
+
+/// The directories of the rpm database, by distribution.
+const RPM_DIRECTORIES: [&str; 2] = ["/var/lib/rpm", "/usr/lib/sysimage/rpm"];
+
+/// Returns the files that change with the installed packages. Most hosts have some of them only.
+pub fn package_databases() -> Vec<PathBuf> {
+    let rpm = RPM_DIRECTORIES.into_iter().flat_map(|directory| rpm::FILES.map(|file| Path::new(directory).join(file)));
+    std::iter::once(Path::new(DPKG_DIRECTORY).join("status")).chain(rpm).collect()
+}
 
 /// The package databases, and the connection to systemd.
 pub(super) struct PackageCache {

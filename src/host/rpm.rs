@@ -16,7 +16,7 @@ use crate::model::lock;
 pub const RPM: &str = "/usr/bin/rpm";
 
 /// The files of an rpm database, in all its formats.
-const FILES: [&str; 4] = ["rpmdb.sqlite", "rpmdb.sqlite-wal", "Packages.db", "Packages"];
+pub(super) const FILES: [&str; 4] = ["rpmdb.sqlite", "rpmdb.sqlite-wal", "Packages.db", "Packages"];
 
 /// The architectures of rpm, which may follow the last dot of a name.
 const ARCHITECTURES: &[&str] = &[

@@ -9,7 +9,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
 use crate::host::Host;
-use crate::model::{Effects, RedactedProperty, lock};
+use crate::model::{Effects, RedactedProperty, WatchTarget, lock};
 use crate::template::Scope;
 
 #[cfg(test)]
@@ -158,6 +158,8 @@ pub trait ParsedResource: Send + Sync {
     fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)>;
     /// See `Resource::effects`.
     fn effects(&self) -> Effects;
+    /// See `Resource::watches`.
+    fn watches(&self, host: &Host) -> Vec<WatchTarget>;
     /// See `Resource::nested`.
     fn nested(&self) -> Option<Nested>;
     /// The properties themselves, for their own type.

@@ -1,5 +1,6 @@
 //! The parts that resource types are built from.
 
+pub(super) mod account_files;
 pub mod common;
 mod decode_error;
 pub(super) mod dyn_type;
@@ -11,3 +12,4 @@ pub(super) mod safe_replace;
 pub mod shadow_utils;
 pub mod text;
 pub(super) mod type_entry;
+pub(super) mod watch_targets;

@@ -8,8 +8,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
-use crate::model::{Effects, RedactedProperty};
+use crate::model::{Effects, RedactedProperty, WatchTarget};
 use crate::template::Scope;
+
+use super::watch_targets;
 
 /// Properties that are wrong on every host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -229,6 +231,11 @@ pub trait Resource: Send + Sync + 'static {
     /// All effects that a resource with these properties can have, derived from the properties alone. Invalid properties have
     /// effects too: rules and limits are checked before [`Resource::validate`].
     fn effects(properties: &Self::Properties) -> Effects;
+
+    /// Returns what can change a resource with these properties from outside. By default derived from the effects.
+    fn watches(properties: &Self::Properties, host: &Host) -> Vec<WatchTarget> {
+        watch_targets::from_effects(&Self::effects(properties), host)
+    }
 
     /// Returns the properties that `ensign ensure` adds for a user at a shell.
     fn shell_defaults(_ensure: Option<&str>) -> ShellDefaults {

@@ -10,11 +10,6 @@ use crate::resource::{Invalid, ResourceError};
 /// Directories of the tools. The search path of the run is not used: ordinary users lack these directories.
 const DIRECTORIES: &[&str] = &["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// The account files that contain users.
-pub(in crate::resource) const USER_FILES: &[&str] = &["/etc/passwd", "/etc/shadow"];
-/// The account files that contain groups and their members.
-pub(in crate::resource) const GROUP_FILES: &[&str] = &["/etc/group", "/etc/gshadow"];
-
 /// The longest name that the tools accept, in characters.
 const NAME_MAX: usize = 32;
 

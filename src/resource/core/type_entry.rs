@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::diag::error_chain;
 use crate::host::Host;
-use crate::model::{Effect, Effects, RedactedProperty};
+use crate::model::{Effect, Effects, RedactedProperty, WatchTarget};
 use crate::template::Scope;
 use crate::wire::value_decode;
 
@@ -226,6 +226,10 @@ impl<R: Resource> ParsedResource for TypedProperties<R> {
 
     fn effects(&self) -> Effects {
         R::effects(&self.0)
+    }
+
+    fn watches(&self, host: &Host) -> Vec<WatchTarget> {
+        R::watches(&self.0, host)
     }
 
     fn nested(&self) -> Option<Nested> {

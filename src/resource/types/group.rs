@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::{Host, ProcessCommand};
 use crate::model::{Effect, Effects};
 
+use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
@@ -151,7 +152,7 @@ impl Resource for GroupType {
         let mut effects = Effects::default();
         effects.push(Effect::group(&p.name));
         effects.extend(p.members.iter().flatten().map(Effect::user));
-        effects.extend(shadow_utils::GROUP_FILES.iter().copied().map(Effect::implied));
+        effects.extend(account_files::GROUP_FILES.iter().copied().map(Effect::implied));
         effects
     }
 

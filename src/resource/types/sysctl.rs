@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{FsError, Host, PathResolver};
 use crate::model::effects::EffectKind;
-use crate::model::{Effect, Effects, SysctlKey};
+use crate::model::{Effect, Effects, SysctlKey, WatchTarget};
 
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::owned_file;
 use crate::resource::core::owned_file::OwnedFile;
-use crate::resource::core::text;
+use crate::resource::core::{text, watch_targets};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
 /// The directory of persisted settings; for administrators, and read at every boot.
@@ -195,6 +195,11 @@ impl Resource for SysctlType {
             effects.push(Effect::run(&p.value));
         }
         effects
+    }
+
+    fn watches(p: &Properties, host: &Host) -> Vec<WatchTarget> {
+        let persisted = p.key().ok().map(|key| watch_targets::path(file(&key, host)));
+        persisted.into_iter().chain([WatchTarget::Poll(watch_targets::KERNEL_INTERVAL)]).collect()
     }
 
     fn query(name: &str) -> Option<Properties> {

@@ -18,10 +18,10 @@ use crate::host::fs::{self, FileInfo};
 use crate::host::resumable_file::ResumableFile;
 use crate::host::{Host, PathInfo};
 use crate::http::redact_url;
-use crate::model::{Effect, Effects, RedactedProperty, effects};
+use crate::model::{Effect, Effects, RedactedProperty, WatchTarget, effects};
 use crate::unpack::Format;
 
-use crate::resource::core::text;
+use crate::resource::core::{text, watch_targets};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
 
 use properties::MODE;
@@ -221,6 +221,11 @@ impl Resource for ArchiveType {
             effects.push(Effect::Look(effects::PathScope::single(&p.creates)));
         }
         effects
+    }
+
+    /// The archive and the path that proves its extraction. The extracted files belong to their users.
+    fn watches(p: &Properties, _: &Host) -> Vec<WatchTarget> {
+        [&p.name, &p.creates].into_iter().filter(|path| !path.is_empty()).map(watch_targets::path).collect()
     }
 
     fn observe(p: &Properties, _: &dyn Archives, host: &Host) -> Result<ArchiveState, ResourceError> {

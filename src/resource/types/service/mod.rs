@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::{Host, systemd};
-use crate::model::{Effect, Effects, HumanDuration};
+use crate::model::{Effect, Effects, HumanDuration, WatchTarget};
 
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
@@ -260,6 +260,10 @@ impl Resource for ServiceType {
 
     fn effects(p: &Properties) -> Effects {
         std::iter::once(Effect::Unit(p.name.clone())).collect()
+    }
+
+    fn watches(p: &Properties, _: &Host) -> Vec<WatchTarget> {
+        vec![WatchTarget::Unit(p.unit())]
     }
 
     fn query(name: &str) -> Option<Properties> {

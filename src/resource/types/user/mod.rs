@@ -10,11 +10,13 @@ mod steps;
 use crate::host::passwd::ShadowEntry;
 use crate::host::{Host, PathResolver, ProcessCommand, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
-use crate::model::{Effect, Effects, RedactedProperty, Secret};
+use crate::model::{Effect, Effects, RedactedProperty, Secret, WatchTarget};
 
+use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
+use crate::resource::core::watch_targets;
 use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError};
 
 use properties::{check_path, is_hash, is_separator};
@@ -101,7 +103,7 @@ impl Resource for UserType {
         }
         let primary = Some(&p.group).filter(|group| !group.is_empty());
         effects.extend(primary.into_iter().chain(p.groups.iter().flatten()).map(Effect::group));
-        effects.extend(shadow_utils::USER_FILES.iter().chain(shadow_utils::GROUP_FILES).copied().map(Effect::implied));
+        effects.extend(account_files::USER_FILES.iter().chain(account_files::GROUP_FILES).copied().map(Effect::implied));
         if p.manage_home {
             effects.push(Effect::write_below(&p.home));
             effects.push(Effect::implied(format!("/var/mail/{}", p.name)));
@@ -114,6 +116,12 @@ impl Resource for UserType {
             });
         }
         effects
+    }
+
+    /// The files of accounts, and the home itself: the content of the home belongs to the user.
+    fn watches(p: &Properties, host: &Host) -> Vec<WatchTarget> {
+        let home = Some(&p.home).filter(|home| p.manage_home && !home.is_empty());
+        watch_targets::accounts(host).into_iter().chain(home.map(watch_targets::path)).collect()
     }
 
     fn query(name: &str) -> Option<Properties> {
