@@ -1,6 +1,7 @@
 //! Convergence steps that touch the host: observe, apply, verify. The steps borrow nothing of the run, so that a thread
 //! outside of the confinement can take them too.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -50,6 +51,27 @@ pub(super) struct ApplySettings {
     pub(super) secrets: Arc<Secrets>,
     /// The refreshes that a change causes; recorded before the change.
     pub(super) refreshes: Option<PendingRecord>,
+}
+
+/// The part of the run of a resource that touches the host. Any thread of the run can take it.
+pub(super) struct ApplyTask {
+    pub(super) settings: ApplySettings,
+    pub(super) bound: Box<dyn BoundResource>,
+    pub(super) host: Host,
+    /// True for a refresh.
+    pub(super) refresh: bool,
+    /// The thread outside of the confinement, for a resource that needs it.
+    pub(super) outside: Option<Worker>,
+}
+
+impl ApplyTask {
+    /// Runs the task. A panic is a failure.
+    pub(super) fn run(self) -> Result<Applied, String> {
+        let Self { settings, bound, host, refresh, outside } = self;
+        let place = outside.as_ref().map_or(RunThread::Here, RunThread::Outside);
+        let ended = catch_unwind(AssertUnwindSafe(|| settings.apply_changes(place, bound, &host, refresh)));
+        ended.unwrap_or_else(|_| Err(PANICKED.to_owned()))
+    }
 }
 
 /// The result of an application.

@@ -19,7 +19,7 @@ use crate::resource::{BoundResource, ChangeStep, Common, ParsedResource, Provide
 use crate::store::Session;
 use crate::template::is_template;
 
-use super::apply_changes::{self, Applied, ApplySettings, PANICKED, RunThread};
+use super::apply_changes::{self, Applied, ApplySettings, ApplyTask, PANICKED, RunThread};
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
 use super::settings::{Diff, RunSettings, UnconfinedThread};
@@ -36,6 +36,14 @@ pub(super) struct ResourceRun<'a> {
     pub(super) session: &'a dyn Session,
     /// The provenance of the templates that were resolved when the resource ran.
     pub(super) late: RefCell<Provenance>,
+}
+
+/// A resource whose task runs on another thread.
+pub(super) struct StartedResource {
+    event: TransactionEvent,
+    decoded: Arc<dyn ParsedResource>,
+    started: Instant,
+    late: Provenance,
 }
 
 /// The reason for which a resource was not converged.
@@ -101,13 +109,46 @@ impl ResourceRun<'_> {
             return Ok(());
         }
         let refresh = self.is_refresh_due()?;
-        let mut reached = self
-            .apply_settings()
-            .apply_changes(self.run_thread(decoded.as_ref()), bound, self.host, refresh)
-            .map_err(Abort::Failed)?;
-        reached.diff = reached.diff.take().filter(|_| self.may_show(decoded.as_ref()));
-        self.fill_event(event, reached);
+        let reached = self.apply_settings().apply_changes(self.run_thread(decoded.as_ref()), bound, self.host, refresh);
+        self.fill_applied(event, decoded.as_ref(), reached.map_err(Abort::Failed)?);
         Ok(())
+    }
+
+    /// Takes the steps before the observation. Returns the rest as a task for another thread, or the event when nothing is left.
+    pub(super) fn begin(&self) -> Result<(StartedResource, ApplyTask), Box<TransactionEvent>> {
+        let started = Instant::now();
+        let mut event = self.new_event();
+        let mut decoded = Arc::clone(&self.planned.decoded);
+        let task = guarded(|| {
+            let bound = self.prepare(&mut event, &mut decoded)?;
+            if self.settings.health_check_only {
+                return Ok(None);
+            }
+            let refresh = self.is_refresh_due()?;
+            let outside = match self.run_thread(decoded.as_ref()) {
+                RunThread::Here => None,
+                RunThread::Outside(worker) => Some(worker.clone()),
+            };
+            Ok(Some(ApplyTask { settings: self.apply_settings(), bound, host: self.host.clone(), refresh, outside }))
+        });
+        match task {
+            Ok(Some(task)) => Ok((StartedResource { event, decoded, started, late: self.late.take() }, task)),
+            Ok(None) => Err(Box::new(self.finish(event, decoded.as_ref(), Ok(()), started))),
+            Err(abort) => Err(Box::new(self.finish(event, decoded.as_ref(), Err(abort), started))),
+        }
+    }
+
+    /// Takes the steps after the task of [`Self::begin`], and returns the event.
+    pub(super) fn end(&self, resource: StartedResource, result: Result<Applied, String>) -> TransactionEvent {
+        let StartedResource { mut event, decoded, started, late } = resource;
+        self.late.replace(late);
+        let ended = result.map(|reached| self.fill_applied(&mut event, decoded.as_ref(), reached)).map_err(Abort::Failed);
+        self.finish(event, decoded.as_ref(), ended, started)
+    }
+
+    fn fill_applied(&self, event: &mut TransactionEvent, decoded: &dyn ParsedResource, mut reached: Applied) {
+        reached.diff = reached.diff.take().filter(|_| self.may_show(decoded));
+        self.fill_event(event, reached);
     }
 
     /// Takes the steps before the observation: control, requirements, runtime templates, permit, provider.
