@@ -16,6 +16,8 @@
 //!
 //! - `health` runs health checks; `text_diff` shows changes of a text.
 //!
+//! - `reactive` decides which resource is checked after an event, and when.
+//!
 //! - `template_files` reads files for templates, `secret_source` secrets; `redact` removes secrets from all output.
 
 mod apply_changes;
@@ -27,6 +29,7 @@ pub mod inputs;
 mod nested;
 pub mod plan;
 mod provenance;
+pub mod reactive;
 mod redact;
 mod refresh;
 mod remaining;

@@ -1,0 +1,289 @@
+//! The catalog: all resources of the manifest in force, and the agenda of their checks.
+//!
+//! Each method touches the resources that are concerned, and the agenda. Only a sweep, an overflow and a swap touch all.
+
+mod counts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::convergence::Activity;
+use super::event::{Cause, Notice, Outcome};
+use super::history::RepairHistory;
+use super::policy::RepairPolicy;
+use super::resource_state::{Reason, ResourceEvent, ResourceState, step};
+
+pub use counts::Counts;
+
+/// A check to run now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Check {
+    /// The resource.
+    pub key: u32,
+    /// The reason for the check.
+    pub reason: Reason,
+}
+
+/// A resource of a new manifest.
+#[derive(Debug, Clone, Default)]
+pub struct NewRow {
+    /// The key of the equal resource of the manifest in force, if there is one.
+    pub same_as: Option<u32>,
+    /// The policy of the resource.
+    pub policy: RepairPolicy,
+    /// The resources that this one subscribes to: their places in the new manifest.
+    pub subscribes: Vec<usize>,
+    /// The resources that this one requires: their places in the new manifest.
+    pub requires: Vec<usize>,
+}
+
+/// The resources of the manifest in force, by key.
+///
+/// A key belongs to one resource, from the manifest with which the resource came to the one that drops or changes it.
+/// No later resource gets the same key. Watches and running checks of an equal resource therefore survive [`Catalog::swap`].
+#[derive(Debug, Default)]
+pub struct Catalog {
+    rows: BTreeMap<u32, Row>,
+    agenda: BTreeSet<(Instant, u32)>,
+    counts: Counts,
+    refreshes_pending: u32,
+    disturbed_at: Option<Instant>,
+    next_key: u32,
+}
+
+#[derive(Debug)]
+struct Row {
+    state: ResourceState,
+    history: RepairHistory,
+    /// The policy, unless it is the default.
+    policy: Option<Box<RepairPolicy>>,
+    subscribers: Box<[u32]>,
+    dependents: Box<[u32]>,
+    place: u32,
+    is_refresh_pending: bool,
+}
+
+impl Row {
+    fn policy(&self) -> RepairPolicy {
+        self.policy.as_deref().copied().unwrap_or_default()
+    }
+
+    fn due_at(&self) -> Option<Instant> {
+        self.state.due_at(&self.history, &self.policy())
+    }
+
+    fn step(&mut self, event: ResourceEvent, now: Instant) {
+        self.state = step(self.state, event, &self.history, &self.policy(), now);
+    }
+}
+
+impl Catalog {
+    /// Arms a resource, whose watch now reports every change. A new resource becomes due.
+    pub fn armed(&mut self, key: u32, now: Instant) {
+        self.update(key, |row| row.step(ResourceEvent::Armed, now));
+    }
+
+    /// Makes a resource due, now or after its pauses. A running check is followed by exactly one more.
+    pub fn changed(&mut self, key: u32, cause: Cause, now: Instant) {
+        self.update(key, |row| row.step(ResourceEvent::Dirtied(Reason { cause, since: now }), now));
+    }
+
+    /// Makes every resource due, as the queue of a watch overflowed.
+    pub fn overflow(&mut self, now: Instant) {
+        self.all_changed(Cause::Overflow, now);
+    }
+
+    /// Makes every resource due.
+    pub fn sweep(&mut self, now: Instant) {
+        self.all_changed(Cause::Sweep, now);
+    }
+
+    /// Starts all checks that are due, in the order of the manifest.
+    pub fn start(&mut self, now: Instant) -> Vec<Check> {
+        let mut started = Vec::new();
+        while self.next_at().is_some_and(|at| at <= now) {
+            let Some((_, key)) = self.agenda.pop_first() else { break };
+            let check = self.update(key, |row| {
+                let reason = row.state.reason(now)?;
+                row.history.started(reason.cause, &row.policy(), now);
+                row.step(ResourceEvent::Started, now);
+                Some((row.place, Check { key, reason }))
+            });
+            started.extend(check.flatten());
+        }
+        started.sort_unstable_by_key(|(place, _)| *place);
+        started.into_iter().map(|(_, check)| check).collect()
+    }
+
+    /// Takes note that a started check looks at the host only now. The check covers all events until now.
+    ///
+    /// Without this call, a change of a resource costs one more check of the subscribers that were started with it.
+    pub fn began(&mut self, key: u32, now: Instant) {
+        self.update(key, |row| row.step(ResourceEvent::Began, now));
+    }
+
+    /// Takes the end of a check, and makes subscribers and dependents due. Returns the transition to report.
+    ///
+    /// The end of a check that was not started, or whose resource is gone, changes nothing.
+    pub fn ended(&mut self, key: u32, outcome: Outcome, now: Instant) -> Option<Notice> {
+        let is_running = |row: &&Row| matches!(row.state, ResourceState::Running { .. });
+        self.rows.get(&key).filter(is_running)?;
+        let has_succeeded = matches!(outcome, Outcome::Stable | Outcome::Changed { .. });
+        let notice = self.update(key, |row| {
+            let notice = row.history.ended(key, outcome, &row.policy(), now);
+            row.step(ResourceEvent::Ended(outcome), now);
+            row.is_refresh_pending &= !has_succeeded;
+            notice
+        });
+        let notice = notice.flatten();
+        let is_quiet = match outcome {
+            Outcome::Stable | Outcome::Skipped => true,
+            // A wanted change that was reported before is no news.
+            Outcome::WouldChange { .. } => notice.is_none(),
+            Outcome::Changed { .. } | Outcome::Failed | Outcome::Unmet => false,
+        };
+        if !is_quiet {
+            self.disturbed_at = Some(now);
+        }
+        if matches!(outcome, Outcome::Changed { .. }) {
+            self.refresh_subscribers(key, now);
+        }
+        if has_succeeded {
+            for dependent in self.rows.get(&key).map(|row| row.dependents.clone()).unwrap_or_default() {
+                self.update(dependent, |row| row.step(ResourceEvent::RequirementMet, now));
+            }
+        }
+        notice
+    }
+
+    /// Puts a new manifest in force, without a wait for running checks. Returns the key of each resource, by its place.
+    ///
+    /// An equal resource keeps its key, state, failures, flapping and pending refresh; the end of its running check is taken.
+    /// All other resources are new, and wait for their watches. The end of a check of an old key that is gone is dropped.
+    pub fn swap(&mut self, new: Vec<NewRow>, now: Instant) -> Vec<u32> {
+        let mut old = std::mem::take(self);
+        self.next_key = old.next_key;
+        self.disturbed_at = old.disturbed_at;
+        let kept = |same_as: Option<u32>| same_as.and_then(|key| old.rows.remove(&key).map(|row| (key, row)));
+        let rows: Vec<_> = new.iter().map(|row| row.same_as).map(kept).collect();
+        let rows: Vec<(u32, Option<Row>)> = rows
+            .into_iter()
+            .map(|row| match row {
+                Some((key, row)) => (key, Some(row)),
+                None => (self.new_key(now), None),
+            })
+            .collect();
+        let keys: Vec<u32> = rows.iter().map(|(key, _)| *key).collect();
+        let subscribers = reversed(&keys, new.iter().map(|row| row.subscribes.as_slice()));
+        let dependents = reversed(&keys, new.iter().map(|row| row.requires.as_slice()));
+        let edges = subscribers.into_iter().zip(dependents);
+        let rows =
+            rows.into_iter().zip(new).zip(edges).zip(0..).map(|((((key, row), new), (subscribers, dependents)), place)| {
+                let (state, history, is_refresh_pending) = match row {
+                    Some(row) => (row.state, row.history, row.is_refresh_pending),
+                    None => (ResourceState::AwaitingWatch, RepairHistory::default(), false),
+                };
+                let policy = (new.policy != RepairPolicy::default()).then(|| Box::new(new.policy));
+                (key, Row { state, history, policy, subscribers, dependents, place, is_refresh_pending })
+            });
+        self.rows = rows.collect();
+        let (counts, refreshes_pending) = (&mut self.counts, &mut self.refreshes_pending);
+        for row in self.rows.values() {
+            *counts.slot(&row.state, row.history.quiet_at().is_some()) += 1;
+            *refreshes_pending += u32::from(row.is_refresh_pending);
+        }
+        self.agenda = self.rows.iter().filter_map(|(key, row)| Some((row.due_at()?, *key))).collect();
+        keys
+    }
+
+    /// Returns the earliest time at which a check is due; `None` while the catalog waits for events only.
+    pub fn next_at(&self) -> Option<Instant> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// Returns the number of resources in each state.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the number of resources with a pending refresh.
+    pub fn refreshes_pending(&self) -> u32 {
+        self.refreshes_pending
+    }
+
+    /// Returns the activity, for [`super::Convergence::observe`].
+    pub fn activity(&self) -> Activity {
+        match self.counts {
+            counts if counts.unsettled() > 0 => Activity::Unsettled,
+            counts if counts.dirty + counts.running > 0 => Activity::Busy,
+            counts => Activity::Settled { disturbed_at: self.disturbed_at, would_change: counts.would_change },
+        }
+    }
+
+    /// Returns the state of a resource; `None` for a key that is gone.
+    pub fn state(&self, key: u32) -> Option<ResourceState> {
+        self.rows.get(&key).map(|row| row.state)
+    }
+
+    /// Returns the place of a resource in the manifest; `None` for a key that is gone.
+    pub fn place(&self, key: u32) -> Option<u32> {
+        self.rows.get(&key).map(|row| row.place)
+    }
+
+    fn refresh_subscribers(&mut self, key: u32, now: Instant) {
+        let reason = Reason { cause: Cause::Refresh, since: now };
+        for subscriber in self.rows.get(&key).map(|row| row.subscribers.clone()).unwrap_or_default() {
+            self.update(subscriber, |row| {
+                row.is_refresh_pending = true;
+                row.step(ResourceEvent::Dirtied(reason), now);
+            });
+        }
+    }
+
+    fn all_changed(&mut self, cause: Cause, now: Instant) {
+        let keys: Vec<u32> = self.rows.keys().copied().collect();
+        for key in keys {
+            self.changed(key, cause, now);
+        }
+    }
+
+    fn new_key(&mut self, now: Instant) -> u32 {
+        let key = self.next_key;
+        self.next_key = self.next_key.wrapping_add(1);
+        self.disturbed_at = Some(now);
+        key
+    }
+
+    /// Changes a row, and lets the agenda and the counts follow.
+    fn update<T>(&mut self, key: u32, change: impl FnOnce(&mut Row) -> T) -> Option<T> {
+        let row = self.rows.get_mut(&key)?;
+        let due_before = row.due_at();
+        *self.counts.slot(&row.state, row.history.quiet_at().is_some()) -= 1;
+        self.refreshes_pending -= u32::from(row.is_refresh_pending);
+        let result = change(row);
+        *self.counts.slot(&row.state, row.history.quiet_at().is_some()) += 1;
+        self.refreshes_pending += u32::from(row.is_refresh_pending);
+        let due_at = row.due_at();
+        if due_at != due_before {
+            due_before.map(|at| self.agenda.remove(&(at, key)));
+            self.agenda.extend(due_at.map(|at| (at, key)));
+        }
+        Some(result)
+    }
+}
+
+/// Returns the reversed edges: for each place, the keys of the resources that name the place.
+fn reversed<'a>(keys: &[u32], edges: impl Iterator<Item = &'a [usize]>) -> Vec<Box<[u32]>> {
+    let mut reversed = vec![Vec::new(); keys.len()];
+    for (key, places) in keys.iter().zip(edges) {
+        for place in places {
+            if let Some(named) = reversed.get_mut(*place) {
+                named.push(*key);
+            }
+        }
+    }
+    reversed.into_iter().map(Vec::into_boxed_slice).collect()
+}
+
+#[cfg(test)]
+mod tests;
