@@ -38,6 +38,7 @@ mod refresh;
 mod remaining;
 pub mod run;
 mod secret_source;
+mod session_view;
 mod settings;
 mod subscribers;
 mod template_files;

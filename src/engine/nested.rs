@@ -48,8 +48,7 @@ impl Run<'_> {
         let resource_run = self.resource_run(plan, planned, &settings, host);
         resource_run.late.replace(late);
         let ended = ended.map(|reached| resource_run.fill_event(&mut event, reached));
-        let event = resource_run.finish(event, decoded.as_ref(), ended, started);
-        self.numbered(event)
+        resource_run.finish(event, decoded.as_ref(), ended, started)
     }
 
     fn apply(

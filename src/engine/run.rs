@@ -14,6 +14,7 @@ use super::batch;
 use super::converge::ResourceRun;
 use super::plan::{Plan, PlannedResource};
 use super::remaining::Remaining;
+use super::session_view::SessionView;
 use super::settings::RunSettings;
 use super::subscribers::Subscribers;
 
@@ -43,10 +44,11 @@ pub fn run(
     let mut run = Run {
         providers: Arc::default(),
         subscribers: Subscribers::default(),
-        session,
+        session: SessionView::new(session),
         sink,
         tally,
         seq: 0,
+        held: None,
         depth: 0,
         interrupted: false,
         error: None,
@@ -66,10 +68,12 @@ pub(super) struct Run<'a> {
     providers: Arc<Providers>,
     /// The subscribers in this manifest and those around it.
     subscribers: Subscribers,
-    session: &'a mut dyn Session,
+    session: SessionView<'a>,
     sink: &'a mut dyn FnMut(TransactionEvent),
     tally: SummaryBuilder,
     seq: u64,
+    /// The events of a nested manifest that wait for those of earlier resources.
+    held: Option<Vec<TransactionEvent>>,
     /// The number of manifests around the current one.
     pub(super) depth: usize,
     interrupted: bool,
@@ -82,6 +86,17 @@ pub(super) struct Counts {
     pub(super) reached: usize,
     pub(super) changed: u64,
     pub(super) failed: u64,
+}
+
+impl Counts {
+    /// Counts the event of a resource. A dry run also notes the effects, for later resources.
+    pub(super) fn add(&mut self, event: &TransactionEvent, planned: &PlannedResource, host: &Host) {
+        if event.noop && event.changed {
+            host.note_effects(planned.effects(), event.requested_ensure == "absent");
+        }
+        self.changed += u64::from(event.changed);
+        self.failed += u64::from(event.failed || !event.unmet_requirements.is_empty());
+    }
 }
 
 impl Run<'_> {
@@ -119,11 +134,7 @@ impl Run<'_> {
             host.notify_ended();
             plan.scope.budget().release_since(taken, 0);
             for (event, planned) in events.into_iter().zip(now) {
-                if event.noop && event.changed {
-                    host.note_effects(planned.effects(), event.requested_ensure == "absent");
-                }
-                counts.changed += u64::from(event.changed);
-                counts.failed += u64::from(event.failed || !event.unmet_requirements.is_empty());
+                counts.add(&event, planned, host);
                 failed |= event.failed;
                 if event.changed && !event.noop {
                     remaining.select_subscribers(planned);
@@ -150,11 +161,10 @@ impl Run<'_> {
             return vec![self.nested(plan, planned, &nested, settings, host)];
         }
         let resource_runs: Vec<_> = now.iter().map(|planned| self.resource_run(plan, planned, settings, host)).collect();
-        let events = match resource_runs.as_slice() {
+        match resource_runs.as_slice() {
             [one] => vec![one.event()],
             several => batch::apply_batch(several),
-        };
-        events.into_iter().map(|event| self.numbered(event)).collect()
+        }
     }
 
     pub(super) fn resource_run<'b>(
@@ -171,19 +181,20 @@ impl Run<'_> {
             host,
             providers: &self.providers,
             subscribers: &self.subscribers,
-            session: &*self.session,
+            session: &self.session,
             late: RefCell::default(),
         }
     }
 
-    /// Numbers an event within the run.
-    pub(super) fn numbered(&mut self, mut event: TransactionEvent) -> TransactionEvent {
+    /// Records an event as the next one of the run.
+    fn record(&mut self, mut event: TransactionEvent) {
+        if let Some(held) = &mut self.held {
+            self.session.add_ahead(&event);
+            held.push(event);
+            return;
+        }
         self.seq += 1;
         event.seq = self.seq;
-        event
-    }
-
-    fn record(&mut self, event: TransactionEvent) {
         self.tally.add(&event);
         if let Err(cause) = self.session.record(&event) {
             self.error = Some(error_chain(&cause));
