@@ -47,12 +47,27 @@ pub enum Outcome {
         /// A digest of the wanted changes: equal changes are reported once.
         digest: u64,
     },
-    /// The check, the change or its verification failed.
-    Failed,
+    /// The check, the change, its verification or its health check failed.
+    Failed {
+        /// True when the host was changed before the failure.
+        changed: bool,
+    },
     /// A required resource has not succeeded.
     Unmet,
     /// `control` excluded the resource.
     Skipped,
+}
+
+impl Outcome {
+    /// Returns true when the host was changed.
+    pub(super) fn has_changed(self) -> bool {
+        matches!(self, Self::Changed { .. } | Self::Failed { changed: true })
+    }
+
+    /// Returns true when the resource is as wanted.
+    pub(super) fn has_succeeded(self) -> bool {
+        matches!(self, Self::Stable | Self::Changed { .. })
+    }
 }
 
 /// A transition to report.

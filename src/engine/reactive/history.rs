@@ -1,4 +1,4 @@
-//! The history of a resource: its checks so far, as far as the next pause and the next report depend on them.
+//! The history of a resource: its checks so far. The next pause and the next report depend on them.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ impl RepairHistory {
     pub(super) fn ended(&mut self, key: u32, outcome: Outcome, policy: &RepairPolicy, now: Instant) -> Option<Notice> {
         self.checked_at = Some(now);
         match outcome {
-            Outcome::Failed => return self.failed(key, policy),
+            Outcome::Failed { .. } => return self.failed(key, policy),
             Outcome::Unmet => return None,
             Outcome::WouldChange { digest } => {
                 self.succeeded(policy);
@@ -79,6 +79,11 @@ impl RepairHistory {
     /// Returns the end of the quiet period of a flapping resource.
     pub(super) fn quiet_at(&self) -> Option<Instant> {
         self.repairs.as_ref().and_then(|recent| recent.quiet_at())
+    }
+
+    /// Returns true after a failure, until a check succeeds.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failures > 0
     }
 
     fn flapping_pause(&self) -> Duration {

@@ -26,8 +26,8 @@ mod history;
 mod policy;
 mod resource_state;
 
-pub use catalog::{Catalog, Check, Counts, NewRow};
-pub use convergence::{Activity, Convergence, ConvergenceState};
+pub use catalog::{Catalog, Check, NewRow, StateCounts};
+pub use convergence::{CatalogActivity, ConvergenceMonitor, ConvergenceState};
 pub use event::{Cause, Notice, Outcome};
 pub use policy::{CheckLimit, RepairPolicy};
 pub use resource_state::{Reason, ResourceState};

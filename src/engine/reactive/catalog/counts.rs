@@ -4,7 +4,7 @@ use super::super::resource_state::ResourceState;
 
 /// The number of resources in each state. Each resource counts in one place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StateCounts {
     /// Resources without an armed watch.
     pub awaiting_watch: u32,
     /// Resources whose last check succeeded.
@@ -25,7 +25,7 @@ pub struct Counts {
     pub flapping: u32,
 }
 
-impl Counts {
+impl StateCounts {
     /// Returns the count for resources of this state.
     ///
     /// A flapping resource whose check is due remains flapping.

@@ -7,13 +7,13 @@ mod counts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::convergence::Activity;
+use super::convergence::CatalogActivity;
 use super::event::{Cause, Notice, Outcome};
 use super::history::RepairHistory;
 use super::policy::RepairPolicy;
 use super::resource_state::{Reason, ResourceEvent, ResourceState, step};
 
-pub use counts::Counts;
+pub use counts::StateCounts;
 
 /// A check to run now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +39,13 @@ pub struct NewRow {
 
 /// The resources of the manifest in force, by key.
 ///
-/// A key belongs to one resource, from the manifest with which the resource came to the one that drops or changes it.
-/// No later resource gets the same key. Watches and running checks of an equal resource therefore survive [`Catalog::swap`].
+/// A key belongs to one resource, until a manifest drops or changes the resource. No later resource gets the same key.
+/// Watches and running checks of an equal resource therefore survive [`Catalog::swap`].
 #[derive(Debug, Default)]
 pub struct Catalog {
     rows: BTreeMap<u32, Row>,
     agenda: BTreeSet<(Instant, u32)>,
-    counts: Counts,
-    refreshes_pending: u32,
+    counts: StateCounts,
     disturbed_at: Option<Instant>,
     next_key: u32,
 }
@@ -60,7 +59,6 @@ struct Row {
     subscribers: Box<[u32]>,
     dependents: Box<[u32]>,
     place: u32,
-    is_refresh_pending: bool,
 }
 
 impl Row {
@@ -124,15 +122,14 @@ impl Catalog {
 
     /// Takes the end of a check, and makes subscribers and dependents due. Returns the transition to report.
     ///
+    /// Subscribers are due after a change, and after a recovery: a refresh stays pending while the changed resource fails.
     /// The end of a check that was not started, or whose resource is gone, changes nothing.
     pub fn ended(&mut self, key: u32, outcome: Outcome, now: Instant) -> Option<Notice> {
         let is_running = |row: &&Row| matches!(row.state, ResourceState::Running { .. });
-        self.rows.get(&key).filter(is_running)?;
-        let has_succeeded = matches!(outcome, Outcome::Stable | Outcome::Changed { .. });
+        let was_failing = self.rows.get(&key).filter(is_running)?.history.is_failing();
         let notice = self.update(key, |row| {
             let notice = row.history.ended(key, outcome, &row.policy(), now);
             row.step(ResourceEvent::Ended(outcome), now);
-            row.is_refresh_pending &= !has_succeeded;
             notice
         });
         let notice = notice.flatten();
@@ -140,57 +137,49 @@ impl Catalog {
             Outcome::Stable | Outcome::Skipped => true,
             // A wanted change that was reported before is no news.
             Outcome::WouldChange { .. } => notice.is_none(),
-            Outcome::Changed { .. } | Outcome::Failed | Outcome::Unmet => false,
+            Outcome::Changed { .. } | Outcome::Failed { .. } | Outcome::Unmet => false,
         };
         if !is_quiet {
             self.disturbed_at = Some(now);
         }
-        if matches!(outcome, Outcome::Changed { .. }) {
-            self.refresh_subscribers(key, now);
+        let row = self.rows.get(&key)?;
+        let must_refresh = outcome.has_changed() || was_failing && outcome.has_succeeded();
+        let subscribers = must_refresh.then(|| row.subscribers.clone());
+        let dependents = outcome.has_succeeded().then(|| row.dependents.clone());
+        for subscriber in subscribers.unwrap_or_default() {
+            self.changed(subscriber, Cause::Refresh, now);
         }
-        if has_succeeded {
-            for dependent in self.rows.get(&key).map(|row| row.dependents.clone()).unwrap_or_default() {
-                self.update(dependent, |row| row.step(ResourceEvent::RequirementMet, now));
-            }
+        for dependent in dependents.unwrap_or_default() {
+            self.update(dependent, |row| row.step(ResourceEvent::RequirementMet, now));
         }
         notice
     }
 
     /// Puts a new manifest in force, without a wait for running checks. Returns the key of each resource, by its place.
     ///
-    /// An equal resource keeps its key, state, failures, flapping and pending refresh; the end of its running check is taken.
+    /// An equal resource keeps its key, state, failures and flapping; the end of its running check is taken.
     /// All other resources are new, and wait for their watches. The end of a check of an old key that is gone is dropped.
-    pub fn swap(&mut self, new: Vec<NewRow>, now: Instant) -> Vec<u32> {
+    pub fn swap(&mut self, new: &[NewRow], now: Instant) -> Vec<u32> {
         let mut old = std::mem::take(self);
-        self.next_key = old.next_key;
-        self.disturbed_at = old.disturbed_at;
-        let kept = |same_as: Option<u32>| same_as.and_then(|key| old.rows.remove(&key).map(|row| (key, row)));
-        let rows: Vec<_> = new.iter().map(|row| row.same_as).map(kept).collect();
-        let rows: Vec<(u32, Option<Row>)> = rows
-            .into_iter()
-            .map(|row| match row {
-                Some((key, row)) => (key, Some(row)),
-                None => (self.new_key(now), None),
-            })
-            .collect();
-        let keys: Vec<u32> = rows.iter().map(|(key, _)| *key).collect();
+        (self.next_key, self.disturbed_at) = (old.next_key, old.disturbed_at);
+        let mut keys = Vec::with_capacity(new.len());
+        let mut kept = Vec::with_capacity(new.len());
+        for row in new {
+            let equal = row.same_as.and_then(|key| Some((key, old.rows.remove(&key)?)));
+            keys.push(equal.as_ref().map_or_else(|| self.new_key(now), |(key, _)| *key));
+            kept.push(equal.map(|(_, row)| (row.state, row.history)));
+        }
         let subscribers = reversed(&keys, new.iter().map(|row| row.subscribes.as_slice()));
         let dependents = reversed(&keys, new.iter().map(|row| row.requires.as_slice()));
         let edges = subscribers.into_iter().zip(dependents);
-        let rows =
-            rows.into_iter().zip(new).zip(edges).zip(0..).map(|((((key, row), new), (subscribers, dependents)), place)| {
-                let (state, history, is_refresh_pending) = match row {
-                    Some(row) => (row.state, row.history, row.is_refresh_pending),
-                    None => (ResourceState::AwaitingWatch, RepairHistory::default(), false),
-                };
-                let policy = (new.policy != RepairPolicy::default()).then(|| Box::new(new.policy));
-                (key, Row { state, history, policy, subscribers, dependents, place, is_refresh_pending })
-            });
-        self.rows = rows.collect();
-        let (counts, refreshes_pending) = (&mut self.counts, &mut self.refreshes_pending);
+        let rows = new.iter().zip(kept).zip(edges).zip(0..).map(|(((new, kept), (subscribers, dependents)), place)| {
+            let (state, history) = kept.unwrap_or_default();
+            let policy = (new.policy != RepairPolicy::default()).then(|| Box::new(new.policy));
+            Row { state, history, policy, subscribers, dependents, place }
+        });
+        self.rows = keys.iter().copied().zip(rows).collect();
         for row in self.rows.values() {
-            *counts.slot(&row.state, row.history.quiet_at().is_some()) += 1;
-            *refreshes_pending += u32::from(row.is_refresh_pending);
+            *self.counts.slot(&row.state, row.history.quiet_at().is_some()) += 1;
         }
         self.agenda = self.rows.iter().filter_map(|(key, row)| Some((row.due_at()?, *key))).collect();
         keys
@@ -202,21 +191,16 @@ impl Catalog {
     }
 
     /// Returns the number of resources in each state.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StateCounts {
         self.counts
     }
 
-    /// Returns the number of resources with a pending refresh.
-    pub fn refreshes_pending(&self) -> u32 {
-        self.refreshes_pending
-    }
-
-    /// Returns the activity, for [`super::Convergence::observe`].
-    pub fn activity(&self) -> Activity {
+    /// Returns the activity, for [`super::ConvergenceMonitor::observe`].
+    pub fn activity(&self) -> CatalogActivity {
         match self.counts {
-            counts if counts.unsettled() > 0 => Activity::Unsettled,
-            counts if counts.dirty + counts.running > 0 => Activity::Busy,
-            counts => Activity::Settled { disturbed_at: self.disturbed_at, would_change: counts.would_change },
+            counts if counts.unsettled() > 0 => CatalogActivity::Unsettled,
+            counts if counts.dirty + counts.running > 0 => CatalogActivity::Busy,
+            counts => CatalogActivity::Settled { disturbed_at: self.disturbed_at, would_change: counts.would_change },
         }
     }
 
@@ -228,16 +212,6 @@ impl Catalog {
     /// Returns the place of a resource in the manifest; `None` for a key that is gone.
     pub fn place(&self, key: u32) -> Option<u32> {
         self.rows.get(&key).map(|row| row.place)
-    }
-
-    fn refresh_subscribers(&mut self, key: u32, now: Instant) {
-        let reason = Reason { cause: Cause::Refresh, since: now };
-        for subscriber in self.rows.get(&key).map(|row| row.subscribers.clone()).unwrap_or_default() {
-            self.update(subscriber, |row| {
-                row.is_refresh_pending = true;
-                row.step(ResourceEvent::Dirtied(reason), now);
-            });
-        }
     }
 
     fn all_changed(&mut self, cause: Cause, now: Instant) {
@@ -259,10 +233,8 @@ impl Catalog {
         let row = self.rows.get_mut(&key)?;
         let due_before = row.due_at();
         *self.counts.slot(&row.state, row.history.quiet_at().is_some()) -= 1;
-        self.refreshes_pending -= u32::from(row.is_refresh_pending);
         let result = change(row);
         *self.counts.slot(&row.state, row.history.quiet_at().is_some()) += 1;
-        self.refreshes_pending += u32::from(row.is_refresh_pending);
         let due_at = row.due_at();
         if due_at != due_before {
             due_before.map(|at| self.agenda.remove(&(at, key)));

@@ -27,9 +27,10 @@ impl Reason {
 }
 
 /// The event that a resource waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ResourceState {
     /// Waits for its watch. No check before: a change in between would be lost.
+    #[default]
     AwaitingWatch,
     /// Waits for an event. The last check succeeded.
     Clean,
@@ -138,7 +139,9 @@ pub(super) fn step(
                 // The required resource succeeded after this check had seen its failure.
                 Outcome::Unmet if requirement_met => due_now(Cause::RequirementMet),
                 Outcome::Unmet => S::Blocked,
-                Outcome::Failed => history.retry_at(policy).map_or(S::Parked, |at| S::AwaitingRetry { at, since: reason.since }),
+                Outcome::Failed { .. } => {
+                    history.retry_at(policy).map_or(S::Parked, |at| S::AwaitingRetry { at, since: reason.since })
+                }
                 Outcome::WouldChange { .. } => S::WouldChange,
                 Outcome::Stable | Outcome::Changed { .. } | Outcome::Skipped => {
                     history.quiet_at().map_or(S::Clean, |until| S::Flapping { until })

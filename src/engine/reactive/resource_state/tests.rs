@@ -7,6 +7,8 @@ use super::ResourceEvent as E;
 use super::ResourceState as S;
 use super::*;
 
+const FAILED: Outcome = Outcome::Failed { changed: false };
+
 /// A resource with a history, and moments in milliseconds after the start of the test.
 struct Fixture {
     start: Instant,
@@ -185,13 +187,13 @@ fn the_end_of_a_check_leads_to_the_next_wait() {
         (None, Outcome::Changed { corrective: true }, Some(Cause::Refresh), |f| f.dirty(100, Cause::Refresh, 95)),
         (None, Outcome::WouldChange { digest: 1 }, Some(Cause::Event), |f| f.dirty(120, Cause::Event, 95)),
         (None, Outcome::Unmet, Some(Cause::Event), |f| f.dirty(120, Cause::Event, 95)),
-        (None, Outcome::Failed, None, |f| f.retry(1100, 90)),
-        (None, Outcome::Failed, Some(Cause::Event), |f| f.retry(1100, 90)),
-        (None, Outcome::Failed, Some(Cause::Sweep), |f| f.dirty(100, Cause::Sweep, 90)),
-        (Some(1), Outcome::Failed, None, |f| f.retry(1100, 90)),
-        (Some(0), Outcome::Failed, None, |_| S::Parked),
-        (Some(0), Outcome::Failed, Some(Cause::Event), |f| f.retry(1100, 95)),
-        (Some(0), Outcome::Failed, Some(Cause::Refresh), |f| f.dirty(100, Cause::Refresh, 95)),
+        (None, FAILED, None, |f| f.retry(1100, 90)),
+        (None, FAILED, Some(Cause::Event), |f| f.retry(1100, 90)),
+        (None, FAILED, Some(Cause::Sweep), |f| f.dirty(100, Cause::Sweep, 90)),
+        (Some(1), FAILED, None, |f| f.retry(1100, 90)),
+        (Some(0), FAILED, None, |_| S::Parked),
+        (Some(0), FAILED, Some(Cause::Event), |f| f.retry(1100, 95)),
+        (Some(0), FAILED, Some(Cause::Refresh), |f| f.dirty(100, Cause::Refresh, 95)),
     ];
     for (retry, outcome, cause, next) in rows {
         let mut fixture = Fixture::new(policy(retry));
@@ -222,8 +224,8 @@ fn a_check_that_begins_late_covers_the_events_before() {
 fn retries_double_their_pause_until_the_tries_are_used_up() {
     let mut fixture = Fixture::new(RepairPolicy { retry: Some(2), ..RepairPolicy::default() });
     let failed = |f: &mut Fixture, millis| {
-        let notice = f.ended(Outcome::Failed, millis);
-        (f.step(f.running(None), E::Ended(Outcome::Failed), millis), notice)
+        let notice = f.ended(FAILED, millis);
+        (f.step(f.running(None), E::Ended(FAILED), millis), notice)
     };
     assert_eq!(failed(&mut fixture, 0), (fixture.retry(1000, 90), None));
     assert_eq!(failed(&mut fixture, 1000), (fixture.retry(3000, 90), None));
@@ -238,18 +240,18 @@ fn retries_double_their_pause_until_the_tries_are_used_up() {
 #[test]
 fn without_a_reset_the_tries_are_for_good() {
     let mut fixture = Fixture::new(RepairPolicy { retry: Some(1), retry_reset: false, ..RepairPolicy::default() });
-    assert_eq!(fixture.ended(Outcome::Failed, 0), None);
+    assert_eq!(fixture.ended(FAILED, 0), None);
     assert_eq!(fixture.ended(Outcome::Stable, 1000), None);
-    assert_eq!(fixture.ended(Outcome::Failed, 2000), Some(Notice::Parked { key: 7, failures: 1 }));
+    assert_eq!(fixture.ended(FAILED, 2000), Some(Notice::Parked { key: 7, failures: 1 }));
 }
 
 #[test]
 fn an_event_shortens_a_long_pause_after_a_failure() {
     let mut fixture = Fixture::new(RepairPolicy::default());
     for _ in 0..10 {
-        fixture.ended(Outcome::Failed, 0);
+        fixture.ended(FAILED, 0);
     }
-    let state = fixture.step(fixture.running(None), E::Ended(Outcome::Failed), 0);
+    let state = fixture.step(fixture.running(None), E::Ended(FAILED), 0);
     assert_eq!(state, fixture.retry(512_000, 90));
     let event = |at| E::Dirtied(fixture.reason(Cause::Event, at));
     assert_eq!(fixture.step(state, event(10), 10), fixture.retry(30_000, 90), "no spin over own writes");
@@ -293,7 +295,7 @@ fn a_wanted_change_is_reported_once_per_state() {
     let mut fixture = Fixture::new(RepairPolicy::default());
     let report = Some(Notice::WouldChange { key: 7 });
     let wanted = |digest| Outcome::WouldChange { digest };
-    let rows = [(wanted(1), report), (wanted(1), None), (wanted(2), report), (Outcome::Failed, None), (wanted(2), None)];
+    let rows = [(wanted(1), report), (wanted(1), None), (wanted(2), report), (FAILED, None), (wanted(2), None)];
     for (outcome, notice) in rows.into_iter().chain([(Outcome::Stable, None), (wanted(2), report)]) {
         assert_eq!(fixture.ended(outcome, 0), notice, "{outcome:?}");
     }

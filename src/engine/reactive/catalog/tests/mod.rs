@@ -4,10 +4,11 @@ mod any_order;
 
 use std::time::Duration;
 
-use super::super::{Activity, Convergence, RepairPolicy};
+use super::super::{CatalogActivity, ConvergenceMonitor, RepairPolicy};
 use super::*;
 
 const REPAIRED: Outcome = Outcome::Changed { corrective: true };
+const FAILED: Outcome = Outcome::Failed { changed: false };
 
 /// A catalog, and a clock that the test moves.
 struct Fixture {
@@ -17,14 +18,14 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new(rows: Vec<NewRow>) -> Self {
+    fn new(rows: &[NewRow]) -> Self {
         let (mut catalog, now) = (Catalog::default(), Instant::now());
         let keys = catalog.swap(rows, now);
         Self { catalog, keys, now }
     }
 
     /// A catalog of which all resources were found stable.
-    fn clean(rows: Vec<NewRow>) -> Self {
+    fn clean(rows: &[NewRow]) -> Self {
         let mut fixture = Self::new(rows);
         fixture.arm_all();
         fixture.run(|_| Outcome::Stable);
@@ -69,8 +70,8 @@ impl Fixture {
 
     /// Puts a manifest in force that keeps these resources, in this order, with a new one for each `None`.
     fn swap(&mut self, same_as: &[Option<u32>]) -> Vec<u32> {
-        let rows = same_as.iter().map(|same_as| NewRow { same_as: *same_as, ..NewRow::default() }).collect();
-        self.keys = self.catalog.swap(rows, self.now);
+        let rows: Vec<_> = same_as.iter().map(|same_as| NewRow { same_as: *same_as, ..NewRow::default() }).collect();
+        self.keys = self.catalog.swap(&rows, self.now);
         self.keys.clone()
     }
 }
@@ -86,7 +87,7 @@ fn pair() -> Vec<NewRow> {
 
 #[test]
 fn no_check_comes_before_the_watch_is_armed() {
-    let mut fixture = Fixture::new(rows(2));
+    let mut fixture = Fixture::new(&rows(2));
     fixture.event(0);
     fixture.catalog.sweep(fixture.now);
     assert_eq!((fixture.start(), fixture.next_millis()), (vec![], None));
@@ -98,7 +99,7 @@ fn no_check_comes_before_the_watch_is_armed() {
 
 #[test]
 fn an_idle_catalog_waits_for_no_time() {
-    let mut fixture = Fixture::clean(rows(3));
+    let mut fixture = Fixture::clean(&rows(3));
     assert_eq!(fixture.next_millis(), None);
     fixture.event(1);
     assert_eq!(fixture.next_millis(), Some(0), "the first event is due at once");
@@ -112,7 +113,7 @@ fn an_idle_catalog_waits_for_no_time() {
 
 #[test]
 fn an_event_during_a_run_causes_exactly_one_more() {
-    let mut fixture = Fixture::clean(rows(1));
+    let mut fixture = Fixture::clean(&rows(1));
     fixture.event(0);
     assert_eq!(fixture.start(), [0]);
     for _ in 0..3 {
@@ -127,7 +128,7 @@ fn an_event_during_a_run_causes_exactly_one_more() {
 
 #[test]
 fn a_storm_of_events_costs_at_most_fifty_checks_a_second() {
-    let mut fixture = Fixture::clean(rows(1));
+    let mut fixture = Fixture::clean(&rows(1));
     let mut checks = 0;
     for _ in 0..10_000 {
         fixture.event(0);
@@ -139,7 +140,7 @@ fn a_storm_of_events_costs_at_most_fifty_checks_a_second() {
 
 #[test]
 fn due_checks_start_in_the_order_of_the_manifest() {
-    let mut fixture = Fixture::clean(rows(3));
+    let mut fixture = Fixture::clean(&rows(3));
     assert_eq!(fixture.swap(&[Some(2), None, Some(0)]), [2, 3, 0]);
     fixture.catalog.armed(3, fixture.now);
     for key in [0, 3, 2] {
@@ -151,26 +152,38 @@ fn due_checks_start_in_the_order_of_the_manifest() {
 
 #[test]
 fn a_change_refreshes_the_subscribers() {
-    let mut fixture = Fixture::clean(pair());
+    let mut fixture = Fixture::clean(&pair());
     fixture.event(0);
     assert_eq!(fixture.start(), [0]);
     fixture.wait(5);
     fixture.end(0, REPAIRED);
     let check = fixture.catalog.start(fixture.now);
     assert_eq!(check, [Check { key: 1, reason: Reason { cause: Cause::Refresh, since: fixture.now } }]);
-    assert_eq!(fixture.catalog.refreshes_pending(), 1);
-    fixture.end(1, Outcome::Failed);
-    assert_eq!(fixture.catalog.refreshes_pending(), 1, "a failure keeps the refresh");
+    fixture.end(1, FAILED);
     fixture.wait(1000);
     assert_eq!(fixture.run(|_| Outcome::Changed { corrective: false }), [1]);
-    assert_eq!((fixture.catalog.refreshes_pending(), fixture.next_millis()), (0, None));
+    assert_eq!(fixture.next_millis(), None);
+}
+
+#[test]
+fn a_refresh_follows_a_change_that_failed_and_the_recovery() {
+    let mut fixture = Fixture::clean(&pair());
+    fixture.event(0);
+    assert_eq!(fixture.run(|_| Outcome::Failed { changed: true }), [0]);
+    assert_eq!(fixture.run(|_| Outcome::Stable), [1]);
+    fixture.wait(1000);
+    assert_eq!(fixture.run(|_| Outcome::Stable), [0]);
+    let check = fixture.catalog.start(fixture.now).into_iter().map(|check| (check.key, check.reason.cause));
+    assert_eq!(check.collect::<Vec<_>>(), [(1, Cause::Refresh)], "a refresh may have been pending during the failure");
+    fixture.end(1, Outcome::Stable);
+    assert_eq!(fixture.next_millis(), None);
 }
 
 #[test]
 fn two_changed_resources_both_refresh_their_subscriber() {
     let subscriber = NewRow { subscribes: vec![0, 1], ..NewRow::default() };
     for changed in [0, 1] {
-        let mut fixture = Fixture::clean([rows(2), vec![subscriber.clone()]].concat());
+        let mut fixture = Fixture::clean(&[rows(2), vec![subscriber.clone()]].concat());
         fixture.event(changed);
         assert_eq!(fixture.run(|_| REPAIRED), [changed]);
         assert_eq!(fixture.run(|_| Outcome::Stable), [2]);
@@ -179,48 +192,48 @@ fn two_changed_resources_both_refresh_their_subscriber() {
 
 #[test]
 fn a_check_that_began_after_the_change_needs_no_other_one() {
-    let mut fixture = Fixture::new(pair());
+    let mut fixture = Fixture::new(&pair());
     fixture.arm_all();
     assert_eq!(fixture.start(), [0, 1]);
     fixture.end(0, REPAIRED);
     fixture.catalog.began(1, fixture.now);
     fixture.end(1, Outcome::Stable);
-    assert_eq!((fixture.next_millis(), fixture.catalog.refreshes_pending()), (None, 0));
+    assert_eq!(fixture.next_millis(), None);
 }
 
 #[test]
 fn a_blocked_resource_is_due_when_its_requirement_succeeds() {
-    let mut fixture = Fixture::new(pair());
+    let mut fixture = Fixture::new(&pair());
     fixture.arm_all();
-    assert_eq!(fixture.run(|key| if key == 0 { Outcome::Failed } else { Outcome::Unmet }), [0, 1]);
-    assert_eq!(fixture.catalog.counts(), Counts { failed: 1, blocked: 1, ..Counts::default() });
+    assert_eq!(fixture.run(|key| if key == 0 { FAILED } else { Outcome::Unmet }), [0, 1]);
+    assert_eq!(fixture.catalog.counts(), StateCounts { failed: 1, blocked: 1, ..StateCounts::default() });
     fixture.wait(1000);
     assert_eq!(fixture.run(|_| Outcome::Stable), [0], "the retry");
     assert_eq!(fixture.run(|_| Outcome::Stable), [1]);
-    assert_eq!(fixture.catalog.counts(), Counts { clean: 2, ..Counts::default() });
+    assert_eq!(fixture.catalog.counts(), StateCounts { clean: 2, ..StateCounts::default() });
 }
 
 #[test]
 fn a_noop_resource_never_notifies_and_never_spins() {
-    let mut fixture = Fixture::clean(pair());
+    let mut fixture = Fixture::clean(&pair());
     let wanted = |digest| Outcome::WouldChange { digest };
     for (digest, notice) in [(1, Some(Notice::WouldChange { key: 0 })), (1, None), (2, Some(Notice::WouldChange { key: 0 }))] {
         fixture.event(0);
         assert_eq!(fixture.start(), [0]);
         assert_eq!(fixture.end(0, wanted(digest)), notice);
-        assert_eq!((fixture.next_millis(), fixture.catalog.refreshes_pending()), (None, 0));
+        assert_eq!(fixture.next_millis(), None);
         fixture.wait(1000);
     }
-    assert_eq!(fixture.catalog.counts(), Counts { would_change: 1, clean: 1, ..Counts::default() });
+    assert_eq!(fixture.catalog.counts(), StateCounts { would_change: 1, clean: 1, ..StateCounts::default() });
 }
 
 #[test]
 fn a_parked_resource_is_tried_by_the_next_sweep() {
     let policy = RepairPolicy { retry: Some(0), ..RepairPolicy::default() };
-    let mut fixture = Fixture::clean(vec![NewRow { policy, ..NewRow::default() }]);
+    let mut fixture = Fixture::clean(&[NewRow { policy, ..NewRow::default() }]);
     fixture.event(0);
     assert_eq!(fixture.start(), [0]);
-    assert_eq!(fixture.end(0, Outcome::Failed), Some(Notice::Parked { key: 0, failures: 1 }));
+    assert_eq!(fixture.end(0, FAILED), Some(Notice::Parked { key: 0, failures: 1 }));
     assert_eq!((fixture.next_millis(), fixture.catalog.counts().parked), (None, 1));
     fixture.catalog.sweep(fixture.now);
     assert_eq!(fixture.run(|_| Outcome::Stable), [0]);
@@ -229,7 +242,7 @@ fn a_parked_resource_is_tried_by_the_next_sweep() {
 
 #[test]
 fn an_overflow_makes_everything_due_but_not_at_once_again() {
-    let mut fixture = Fixture::clean(rows(3));
+    let mut fixture = Fixture::clean(&rows(3));
     fixture.catalog.overflow(fixture.now);
     assert_eq!(fixture.run(|_| Outcome::Stable), [0, 1, 2]);
     fixture.catalog.overflow(fixture.now);
@@ -240,7 +253,7 @@ fn an_overflow_makes_everything_due_but_not_at_once_again() {
 
 #[test]
 fn a_fight_backs_off_and_is_reported_once_in_each_direction() {
-    let mut fixture = Fixture::clean(rows(1));
+    let mut fixture = Fixture::clean(&rows(1));
     let (mut notices, mut checks) = (Vec::new(), 0);
     let until = fixture.now + Duration::from_secs(600);
     while fixture.now < until {
@@ -253,7 +266,7 @@ fn a_fight_backs_off_and_is_reported_once_in_each_direction() {
     }
     assert!(matches!(notices.as_slice(), [Notice::FlappingBegan { key: 0, repairs: 5, .. }]), "{notices:?}");
     assert!((10..=16).contains(&checks), "{checks} checks in 10 minutes");
-    assert_eq!(fixture.catalog.counts(), Counts { flapping: 1, ..Counts::default() });
+    assert_eq!(fixture.catalog.counts(), StateCounts { flapping: 1, ..StateCounts::default() });
     while let Some(at) = fixture.catalog.next_at() {
         fixture.now = at;
         for _ in fixture.start() {
@@ -261,12 +274,12 @@ fn a_fight_backs_off_and_is_reported_once_in_each_direction() {
         }
     }
     assert!(matches!(notices.as_slice(), [_, Notice::FlappingEnded { key: 0, .. }]), "{notices:?}");
-    assert_eq!(fixture.catalog.counts(), Counts { clean: 1, ..Counts::default() });
+    assert_eq!(fixture.catalog.counts(), StateCounts { clean: 1, ..StateCounts::default() });
 }
 
 #[test]
 fn a_swap_checks_only_new_resources() {
-    let mut fixture = Fixture::clean(rows(4));
+    let mut fixture = Fixture::clean(&rows(4));
     fixture.event(0);
     fixture.event(3);
     assert_eq!(fixture.swap(&[Some(1), None, Some(0)]), [1, 4, 0]);
@@ -278,24 +291,24 @@ fn a_swap_checks_only_new_resources() {
 
 #[test]
 fn a_swap_waits_for_no_running_check() {
-    let mut fixture = Fixture::clean(pair());
+    let mut fixture = Fixture::clean(&pair());
     fixture.event(0);
     fixture.event(1);
     assert_eq!(fixture.start(), [0, 1]);
     fixture.event(0);
     assert_eq!(fixture.swap(&[None, Some(0)]), [2, 0]);
-    assert_eq!(fixture.end(1, Outcome::Failed), None);
-    assert_eq!(fixture.catalog.counts(), Counts { awaiting_watch: 1, running: 1, ..Counts::default() });
+    assert_eq!(fixture.end(1, FAILED), None);
+    assert_eq!(fixture.catalog.counts(), StateCounts { awaiting_watch: 1, running: 1, ..StateCounts::default() });
     fixture.end(0, REPAIRED);
     assert_eq!(fixture.next_millis(), Some(20), "the event during the check is kept");
 }
 
 #[test]
-fn a_swap_keeps_failures_flapping_and_pending_refreshes() {
-    let mut fixture = Fixture::clean([pair(), rows(1)].concat());
+fn a_swap_keeps_failures_and_flapping() {
+    let mut fixture = Fixture::clean(&[pair(), rows(1)].concat());
     fixture.event(0);
     assert_eq!(fixture.run(|_| REPAIRED), [0]);
-    assert_eq!(fixture.run(|_| Outcome::Failed), [1]);
+    assert_eq!(fixture.run(|_| FAILED), [1]);
     for _ in 0..5 {
         fixture.wait(20);
         fixture.event(2);
@@ -304,16 +317,16 @@ fn a_swap_keeps_failures_flapping_and_pending_refreshes() {
     let (before, next) = ([1, 2].map(|key| fixture.catalog.state(key)), fixture.next_millis());
     fixture.swap(&[Some(2), Some(1)]);
     assert_eq!([1, 2].map(|key| fixture.catalog.state(key)), before);
-    assert_eq!(fixture.catalog.counts(), Counts { failed: 1, flapping: 1, ..Counts::default() });
-    assert_eq!((fixture.catalog.refreshes_pending(), fixture.next_millis()), (1, next));
+    assert_eq!(fixture.catalog.counts(), StateCounts { failed: 1, flapping: 1, ..StateCounts::default() });
+    assert_eq!(fixture.next_millis(), next);
 }
 
 #[test]
 fn a_swap_takes_the_new_policy_and_edges() {
-    let mut fixture = Fixture::clean(rows(2));
+    let mut fixture = Fixture::clean(&rows(2));
     let poll = RepairPolicy { poll: Some(Duration::from_secs(60)), ..RepairPolicy::default() };
     let (first, second) = (NewRow { same_as: Some(1), policy: poll, ..NewRow::default() }, Some(0));
-    fixture.catalog.swap(vec![first, NewRow { same_as: second, subscribes: vec![0], ..NewRow::default() }], fixture.now);
+    fixture.catalog.swap(&[first, NewRow { same_as: second, subscribes: vec![0], ..NewRow::default() }], fixture.now);
     assert_eq!(fixture.next_millis(), Some(50_000), "the last check was 10 s ago");
     fixture.event(1);
     assert_eq!(fixture.run(|_| REPAIRED), [1]);
@@ -322,12 +335,12 @@ fn a_swap_takes_the_new_policy_and_edges() {
 
 #[test]
 fn convergence_toggles_in_both_directions() {
-    let mut fixture = Fixture::new(rows(2));
-    let mut convergence = Convergence::new(Duration::from_secs(5));
+    let mut fixture = Fixture::new(&rows(2));
+    let mut convergence = ConvergenceMonitor::new(Duration::from_secs(5));
     let mut observe = |fixture: &Fixture| convergence.observe(fixture.catalog.activity(), fixture.now);
-    assert_eq!(fixture.catalog.activity(), Activity::Unsettled);
+    assert_eq!(fixture.catalog.activity(), CatalogActivity::Unsettled);
     fixture.arm_all();
-    assert_eq!(fixture.catalog.activity(), Activity::Busy);
+    assert_eq!(fixture.catalog.activity(), CatalogActivity::Busy);
     fixture.run(|key| if key == 0 { Outcome::Stable } else { Outcome::WouldChange { digest: 1 } });
     assert_eq!(observe(&fixture), None);
     fixture.wait(5000);
@@ -343,7 +356,7 @@ fn convergence_toggles_in_both_directions() {
     fixture.wait(5000);
     assert_eq!(observe(&fixture), Some(Notice::Converged { would_change: 1 }));
     fixture.event(0);
-    assert_eq!(fixture.run(|_| Outcome::Failed), [0]);
+    assert_eq!(fixture.run(|_| FAILED), [0]);
     assert_eq!(observe(&fixture), Some(Notice::Diverged), "a failed resource is not converged");
     fixture.wait(1000);
     assert_eq!(fixture.run(|_| Outcome::Stable), [0]);
