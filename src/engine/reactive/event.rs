@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The cause of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum DirtyCause {
     /// The watch of a new or changed resource was armed.
     FirstCheck,
     /// A watch reported a possible change.
@@ -25,7 +25,7 @@ pub enum Cause {
     Sweep,
 }
 
-impl Cause {
+impl DirtyCause {
     /// Returns true for causes that may come in storms, so that their checks wait for the pauses of the resource.
     pub(super) fn is_debounced(self) -> bool {
         matches!(self, Self::Event | Self::Overflow)

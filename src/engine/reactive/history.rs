@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::event::{Cause, Notice, Outcome};
+use super::event::{DirtyCause, Notice, Outcome};
 use super::flapping::RecentRepairs;
 use super::policy::{DEBOUNCE, RepairPolicy, TokenBucket, after};
 
@@ -25,7 +25,7 @@ pub(super) struct RepairHistory {
 
 impl RepairHistory {
     /// Takes note of the start of a check.
-    pub(super) fn started(&mut self, cause: Cause, policy: &RepairPolicy, now: Instant) {
+    pub(super) fn started(&mut self, cause: DirtyCause, policy: &RepairPolicy, now: Instant) {
         if let (Some(limit), true) = (policy.limit, cause.is_debounced()) {
             self.bucket.get_or_insert_with(|| Box::new(TokenBucket::full(limit, now))).spend(limit, now);
         }
@@ -57,9 +57,9 @@ impl RepairHistory {
     /// Returns the earliest time for a check with this cause.
     ///
     /// The first event of a quiet resource is due at once. Further events wait for the pause after the last check.
-    pub(super) fn earliest(&self, cause: Cause, policy: &RepairPolicy, now: Instant) -> Instant {
+    pub(super) fn earliest(&self, cause: DirtyCause, policy: &RepairPolicy, now: Instant) -> Instant {
         let Some(checked_at) = self.checked_at.filter(|_| cause.is_debounced()) else { return now };
-        let debounce = if cause == Cause::Overflow { OVERFLOW_PAUSE } else { DEBOUNCE };
+        let debounce = if cause == DirtyCause::Overflow { OVERFLOW_PAUSE } else { DEBOUNCE };
         let failure = if self.failures == 0 { Duration::ZERO } else { policy.pause(self.failures).min(LONGEST_EVENT_PAUSE) };
         let paused_until = after(checked_at, debounce.max(failure).max(self.flapping_pause()));
         let ready_at = self.bucket.as_ref().zip(policy.limit).map_or(now, |(bucket, limit)| bucket.ready_at(limit, now));

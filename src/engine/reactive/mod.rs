@@ -28,6 +28,6 @@ mod resource_state;
 
 pub use catalog::{Catalog, Check, NewRow, StateCounts};
 pub use convergence::{CatalogActivity, ConvergenceMonitor, ConvergenceState};
-pub use event::{Cause, Notice, Outcome};
+pub use event::{DirtyCause, Notice, Outcome};
 pub use policy::{CheckLimit, RepairPolicy};
-pub use resource_state::{Reason, ResourceState};
+pub use resource_state::{CheckReason, ResourceState};

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::convergence::CatalogActivity;
-use super::event::{Cause, Notice, Outcome};
+use super::event::{DirtyCause, Notice, Outcome};
 use super::history::RepairHistory;
 use super::policy::RepairPolicy;
-use super::resource_state::{Reason, ResourceEvent, ResourceState, step};
+use super::resource_state::{CheckReason, ResourceEvent, ResourceState, step};
 
 pub use counts::StateCounts;
 
@@ -21,7 +21,7 @@ pub struct Check {
     /// The resource.
     pub key: u32,
     /// The reason for the check.
-    pub reason: Reason,
+    pub reason: CheckReason,
 }
 
 /// A resource of a new manifest.
@@ -82,18 +82,18 @@ impl Catalog {
     }
 
     /// Makes a resource due, now or after its pauses. A running check is followed by exactly one more.
-    pub fn changed(&mut self, key: u32, cause: Cause, now: Instant) {
-        self.update(key, |row| row.step(ResourceEvent::Dirtied(Reason { cause, since: now }), now));
+    pub fn changed(&mut self, key: u32, cause: DirtyCause, now: Instant) {
+        self.update(key, |row| row.step(ResourceEvent::Dirtied(CheckReason { cause, since: now }), now));
     }
 
     /// Makes every resource due, as the queue of a watch overflowed.
     pub fn overflow(&mut self, now: Instant) {
-        self.all_changed(Cause::Overflow, now);
+        self.all_changed(DirtyCause::Overflow, now);
     }
 
     /// Makes every resource due.
     pub fn sweep(&mut self, now: Instant) {
-        self.all_changed(Cause::Sweep, now);
+        self.all_changed(DirtyCause::Sweep, now);
     }
 
     /// Starts all checks that are due, in the order of the manifest.
@@ -147,7 +147,7 @@ impl Catalog {
         let subscribers = must_refresh.then(|| row.subscribers.clone());
         let dependents = outcome.has_succeeded().then(|| row.dependents.clone());
         for subscriber in subscribers.unwrap_or_default() {
-            self.changed(subscriber, Cause::Refresh, now);
+            self.changed(subscriber, DirtyCause::Refresh, now);
         }
         for dependent in dependents.unwrap_or_default() {
             self.update(dependent, |row| row.step(ResourceEvent::RequirementMet, now));
@@ -214,7 +214,7 @@ impl Catalog {
         self.rows.get(&key).map(|row| row.place)
     }
 
-    fn all_changed(&mut self, cause: Cause, now: Instant) {
+    fn all_changed(&mut self, cause: DirtyCause, now: Instant) {
         let keys: Vec<u32> = self.rows.keys().copied().collect();
         for key in keys {
             self.changed(key, cause, now);

@@ -5,20 +5,20 @@
 
 use std::time::Instant;
 
-use super::event::{Cause, Outcome};
+use super::event::{DirtyCause, Outcome};
 use super::history::RepairHistory;
 use super::policy::RepairPolicy;
 
 /// The reason to check a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reason {
+pub struct CheckReason {
     /// The cause of the check.
-    pub cause: Cause,
+    pub cause: DirtyCause,
     /// The time of the first event that no ended check covers: the repair latency counts from here.
     pub since: Instant,
 }
 
-impl Reason {
+impl CheckReason {
     /// Returns the reason for both: the earlier time, and the cause that waits for no pause.
     fn merged(self, other: Self) -> Self {
         let cause = if self.cause.is_debounced() && !other.cause.is_debounced() { other.cause } else { self.cause };
@@ -41,14 +41,14 @@ pub enum ResourceState {
         /// The time of the check.
         at: Instant,
         /// The reason for the check.
-        reason: Reason,
+        reason: CheckReason,
     },
     /// Waits for the end of its check.
     Running {
         /// The reason for this check.
-        reason: Reason,
+        reason: CheckReason,
         /// The reason for one more check: events since the start.
-        dirty_again: Option<Reason>,
+        dirty_again: Option<CheckReason>,
         /// True when a required resource succeeded since the start.
         requirement_met: bool,
     },
@@ -76,7 +76,7 @@ pub(super) enum ResourceEvent {
     /// The watch is armed.
     Armed,
     /// The resource may have changed, or must be checked for another reason.
-    Dirtied(Reason),
+    Dirtied(CheckReason),
     /// A required resource succeeded.
     RequirementMet,
     /// The check was handed out.
@@ -99,15 +99,15 @@ impl ResourceState {
     }
 
     /// Returns the reason for a check that starts now; `None` while no check may start.
-    pub(super) fn reason(&self, now: Instant) -> Option<Reason> {
+    pub(super) fn reason(&self, now: Instant) -> Option<CheckReason> {
         let cause = match self {
             Self::AwaitingWatch | Self::Running { .. } => return None,
             Self::Dirty { reason, .. } => return Some(*reason),
-            Self::AwaitingRetry { since, .. } => return Some(Reason { cause: Cause::Retry, since: *since }),
-            Self::Flapping { until } if *until <= now => Cause::QuietPeriod,
-            Self::Flapping { .. } | Self::Clean | Self::WouldChange | Self::Parked | Self::Blocked => Cause::Poll,
+            Self::AwaitingRetry { since, .. } => return Some(CheckReason { cause: DirtyCause::Retry, since: *since }),
+            Self::Flapping { until } if *until <= now => DirtyCause::QuietPeriod,
+            Self::Flapping { .. } | Self::Clean | Self::WouldChange | Self::Parked | Self::Blocked => DirtyCause::Poll,
         };
-        Some(Reason { cause, since: now })
+        Some(CheckReason { cause, since: now })
     }
 }
 
@@ -123,11 +123,11 @@ pub(super) fn step(
 ) -> ResourceState {
     use ResourceEvent as E;
     use ResourceState as S;
-    let due_now = |cause| S::Dirty { at: now, reason: Reason { cause, since: now } };
+    let due_now = |cause| S::Dirty { at: now, reason: CheckReason { cause, since: now } };
     match (state, event) {
-        (S::AwaitingWatch, E::Armed) => due_now(Cause::FirstCheck),
+        (S::AwaitingWatch, E::Armed) => due_now(DirtyCause::FirstCheck),
         (state, E::Dirtied(reason)) => dirtied(state, reason, history, policy, now),
-        (S::Blocked, E::RequirementMet) => due_now(Cause::RequirementMet),
+        (S::Blocked, E::RequirementMet) => due_now(DirtyCause::RequirementMet),
         (S::Running { reason, dirty_again, .. }, E::RequirementMet) => S::Running { reason, dirty_again, requirement_met: true },
         (S::Running { reason, .. }, E::Began) => S::Running { reason, dirty_again: None, requirement_met: false },
         (state, E::Started) => match state.reason(now) {
@@ -137,7 +137,7 @@ pub(super) fn step(
         (S::Running { reason, dirty_again, requirement_met }, E::Ended(outcome)) => {
             let rest = match outcome {
                 // The required resource succeeded after this check had seen its failure.
-                Outcome::Unmet if requirement_met => due_now(Cause::RequirementMet),
+                Outcome::Unmet if requirement_met => due_now(DirtyCause::RequirementMet),
                 Outcome::Unmet => S::Blocked,
                 Outcome::Failed { .. } => {
                     history.retry_at(policy).map_or(S::Parked, |at| S::AwaitingRetry { at, since: reason.since })
@@ -156,7 +156,13 @@ pub(super) fn step(
     }
 }
 
-fn dirtied(state: ResourceState, reason: Reason, history: &RepairHistory, policy: &RepairPolicy, now: Instant) -> ResourceState {
+fn dirtied(
+    state: ResourceState,
+    reason: CheckReason,
+    history: &RepairHistory,
+    policy: &RepairPolicy,
+    now: Instant,
+) -> ResourceState {
     use ResourceState as S;
     let earliest = history.earliest(reason.cause, policy, now);
     match state {
@@ -168,7 +174,7 @@ fn dirtied(state: ResourceState, reason: Reason, history: &RepairHistory, policy
         }
         S::Dirty { at, reason: first } => S::Dirty { at: at.min(earliest), reason: first.merged(reason) },
         S::AwaitingRetry { at, since } if reason.cause.is_debounced() => S::AwaitingRetry { at: at.min(earliest), since },
-        S::AwaitingRetry { since, .. } => S::Dirty { at: earliest, reason: Reason { since, ..reason } },
+        S::AwaitingRetry { since, .. } => S::Dirty { at: earliest, reason: CheckReason { since, ..reason } },
         S::Parked if reason.cause.is_debounced() => S::AwaitingRetry { at: earliest, since: reason.since },
         S::Clean | S::WouldChange | S::Parked | S::Blocked | S::Flapping { .. } => S::Dirty { at: earliest, reason },
     }

@@ -44,7 +44,7 @@ impl Fixture {
     }
 
     fn event(&mut self, key: u32) {
-        self.catalog.changed(key, Cause::Event, self.now);
+        self.catalog.changed(key, DirtyCause::Event, self.now);
     }
 
     fn start(&mut self) -> Vec<u32> {
@@ -158,7 +158,7 @@ fn a_change_refreshes_the_subscribers() {
     fixture.wait(5);
     fixture.end(0, REPAIRED);
     let check = fixture.catalog.start(fixture.now);
-    assert_eq!(check, [Check { key: 1, reason: Reason { cause: Cause::Refresh, since: fixture.now } }]);
+    assert_eq!(check, [Check { key: 1, reason: CheckReason { cause: DirtyCause::Refresh, since: fixture.now } }]);
     fixture.end(1, FAILED);
     fixture.wait(1000);
     assert_eq!(fixture.run(|_| Outcome::Changed { corrective: false }), [1]);
@@ -174,7 +174,7 @@ fn a_refresh_follows_a_change_that_failed_and_the_recovery() {
     fixture.wait(1000);
     assert_eq!(fixture.run(|_| Outcome::Stable), [0]);
     let check = fixture.catalog.start(fixture.now).into_iter().map(|check| (check.key, check.reason.cause));
-    assert_eq!(check.collect::<Vec<_>>(), [(1, Cause::Refresh)], "a refresh may have been pending during the failure");
+    assert_eq!(check.collect::<Vec<_>>(), [(1, DirtyCause::Refresh)], "a refresh may have been pending during the failure");
     fixture.end(1, Outcome::Stable);
     assert_eq!(fixture.next_millis(), None);
 }
