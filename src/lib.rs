@@ -52,6 +52,7 @@ pub mod template;
 pub mod transport;
 pub mod trust;
 pub mod unpack;
+pub mod watch;
 pub mod web;
 pub mod wire;
 pub mod yaml;
