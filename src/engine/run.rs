@@ -1,12 +1,13 @@
 //! A run: the resources of a plan in their order, each with an event.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::diag::error_chain;
 use crate::host::Host;
 use crate::model::summary::SummaryBuilder;
-use crate::model::{RunOutcome, Summary, TransactionEvent};
+use crate::model::{ResourceRef, RunOutcome, Summary, TransactionEvent, WatchTarget};
 use crate::resource::Providers;
 use crate::store::Session;
 
@@ -29,6 +30,8 @@ pub struct RunReport {
     pub unreached: usize,
     /// The error that ended the run early, when the session could not be written.
     pub error: Option<String>,
+    /// The watch targets of resources that nest manifests, with those of all resources within.
+    pub nested_targets: BTreeMap<ResourceRef, Vec<WatchTarget>>,
 }
 
 /// Runs a plan. Every reached resource leaves an event in `session`, and then in `sink`.
@@ -52,6 +55,8 @@ pub fn run(
         depth: 0,
         interrupted: false,
         error: None,
+        nested_targets: BTreeMap::new(),
+        outermost: None,
     };
     let seen = host.clone().with_secrets(plan.shared_secrets());
     let seen = if settings.noop { seen.for_dry_run() } else { seen };
@@ -60,7 +65,13 @@ pub fn run(
     let interrupted = run.interrupted || host.is_over();
     let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::from_summary(&summary) };
     let wanted = if settings.selection.is_some() { counts.reached } else { plan.resources.len() };
-    RunReport { summary, outcome, unreached: wanted.saturating_sub(counts.reached), error: run.error }
+    RunReport {
+        summary,
+        outcome,
+        unreached: wanted.saturating_sub(counts.reached),
+        error: run.error,
+        nested_targets: run.nested_targets,
+    }
 }
 
 /// A run, with its nested manifests.
@@ -78,6 +89,9 @@ pub(super) struct Run<'a> {
     pub(super) depth: usize,
     interrupted: bool,
     error: Option<String>,
+    nested_targets: BTreeMap<ResourceRef, Vec<WatchTarget>>,
+    /// The resource whose manifest, or a manifest within it, runs now.
+    outermost: Option<ResourceRef>,
 }
 
 /// The counts of the resources of one manifest.
@@ -108,6 +122,10 @@ impl Run<'_> {
         }
         if !settings.health_check_only {
             batch::prefetch(&plan.resources, &self.providers, settings, host);
+        }
+        if let Some(outermost) = &self.outermost {
+            let targets = plan.resources.iter().flat_map(|planned| planned.decoded.watches(host));
+            self.nested_targets.entry(outermost.clone()).or_default().extend(targets);
         }
         // A nested manifest runs as a whole.
         let selection = settings.selection.as_deref().filter(|_| self.depth == 0);
@@ -158,7 +176,15 @@ impl Run<'_> {
         if let [planned] = now
             && let Some(nested) = planned.decoded.nested()
         {
-            return vec![self.nested(plan, planned, &nested, settings, host)];
+            if self.depth == 0 {
+                self.outermost = Some(planned.reference());
+                self.nested_targets.insert(planned.reference(), planned.decoded.watches(host));
+            }
+            let event = self.nested(plan, planned, &nested, settings, host);
+            if self.depth == 0 {
+                self.outermost = None;
+            }
+            return vec![event];
         }
         let resource_runs: Vec<_> = now.iter().map(|planned| self.resource_run(plan, planned, settings, host)).collect();
         match resource_runs.as_slice() {

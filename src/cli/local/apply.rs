@@ -1,26 +1,26 @@
 //! `ensign apply`, `ensign plan` and `ensign check`: a manifest on this host.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::diag::{self, Diagnostic};
 use crate::engine::{self, Diff, Plan, RunSettings};
-use crate::host::{Cancel, Host};
-use crate::model::{DiscoveryClient, HumanDuration, ResourceOutcome, TransactionEvent};
+use crate::host::Host;
+use crate::model::{HumanDuration, ResourceOutcome};
 use crate::store::history::{Recording, RunStart};
 
-use super::manifest_source::{self, LocalManifest, ManifestSource};
+use super::manifest_source::ManifestSource;
+use super::prepare::{PreparedApply, prepare, print_event};
 use super::refreshes;
+use super::watch::{self, WatchArgs, WatchedRun};
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::{InputArgs, OutputFormat, RunWait};
 use crate::cli::render;
-use crate::cli::ui::{Tone, Ui, Whole, text};
+use crate::cli::ui::{Ui, text};
 
 /// Apply a manifest to this host.
 #[derive(Debug, Args)]
@@ -58,6 +58,8 @@ pub struct LocalApplyArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// Show only what is not as wanted, without the messages of the manifest: for `plan`.
     #[arg(skip)]
     brief: bool,
@@ -108,12 +110,38 @@ impl From<LocalPlanArgs> for LocalApplyArgs {
             no_report: false,
             detailed_exitcodes: args.detailed_exitcodes,
             output: args.output,
+            watch: WatchArgs::default(),
             brief: true,
         }
     }
 }
 
 impl LocalApplyArgs {
+    /// Returns the settings of a run that keeps the manifest in force.
+    fn watched_run(&self) -> Result<WatchedRun<'_>, CliError> {
+        let unfit =
+            [("--session", self.session.is_some()), ("--render", self.render), ("--health-check-only", self.health_check_only)];
+        if let Some((flag, _)) = unfit.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(CliError::usage(format!("{flag} is for a single run, and --watch keeps running")));
+        }
+        if self.output == OutputFormat::Json {
+            return Err(
+                CliError::usage("--watch has no single result to print as JSON").hint("use --output jsonl: one line an event")
+            );
+        }
+        Ok(WatchedRun {
+            origin: &self.origin,
+            given: &self.given,
+            watch: &self.watch,
+            noop: self.noop,
+            diff: self.diff,
+            registers: self.register,
+            wait: self.patience.wait,
+            output: self.output,
+            detailed_exitcodes: self.detailed_exitcodes,
+        })
+    }
+
     /// Starts the record of this run in the history of the host; dry runs leave none.
     fn recording(&self, plan: &Plan, run_id: Uuid, host: &Host) -> Recording {
         let history = inputs::history().filter(|_| !self.noop);
@@ -156,44 +184,14 @@ pub fn apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         return Err(CliError::usage("cannot set healthcheck only and noop mode at the same time")
             .hint("use --noop or --health-check-only"));
     }
+    if args.watch.watch {
+        return watch::run(&args.watched_run()?, ui);
+    }
     let result = run_apply(args, ui);
     if let (Err(failure), OutputFormat::Json | OutputFormat::Jsonl) = (&result, args.output) {
         ui.json(&json!({"events": [], "error": failure.message_text()}));
     }
     result
-}
-
-/// A manifest that was read, with the inputs of its run.
-struct PreparedApply {
-    plan: Plan,
-    host: Host,
-    exchange: Option<Arc<dyn DiscoveryClient>>,
-    /// The name of the manifest.
-    name: String,
-    /// The flag that ends the run, where signals set it already.
-    cancel: Option<Cancel>,
-    /// The directory of unpacked files.
-    kept: Option<TempDir>,
-}
-
-fn prepare(origin: &ManifestSource, given: &InputArgs, ui: &mut Ui) -> Result<PreparedApply, CliError> {
-    let LocalManifest { source, cancel, kept } = origin.load(&given.connection, ui)?;
-    let mut host = inputs::host();
-    if let Some(cancel) = &cancel {
-        host = host.with_deadline(cancel.clone(), None);
-    }
-    if let Some(directory) = &source.directory {
-        host = host.with_directory(directory);
-    }
-    let planned = given.inputs(&host).and_then(|inputs| {
-        let wrong = |diagnostics| CliError { exit: Exit::Usage, diagnostics };
-        Ok((engine::plan_manifest(&source, &inputs, &host).map_err(wrong)?, inputs.exchange))
-    });
-    if cancel.as_ref().is_some_and(Cancel::is_cancelled) {
-        return Err(manifest_source::cancelled());
-    }
-    let (plan, exchange) = planned?;
-    Ok(PreparedApply { plan, host, exchange, name: source.name, cancel, kept })
 }
 
 fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
@@ -296,24 +294,4 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     // The process ends here: freeing its memory piece by piece would be a twentieth of a converged run.
     std::mem::forget((plan, session));
     Ok(inputs::exit_of_report(&report, args.detailed_exitcodes))
-}
-
-fn print_event(ui: &mut Ui, event: &TransactionEvent, width: usize) {
-    let line = render::event_line(ui, event, width);
-    ui.line(line);
-    render::program_output(event).for_each(|line| ui.line(text!("      {}", Whole(line))));
-    if let Some(diff) = &event.diff {
-        for line in diff.lines() {
-            let tone = match line.as_bytes().first() {
-                Some(b'+') => Tone::Success,
-                Some(b'-') => Tone::Error,
-                _ => Tone::Dim,
-            };
-            ui.line(text!("      {}", ui.paint(tone, Whole(line))));
-        }
-    }
-    // Failures and changes are shown at once; long stretches of stable resources are not worth a write each.
-    if event.outcome() != ResourceOutcome::Stable {
-        ui.flush();
-    }
 }

@@ -81,6 +81,14 @@ impl ManifestSource {
         redact_url(&self.manifest.to_string_lossy())
     }
 
+    /// Returns the path of a manifest or directory of this machine; none for a URL.
+    pub fn path(&self) -> Option<&Path> {
+        match classify(&self.manifest) {
+            Ok(SourceKind::Local(path)) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Opens the manifest, after a fetch where needed.
     ///
     /// # Errors

@@ -7,6 +7,8 @@ pub mod ensure;
 pub mod facts;
 pub mod inputs;
 pub mod manifest_source;
+mod prepare;
 pub mod refreshes;
 pub mod session;
 pub mod status;
+mod watch;

@@ -1,4 +1,10 @@
-//! The pure half of "enforce": decides which resource is checked, and when. Without threads, clock and host.
+//! "Enforce": keeps a manifest in force. Watches report changes of the host, and only the resources concerned are checked.
+//!
+//! - `enforcer` connects the watches with the pure half, and gives the selection of each run.
+//!
+//! - `watched_resource` is what it knows of a resource.
+//!
+//! The rest is the pure half: it decides which resource is checked, and when. It has no threads, no clock and no host.
 //!
 //! - `catalog` has all resources of a running manifest, and the agenda of their checks.
 //!
@@ -20,14 +26,18 @@
 
 mod catalog;
 mod convergence;
+mod enforcer;
 mod event;
 mod flapping;
 mod history;
 mod policy;
 mod resource_state;
+mod watched_resource;
 
 pub use catalog::{Catalog, Check, NewRow, StateCounts};
 pub use convergence::{CatalogActivity, ConvergenceMonitor, ConvergenceState};
+pub use enforcer::{Enforcer, NamedNotice, Repair, Replaced};
 pub use event::{DirtyCause, Notice, Outcome};
 pub use policy::{CheckLimit, RepairPolicy};
 pub use resource_state::{CheckReason, ResourceState};
+pub use watched_resource::{WatchedResource, watched_resources};

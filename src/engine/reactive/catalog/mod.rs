@@ -113,6 +113,22 @@ impl Catalog {
         started.into_iter().map(|(_, check)| check).collect()
     }
 
+    /// Starts the check of a resource that a run has added, as a subscriber of what it changed. None for a key that is gone, and
+    /// while another check runs.
+    pub fn join(&mut self, key: u32, now: Instant) -> Option<CheckReason> {
+        let reason = CheckReason { cause: DirtyCause::Refresh, since: now };
+        let joined = self.update(key, |row| {
+            row.step(ResourceEvent::Dirtied(reason), now);
+            if !matches!(row.state, ResourceState::Dirty { .. }) {
+                return None;
+            }
+            row.history.started(reason.cause, &row.policy(), now);
+            row.step(ResourceEvent::Started, now);
+            Some(reason)
+        });
+        joined.flatten()
+    }
+
     /// Takes note that a started check looks at the host only now. The check covers all events until now.
     ///
     /// Without this call, a change of a resource costs one more check of the subscribers that were started with it.

@@ -1,0 +1,264 @@
+//! The enforcer: keeps a manifest in force. Watches report what may have changed, and the enforcer selects the resources to check.
+//!
+//! The caller runs the selection, and reports each event. One thread owns the enforcer; a run may take place on another one.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::engine::settings::Selection;
+use crate::host::waker::Waker;
+use crate::model::{ResourceRef, TransactionEvent, WatchTarget};
+use crate::watch::{self, Hub, HubOptions, HubStats, ResourceKey, WatchError};
+
+use super::catalog::{Catalog, NewRow, StateCounts};
+use super::convergence::ConvergenceMonitor;
+use super::event::{DirtyCause, Notice, Outcome};
+use super::resource_state::CheckReason;
+use super::watched_resource::WatchedResource;
+
+/// The key of the files of the manifest itself. A catalog does not reach this key.
+const MANIFEST: ResourceKey = ResourceKey(u32::MAX);
+
+/// The repair of drift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repair {
+    /// The time from the first event to the end of the repair.
+    pub latency: Duration,
+}
+
+/// The result of a new manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// Resources that are equal to those of the earlier manifest. They keep their watches and their state.
+    pub kept: usize,
+    /// Resources that are new or changed.
+    pub new: usize,
+    /// Resources without a watch, which are checked at intervals instead: each with the reason.
+    pub polled: Vec<(ResourceRef, String)>,
+}
+
+/// A transition of a resource, or of the whole manifest, with the name of the resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedNotice {
+    /// The resource; none for the whole manifest.
+    pub resource: Option<ResourceRef>,
+    /// The transition.
+    pub notice: Notice,
+}
+
+/// A manifest in force.
+pub struct Enforcer {
+    hub: Hub,
+    catalog: Catalog,
+    convergence: Option<ConvergenceMonitor>,
+    rows: Vec<Row>,
+    numbers: HashMap<ResourceRef, usize>,
+    /// The checks of the current pass that have not ended.
+    running: HashMap<u32, CheckReason>,
+    /// References of resources that failed when they ran last.
+    failed: BTreeSet<ResourceRef>,
+    notices: Vec<NamedNotice>,
+    manifest_changed: bool,
+}
+
+struct Row {
+    key: u32,
+    fingerprint: u64,
+    references: Vec<ResourceRef>,
+    /// The keys of the resources that subscribe to this one.
+    subscribers: Vec<u32>,
+}
+
+impl Enforcer {
+    /// Opens the watches of this host. With a timeout, the enforcer reports when everything was as wanted for that time.
+    ///
+    /// # Errors
+    /// When the kernel gives no watch.
+    pub fn open(converged_timeout: Option<Duration>) -> Result<Self, WatchError> {
+        Ok(Self {
+            hub: Hub::open(HubOptions::default())?,
+            catalog: Catalog::default(),
+            convergence: converged_timeout.map(ConvergenceMonitor::new),
+            rows: Vec::new(),
+            numbers: HashMap::new(),
+            running: HashMap::new(),
+            failed: BTreeSet::new(),
+            notices: Vec::new(),
+            manifest_changed: false,
+        })
+    }
+
+    /// Returns a handle that ends a wait from another thread.
+    pub fn waker(&self) -> Waker {
+        self.hub.waker()
+    }
+
+    /// Watches the files of the manifest. [`Enforcer::manifest_changed`] reports their changes.
+    pub fn watch_manifest(&mut self, files: impl IntoIterator<Item = PathBuf>) {
+        let targets: Vec<WatchTarget> = files.into_iter().map(WatchTarget::Path).collect();
+        self.hub.set(MANIFEST, &targets);
+    }
+
+    /// Returns true once after a change of the files of the manifest.
+    pub fn manifest_changed(&mut self) -> bool {
+        std::mem::take(&mut self.manifest_changed)
+    }
+
+    /// Puts a manifest in force. New and changed resources become due as soon as their watches are armed.
+    pub fn replace(&mut self, resources: Vec<WatchedResource>, now: Instant) -> Replaced {
+        let old: HashMap<(ResourceRef, u64), u32> =
+            self.rows.iter().filter_map(|row| Some(((row.references.first()?.clone(), row.fingerprint), row.key))).collect();
+        let mut left: BTreeSet<u32> = old.values().copied().collect();
+        let new = resources.iter().map(|resource| {
+            let name = resource.references.first().cloned();
+            let same_as = name.and_then(|name| old.get(&(name, resource.fingerprint)).copied());
+            let WatchedResource { policy, subscribes, requires, .. } = resource.clone();
+            NewRow { same_as: same_as.filter(|key| left.remove(key)), policy, subscribes, requires }
+        });
+        let new: Vec<NewRow> = new.collect();
+        let kept: Vec<bool> = new.iter().map(|row| row.same_as.is_some()).collect();
+        let keys = self.catalog.swap(&new, now);
+        left.iter().for_each(|key| self.hub.remove(ResourceKey(*key)));
+        self.running.retain(|key, _| !left.contains(key));
+        (self.rows, self.numbers) = Default::default();
+        let mut subscribers: Vec<Vec<u32>> = vec![Vec::new(); keys.len()];
+        for (resource, key) in resources.iter().zip(&keys) {
+            for number in &resource.subscribes {
+                subscribers.get_mut(*number).into_iter().for_each(|named| named.push(*key));
+            }
+        }
+        let mut replaced = Replaced::default();
+        let rows = resources.into_iter().zip(keys).zip(kept).zip(subscribers);
+        for (number, (((resource, key), kept), subscribers)) in rows.enumerate() {
+            let armed = self.hub.set(ResourceKey(key), &resource.targets);
+            self.catalog.armed(key, now);
+            *(if kept { &mut replaced.kept } else { &mut replaced.new }) += 1;
+            let name = resource.references.first().cloned();
+            let polled = armed.polled.first().map(|(_, why)| why.to_string());
+            replaced.polled.extend(name.zip(polled));
+            self.numbers.extend(resource.references.iter().cloned().map(|reference| (reference, number)));
+            self.rows.push(Row { key, fingerprint: resource.fingerprint, references: resource.references, subscribers });
+        }
+        let numbers = &self.numbers;
+        self.failed.retain(|reference| numbers.contains_key(reference));
+        self.observe_convergence(now);
+        replaced
+    }
+
+    /// Watches also the resources of a nested manifest, which the run of its resource found.
+    pub fn watch_nested(&mut self, resource: &ResourceRef, targets: &[WatchTarget]) {
+        if let Some(row) = self.numbers.get(resource).and_then(|number| self.rows.get(*number)) {
+            self.hub.set(ResourceKey(row.key), targets);
+        }
+    }
+
+    /// Makes every resource due.
+    pub fn sweep(&mut self, now: Instant) {
+        self.catalog.sweep(now);
+    }
+
+    /// Waits for a change, a due check, `until`, or the waker.
+    ///
+    /// # Errors
+    /// When the watches fail as a whole.
+    pub fn wait(&mut self, until: Option<Instant>) -> Result<(), WatchError> {
+        let at = [until, self.catalog.next_at(), self.convergence.as_ref().and_then(ConvergenceMonitor::converged_at)];
+        let changes = self.hub.wait(at.into_iter().flatten().min())?;
+        let now = Instant::now();
+        for change in changes {
+            match change.key {
+                MANIFEST => self.manifest_changed = true,
+                ResourceKey(key) => self.catalog.changed(key, cause(&change.cause), now),
+            }
+        }
+        self.observe_convergence(now);
+        Ok(())
+    }
+
+    /// Begins a pass over all due resources; none when nothing is due.
+    pub fn start(&mut self, now: Instant) -> Option<Selection> {
+        let checks = self.catalog.start(now);
+        if checks.is_empty() {
+            return None;
+        }
+        let place = |key| self.catalog.place(key).and_then(|place| usize::try_from(place).ok());
+        let resources = checks.iter().filter_map(|check| place(check.key)).collect();
+        self.running.extend(checks.iter().map(|check| (check.key, check.reason)));
+        Some(Selection { resources, failed: self.failed.clone() })
+    }
+
+    /// Takes the event of a resource of the pass. Returns the repair, if the event is one.
+    pub fn record(&mut self, event: &TransactionEvent, now: Instant) -> Option<Repair> {
+        let reference = ResourceRef::new(&event.kind, &event.name);
+        let row = self.numbers.get(&reference).and_then(|number| self.rows.get(*number))?;
+        // The run adds the subscribers of what it changes.
+        let reason = self.running.remove(&row.key).or_else(|| self.catalog.join(row.key, now))?;
+        let outcome = outcome(event, reason.cause);
+        for reference in &row.references {
+            match outcome {
+                Outcome::Failed { .. } | Outcome::Unmet => self.failed.insert(reference.clone()),
+                _ => self.failed.remove(reference),
+            };
+        }
+        let notice = self.catalog.ended(row.key, outcome, now);
+        // The subscribers of this pass run after this resource: their checks cover its change.
+        for subscriber in row.subscribers.iter().filter(|key| self.running.contains_key(key)) {
+            self.catalog.began(*subscriber, now);
+        }
+        self.notices.extend(notice.map(|notice| NamedNotice { resource: Some(reference), notice }));
+        let is_repair = outcome == Outcome::Changed { corrective: true };
+        is_repair.then(|| Repair { latency: now.saturating_duration_since(reason.since) })
+    }
+
+    /// Ends a pass. Resources without an event, as after the failure of another one, are tried again later.
+    pub fn end_pass(&mut self, now: Instant) {
+        for (key, _) in std::mem::take(&mut self.running) {
+            self.catalog.ended(key, Outcome::Failed { changed: false }, now);
+        }
+        self.observe_convergence(now);
+    }
+
+    /// Returns the transitions since the last call.
+    pub fn notices(&mut self) -> Vec<NamedNotice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Returns the number of resources in each state.
+    pub fn counts(&self) -> StateCounts {
+        self.catalog.counts()
+    }
+
+    /// Returns the statistics of the watches.
+    pub fn watch_stats(&self) -> HubStats {
+        self.hub.stats()
+    }
+
+    fn observe_convergence(&mut self, now: Instant) {
+        let notice = self.convergence.as_mut().and_then(|convergence| convergence.observe(self.catalog.activity(), now));
+        self.notices.extend(notice.map(|notice| NamedNotice { resource: None, notice }));
+    }
+}
+
+fn cause(cause: &watch::Cause) -> DirtyCause {
+    match cause {
+        watch::Cause::Overflow => DirtyCause::Overflow,
+        watch::Cause::Poll => DirtyCause::Poll,
+        watch::Cause::Path { .. } | watch::Cause::Unit(_) | watch::Cause::Mounts | watch::Cause::Rearmed => DirtyCause::Event,
+    }
+}
+
+fn outcome(event: &TransactionEvent, cause: DirtyCause) -> Outcome {
+    match event {
+        _ if event.failed => Outcome::Failed { changed: event.changed && !event.noop },
+        _ if !event.unmet_requirements.is_empty() => Outcome::Unmet,
+        _ if event.skipped => Outcome::Skipped,
+        _ if event.noop && event.changed => Outcome::WouldChange { digest: super::watched_resource::digest(&event.changes) },
+        _ if event.changed => {
+            let corrective =
+                !event.refreshed && !matches!(cause, DirtyCause::FirstCheck | DirtyCause::Refresh | DirtyCause::RequirementMet);
+            Outcome::Changed { corrective }
+        }
+        _ => Outcome::Stable,
+    }
+}

@@ -1,0 +1,101 @@
+//! Watched resources: what an [`super::Enforcer`] knows of the resources of a plan.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
+
+use serde::Serialize;
+
+use crate::engine::plan::{Plan, PlannedResource};
+use crate::host::Host;
+use crate::model::{Effect, ResourceRef, WatchTarget};
+
+use super::policy::RepairPolicy;
+
+/// A resource of a manifest in force.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WatchedResource {
+    /// The name, then the alias if there is one.
+    pub references: Vec<ResourceRef>,
+    /// A digest of the declaration. Equal resources of two manifests have the same digest, within one process.
+    pub fingerprint: u64,
+    /// The sources of changes from outside.
+    pub targets: Vec<WatchTarget>,
+    /// The policy of checks and retries.
+    pub policy: RepairPolicy,
+    /// The resources that this one subscribes to: their numbers in the manifest.
+    pub subscribes: Vec<usize>,
+    /// The resources that this one requires: their numbers in the manifest.
+    pub requires: Vec<usize>,
+}
+
+/// Returns the resources of a plan.
+pub fn watched_resources(plan: &Plan, host: &Host) -> Vec<WatchedResource> {
+    let mut numbers = HashMap::new();
+    for (number, planned) in plan.resources.iter().enumerate() {
+        numbers.extend(planned.references().map(|reference| (reference, number)));
+    }
+    let resolve = |references: &[ResourceRef]| references.iter().filter_map(|one| numbers.get(one).copied()).collect();
+    let data = digest(&plan.data);
+    let watched = plan.resources.iter().map(|planned| WatchedResource {
+        references: planned.references().collect(),
+        fingerprint: fingerprint(planned, data),
+        targets: planned.decoded.watches(host),
+        policy: RepairPolicy::default(),
+        subscribes: resolve(&planned.subscribes),
+        requires: resolve(&planned.requires),
+    });
+    watched.collect()
+}
+
+/// Returns the digest of a declaration. `data` is the digest of the data, which some resources read when they run.
+fn fingerprint(planned: &PlannedResource, data: u64) -> u64 {
+    let writer = RefCell::new(HashWriter::default());
+    planned.decoded.matches(&|properties| {
+        writer.borrow_mut().add(properties);
+        true
+    });
+    let mut writer = writer.into_inner();
+    writer.add(&(planned.kind.name(), &*planned.common, &planned.deferred));
+    let reads = |effect: &Effect| matches!(effect, Effect::Read(_) | Effect::Nested(_));
+    let depends_on_data = planned.deferred.is_some()
+        || planned.common.control.is_some()
+        || !planned.common.health_checks.is_empty()
+        || planned.decoded.effects().iter().any(reads);
+    if depends_on_data {
+        writer.0.write_u64(data);
+    }
+    writer.0.finish()
+}
+
+/// Returns a digest of a value, equal for equal values of one process.
+pub(super) fn digest(value: &impl Serialize) -> u64 {
+    let mut writer = HashWriter::default();
+    writer.add(value);
+    writer.0.finish()
+}
+
+/// A digest of serialised values. The values are not kept in memory.
+#[derive(Default)]
+struct HashWriter(DefaultHasher);
+
+impl HashWriter {
+    fn add(&mut self, value: &impl Serialize) {
+        // Writing to a digest does not fail, and neither does the serialisation of properties that were read.
+        if serde_json::to_writer(&mut *self, value).is_err() {
+            self.0.write_u8(0);
+        }
+    }
+}
+
+impl io::Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
