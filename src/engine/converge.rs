@@ -19,7 +19,8 @@ use crate::resource::{BoundResource, ChangeStep, Common, ParsedResource, Provide
 use crate::store::Session;
 use crate::template::is_template;
 
-use super::apply_changes::{self, Applied, ApplySettings, PANICKED, RunThread};
+use super::apply_changes::{self, Applied, ApplySettings, AttemptResult, PANICKED, RunThread};
+use super::attempts::Attempts;
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
 use super::settings::{Diff, RunSettings, UnconfinedThread};
@@ -101,13 +102,31 @@ impl ResourceRun<'_> {
             return Ok(());
         }
         let refresh = self.is_refresh_due()?;
-        let mut reached = self
-            .apply_settings()
-            .apply_changes(self.run_thread(decoded.as_ref()), bound, self.host, refresh)
-            .map_err(Abort::Failed)?;
+        let mut reached = self.apply(event, decoded.as_ref(), &bound, refresh, None)?;
         reached.diff = reached.diff.take().filter(|_| self.may_show(decoded.as_ref()));
         self.fill_event(event, reached);
         Ok(())
+    }
+
+    /// Applies the resource, with the retries of its policy. `first` is the result of the first attempt, when a batch made it.
+    pub(super) fn apply(
+        &self,
+        event: &mut TransactionEvent,
+        decoded: &dyn ParsedResource,
+        bound: &Arc<dyn BoundResource>,
+        refresh: bool,
+        first: Option<AttemptResult>,
+    ) -> Result<Applied, Abort> {
+        let (settings, place, mut attempts) = (self.apply_settings(), self.run_thread(decoded), Attempts::default());
+        let attempt = |host: &Host| settings.apply_changes(place, bound, host, refresh);
+        let applied = attempts.run(&self.planned.common.policy, self.host, first, attempt);
+        event.attempts = attempts.several();
+        applied.map_err(Abort::Failed)
+    }
+
+    /// Returns true when the resource is only observed: in a dry run, or by its policy.
+    pub(super) fn is_noop(&self) -> bool {
+        self.settings.noop || self.planned.common.policy.noop
     }
 
     /// Takes the steps before the observation: control, requirements, runtime templates, permit, provider.
@@ -115,7 +134,7 @@ impl ResourceRun<'_> {
         &self,
         event: &mut TransactionEvent,
         decoded: &mut Arc<dyn ParsedResource>,
-    ) -> Result<Box<dyn BoundResource>, Abort> {
+    ) -> Result<Arc<dyn BoundResource>, Abort> {
         let planned = self.planned;
         let bind = |decoded: &Arc<dyn ParsedResource>| {
             if let Some(outside) = &self.settings.unconfined_thread {
@@ -154,8 +173,14 @@ impl ResourceRun<'_> {
     }
 
     pub(super) fn apply_settings(&self) -> ApplySettings {
-        let RunSettings { noop, omit_details, diff, .. } = *self.settings;
-        ApplySettings { noop, omit_details, diff, secrets: self.plan.shared_secrets(), refreshes: self.pending_record() }
+        let RunSettings { omit_details, diff, .. } = *self.settings;
+        ApplySettings {
+            noop: self.is_noop(),
+            omit_details,
+            diff,
+            secrets: self.plan.shared_secrets(),
+            refreshes: self.pending_record(),
+        }
     }
 
     /// Returns the effects that are known before the observation. Rules of health checks may still have templates; the run
@@ -226,7 +251,7 @@ impl ResourceRun<'_> {
     pub(super) fn fill_event(&self, event: &mut TransactionEvent, reached: Applied) {
         event.changed = !reached.steps.is_empty();
         event.refreshed = reached.refreshed;
-        event.noop = self.settings.noop;
+        event.noop = self.is_noop();
         if event.noop {
             event.noop_message = would_have(&reached.steps, self.planned.kind.noop_per_step());
         }
@@ -279,7 +304,7 @@ impl ResourceRun<'_> {
     /// Registers the service of a converged and healthy resource, also in a run of health checks only. Each registration keeps
     /// the service alive.
     fn register(&self, event: &mut TransactionEvent) {
-        let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.settings.noop) else { return };
+        let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.is_noop()) else { return };
         for entry in &self.planned.common.register_when_stable {
             let hides = serde_json::to_value(entry).is_ok_and(|entry| self.plan.secrets().value_contains_secret(&entry));
             if hides {
@@ -329,6 +354,7 @@ impl ResourceRun<'_> {
             changes: Vec::new(),
             diff: None,
             change_cause: None,
+            attempts: None,
         }
     }
 }

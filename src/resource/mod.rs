@@ -13,6 +13,7 @@ pub use crate::resource::core::common::{Common, Control, HealthCheck};
 pub use crate::resource::core::dyn_type::{
     BatchResult, BindError, BoundResource, ChangeStep, DecodeError, ObservedResource, ParsedResource, Providers, ResourceType,
 };
+pub use crate::resource::core::policy::{InvalidPolicy, Policy, Semaphore};
 pub use crate::resource::core::resource::{
     Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults, State,
 };
