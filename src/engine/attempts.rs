@@ -85,3 +85,103 @@ fn within_timeout(
     }
     Ok(result)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::{Duration, Instant};
+
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::engine::apply_changes::FailedAttempt;
+    use crate::host::fake::{FakeRunner, host};
+
+    fn policy(written: Value) -> Policy {
+        serde_json::from_value(written).unwrap()
+    }
+
+    fn step(name: &str) -> ChangeStep {
+        ChangeStep { description: name.to_owned(), details: vec![name.to_owned()] }
+    }
+
+    fn applied(steps: &[&str]) -> Applied {
+        Applied::of_nested_manifest(steps.iter().copied().map(step).collect(), Map::new())
+    }
+
+    /// Returns the result of attempts that fail this often before a success, and their number.
+    fn run(policy: &Policy, failures: u32, host: &Host) -> (Result<Vec<String>, String>, u32) {
+        let (count, mut attempts) = (Cell::new(0), Attempts::default());
+        let result = attempts.run(policy, host, None, |_| {
+            count.set(count.get() + 1);
+            Ok(if count.get() > failures { Ok(applied(&[])) } else { Err(format!("failure {}", count.get()).into()) })
+        });
+        assert_eq!(attempts.several(), Some(count.get()).filter(|count| *count > 1));
+        (result.map(|applied| applied.steps.into_iter().map(|step| step.description).collect()), count.get())
+    }
+
+    #[test]
+    fn a_failed_attempt_is_repeated_as_often_as_the_policy_says() {
+        let host = host(FakeRunner::exiting(&[]));
+        for (retry, failures, expected) in [
+            (0, 0, (Ok(vec![]), 1)),
+            (0, 1, (Err("failure 1".to_owned()), 1)),
+            (2, 1, (Ok(vec![]), 2)),
+            (2, 2, (Ok(vec![]), 3)),
+            (2, 9, (Err("failure 3".to_owned()), 3)),
+        ] {
+            let policy = policy(json!({"retry": retry, "delay": "1ms"}));
+            assert_eq!(run(&policy, failures, &host), expected, "{retry} retries, {failures} failures");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_not_repeated() {
+        let count = Cell::new(0);
+        let result = Attempts::default().run(&policy(json!({"retry": 5})), &host(FakeRunner::exiting(&[])), None, |_| {
+            count.set(count.get() + 1);
+            Err("panicked".to_owned())
+        });
+        assert_eq!((result.err(), count.get()), (Some("panicked".to_owned()), 1));
+    }
+
+    #[test]
+    fn the_end_of_the_run_ends_the_pause() {
+        let host = host(FakeRunner::exiting(&[])).with_timeout(Duration::from_millis(20));
+        let started = Instant::now();
+        assert_eq!(run(&policy(json!({"retry": 5, "delay": "10m"})), 9, &host), (Err("failure 1".to_owned()), 1));
+        assert!(started.elapsed() < Duration::from_secs(300));
+    }
+
+    #[test]
+    fn changes_of_failed_attempts_are_reported_after_a_success() {
+        let begun = |names: &[&str], refreshed, diff: Option<&str>| {
+            let steps = names.iter().copied().map(step).collect();
+            Some(PendingChanges { steps, refreshed, diff: diff.map(str::to_owned) })
+        };
+        let failed = |begun| Err(FailedAttempt { why: "no space".to_owned(), begun });
+        let second = Cell::new(true);
+        let result = Attempts::default().run(
+            &policy(json!({"retry": 2, "delay": "0"})),
+            &host(FakeRunner::exiting(&[])),
+            Some(failed(begun(&["content", "mode"], true, Some("-a")))),
+            |_| Ok(if second.replace(false) { failed(begun(&["mode", "owner"], false, None)) } else { Ok(applied(&["owner"])) }),
+        );
+        let found = result.ok().unwrap();
+        assert_eq!(found.steps, [step("content"), step("mode"), step("owner")]);
+        assert_eq!((found.refreshed, found.diff), (true, Some("-a".to_owned())));
+    }
+
+    #[test]
+    fn an_attempt_beyond_its_timeout_says_so() {
+        let (short, long) = (policy(json!({"timeout": "5ms"})), policy(json!({"timeout": "1h"})));
+        let host = host(FakeRunner::exiting(&[]));
+        let result = Attempts::default().run(&short, &host, None, |limited| {
+            limited.sleep(Duration::from_secs(300));
+            Ok(Err("it was killed".to_owned().into()))
+        });
+        assert_eq!(result.err().unwrap(), "timed out after 5ms: it was killed");
+        let result = Attempts::default().run(&long, &host, None, |_| Ok(Err("no space".to_owned().into())));
+        assert_eq!(result.err().unwrap(), "no space");
+    }
+}

@@ -277,15 +277,15 @@ mod tests {
             ("    - exec:\n        - x: {command: \"echo 'a\"}\n", "site.yaml:4:30"),
             (
                 "    - exec:\n        - x: {policy: {retry: -1}}\n",
-                "site.yaml:4:23: invalid manifest resource 1: policy.retry: expected",
+                "site.yaml:4:24: invalid manifest resource 1: policy.retry: expected",
             ),
             ("    - exec:\n        - x: {policy: {retires: 1}}\n", "did you mean \"retry\"?"),
-            ("    - exec:\n        - \"{{ Facts.a }}\": {policy: {delay: 1h}}\n", "site.yaml:4:37"),
+            ("    - exec:\n        - \"{{ Facts.a }}\": {policy: {delay: 1h}}\n", "site.yaml:4:38"),
             ("    - apply:\n        - x.yaml: {policy: {retry: 1}}\n", "can have only noop"),
             ("    - exec:\n        - defaults: {policy: {poll: 1ms}}\n        - x: {}\n", "site.yaml:4:31"),
             (
                 "    - exec:\n        - x: {policy: {semaphore: [db:2]}}\n        - y: {policy: {semaphore: [net, db:3]}}\n",
-                "site.yaml:5:40: invalid manifest resource 2: policy.semaphore: exec#y says db:3, exec#x says db:2",
+                "site.yaml:5:41: invalid manifest resource 2: policy.semaphore: exec#y says db:3, exec#x says db:2",
             ),
             ("    - service:\n        - x: {ensure: on}\n    - file:\n        - /x: {colour: red}\n", "resource 2"),
         ] {
