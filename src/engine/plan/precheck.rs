@@ -279,7 +279,7 @@ mod tests {
                 "    - exec:\n        - x: {policy: {retry: -1}}\n",
                 "site.yaml:4:24: invalid manifest resource 1: policy.retry: expected",
             ),
-            ("    - exec:\n        - x: {policy: {retires: 1}}\n", "did you mean \"retry\"?"),
+            ("    - exec:\n        - x: {policy: {retrys: 1}}\n", "did you mean \"retry\"?"),
             ("    - exec:\n        - \"{{ Facts.a }}\": {policy: {delay: 1h}}\n", "site.yaml:4:38"),
             ("    - apply:\n        - x.yaml: {policy: {retry: 1}}\n", "can have only noop"),
             ("    - exec:\n        - defaults: {policy: {poll: 1ms}}\n        - x: {}\n", "site.yaml:4:31"),
