@@ -279,24 +279,24 @@ fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Er
 }
 
 /// Returns a schema that also allows a template.
-fn or_template(plain: Schema) -> Schema {
+fn or_template(plain: &Schema) -> Schema {
     json_schema!({"anyOf": [plain, {"type": "string", "pattern": r"\{\{|\$\{"}]})
 }
 
 fn retries_schema(_: &mut SchemaGenerator) -> Schema {
-    or_template(json_schema!({"type": "integer", "minimum": 0, "maximum": MAX_RETRIES}))
+    or_template(&json_schema!({"type": "integer", "minimum": 0, "maximum": MAX_RETRIES}))
 }
 
 fn flag_schema(_: &mut SchemaGenerator) -> Schema {
-    or_template(json_schema!({"type": "boolean"}))
+    or_template(&json_schema!({"type": "boolean"}))
 }
 
 fn rate_schema(_: &mut SchemaGenerator) -> Schema {
-    or_template(json_schema!({"type": "number", "exclusiveMinimum": 0}))
+    or_template(&json_schema!({"type": "number", "exclusiveMinimum": 0}))
 }
 
 fn burst_schema(_: &mut SchemaGenerator) -> Schema {
-    or_template(json_schema!({"type": "integer", "minimum": 1}))
+    or_template(&json_schema!({"type": "integer", "minimum": 1}))
 }
 
 #[cfg(test)]
