@@ -80,13 +80,17 @@ pub fn program_output(event: &TransactionEvent) -> impl Iterator<Item = &str> {
 
 /// Returns the changes in a few words.
 fn describe_changes(event: &TransactionEvent) -> Cow<'_, str> {
-    match event.outcome() {
+    let changes = match event.outcome() {
         ResourceOutcome::Failed => event.errors.join("; ").into(),
         ResourceOutcome::Unmet => format!("needs {}", event.unmet_requirements.join(", ")).into(),
         ResourceOutcome::Skipped => "excluded by control".into(),
         ResourceOutcome::Stable if event.health_check_only => describe_checks(event).into(),
         ResourceOutcome::Stable => event.final_ensure.as_str().into(),
         ResourceOutcome::Changed | ResourceOutcome::Refreshed => join_steps(&event.changes).into(),
+    };
+    match event.attempts {
+        Some(attempts) => format!("{changes} ({attempts} attempts)").into(),
+        None => changes,
     }
 }
 

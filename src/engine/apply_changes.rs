@@ -1,7 +1,6 @@
 //! Convergence steps that touch the host: observe, apply, verify. The steps borrow nothing of the run, so that a thread
 //! outside of the confinement can take them too.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -53,27 +52,6 @@ pub(super) struct ApplySettings {
     pub(super) refreshes: Option<PendingRecord>,
 }
 
-/// The part of the run of a resource that touches the host. Any thread of the run can take it.
-pub(super) struct ApplyTask {
-    pub(super) settings: ApplySettings,
-    pub(super) bound: Box<dyn BoundResource>,
-    pub(super) host: Host,
-    /// True for a refresh.
-    pub(super) refresh: bool,
-    /// The thread outside of the confinement, for a resource that needs it.
-    pub(super) outside: Option<Worker>,
-}
-
-impl ApplyTask {
-    /// Runs the task. A panic is a failure.
-    pub(super) fn run(self) -> Result<Applied, String> {
-        let Self { settings, bound, host, refresh, outside } = self;
-        let place = outside.as_ref().map_or(RunThread::Here, RunThread::Outside);
-        let ended = catch_unwind(AssertUnwindSafe(|| settings.apply_changes(place, bound, &host, refresh)));
-        ended.unwrap_or_else(|_| Err(PANICKED.to_owned()))
-    }
-}
-
 /// The result of an application.
 pub(super) struct Applied {
     pub(super) ensure: String,
@@ -94,8 +72,26 @@ impl Applied {
 /// The changes that a resource needs.
 pub(super) struct PendingChanges {
     pub(super) steps: Vec<ChangeStep>,
-    refreshed: bool,
-    diff: Option<String>,
+    pub(super) refreshed: bool,
+    pub(super) diff: Option<String>,
+}
+
+/// A failed attempt to apply a resource.
+pub(super) struct FailedAttempt {
+    /// The reason, for people.
+    pub(super) why: String,
+    /// The changes that the attempt has begun; none when the attempt changed nothing.
+    pub(super) begun: Option<PendingChanges>,
+}
+
+/// The result of one attempt.
+pub(super) type AttemptResult = Result<Applied, FailedAttempt>;
+
+impl From<String> for FailedAttempt {
+    /// Creates the failure of an attempt that changed nothing.
+    fn from(why: String) -> Self {
+        Self { why, begun: None }
+    }
 }
 
 /// The result of an observation.
@@ -113,7 +109,7 @@ pub(super) fn bind(
     wanted: &str,
     providers: &Arc<Providers>,
     host: &Host,
-) -> Result<Result<Box<dyn BoundResource>, BindError>, String> {
+) -> Result<Result<Arc<dyn BoundResource>, BindError>, String> {
     let decoded = Arc::clone(decoded);
     match place {
         RunThread::Here => Ok(decoded.bind(wanted, providers, host)),
@@ -142,20 +138,20 @@ impl ApplySettings {
     pub(super) fn apply_changes(
         &self,
         place: RunThread<'_>,
-        bound: Box<dyn BoundResource>,
+        bound: &Arc<dyn BoundResource>,
         host: &Host,
         refresh: bool,
-    ) -> Result<Applied, String> {
+    ) -> Result<AttemptResult, String> {
         match place {
-            RunThread::Here => self.apply_changes_here(bound.as_ref(), host, refresh),
+            RunThread::Here => Ok(self.apply_changes_here(bound.as_ref(), host, refresh)),
             RunThread::Outside(_) => {
-                let (how, host) = (self.clone(), host.clone());
-                place.run(move || how.apply_changes_here(bound.as_ref(), &host, refresh))?
+                let (how, bound, host) = (self.clone(), Arc::clone(bound), host.clone());
+                place.run(move || how.apply_changes_here(bound.as_ref(), &host, refresh))
             }
         }
     }
 
-    fn apply_changes_here(&self, bound: &dyn BoundResource, host: &Host, refresh: bool) -> Result<Applied, String> {
+    fn apply_changes_here(&self, bound: &dyn BoundResource, host: &Host, refresh: bool) -> AttemptResult {
         let text = |error: crate::resource::ResourceError| error_chain(&error);
         if !self.noop {
             bound.refresh_cache(host).map_err(text)?;
@@ -168,7 +164,9 @@ impl ApplySettings {
         if let Some(refreshes) = &self.refreshes {
             refreshes.record()?;
         }
-        checked.apply(host).map_err(text)?;
+        if let Err(error) = checked.apply(host) {
+            return Err(FailedAttempt { why: text(error), begun: Some(due) });
+        }
         if !bound.converges() {
             return Ok(Applied { stable: false, ..self.applied(checked.as_ref(), due) });
         }
@@ -180,14 +178,11 @@ impl ApplySettings {
     pub(super) fn observe(
         &self,
         place: RunThread<'_>,
-        bound: Box<dyn BoundResource>,
+        bound: &Arc<dyn BoundResource>,
         host: &Host,
-    ) -> Result<(Box<dyn BoundResource>, Observation), String> {
-        let (how, host) = (self.clone(), host.clone());
-        place.run(move || {
-            let looked = how.observe_here(bound.as_ref(), &host)?;
-            Ok((bound, looked))
-        })?
+    ) -> Result<Result<Observation, String>, String> {
+        let (how, bound, host) = (self.clone(), Arc::clone(bound), host.clone());
+        place.run(move || how.observe_here(bound.as_ref(), &host))
     }
 
     fn observe_here(&self, bound: &dyn BoundResource, host: &Host) -> Result<Observation, String> {
@@ -220,19 +215,23 @@ impl ApplySettings {
     pub(super) fn verify(
         &self,
         place: RunThread<'_>,
-        bound: Box<dyn BoundResource>,
+        bound: &Arc<dyn BoundResource>,
         host: &Host,
         due: PendingChanges,
-    ) -> Result<Applied, String> {
-        let (how, host) = (self.clone(), host.clone());
-        place.run(move || how.verify_here(bound.as_ref(), &host, due))?
+    ) -> Result<AttemptResult, String> {
+        let (how, bound, host) = (self.clone(), Arc::clone(bound), host.clone());
+        place.run(move || how.verify_here(bound.as_ref(), &host, due))
     }
 
-    fn verify_here(&self, bound: &dyn BoundResource, host: &Host, due: PendingChanges) -> Result<Applied, String> {
-        let after = bound.check(host, false).map_err(|error| error_chain(&error))?;
+    fn verify_here(&self, bound: &dyn BoundResource, host: &Host, due: PendingChanges) -> AttemptResult {
+        let after = match bound.check(host, false) {
+            Ok(after) => after,
+            Err(error) => return Err(FailedAttempt { why: error_chain(&error), begun: Some(due) }),
+        };
         let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
         if !left.is_empty() {
-            return Err(format!("failed to reach desired state: {}", left.join(", ")));
+            let why = format!("failed to reach desired state: {}", left.join(", "));
+            return Err(FailedAttempt { why, begun: Some(due) });
         }
         Ok(self.applied(after.as_ref(), due))
     }

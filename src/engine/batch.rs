@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::model::{ResourceRef, TransactionEvent};
 use crate::resource::{BatchResult, BoundResource, ParsedResource, Providers};
 
-use super::apply_changes::{self, Observation, PANICKED, PendingChanges, RunThread};
+use super::apply_changes::{self, FailedAttempt, Observation, PANICKED, PendingChanges, RunThread};
 use super::converge::{Abort, ResourceRun, guarded};
 use super::plan::PlannedResource;
 use super::settings::RunSettings;
@@ -61,9 +61,12 @@ pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>
     }
 }
 
-/// Returns true for a resource that can join a batch. Runtime templates and subscriptions may depend on the resource before.
+/// Returns true for a resource that can join a batch. Runtime templates and subscriptions may depend on the resource before. A
+/// batch changes all its resources, and has no timeout for one of them.
 fn is_batchable(planned: &PlannedResource) -> bool {
-    planned.kind.batches() && planned.deferred.is_none() && planned.subscribes.is_empty()
+    let policy = &planned.common.policy;
+    let is_free = !policy.noop && policy.attempt_limit().is_none();
+    planned.kind.batches() && planned.deferred.is_none() && planned.subscribes.is_empty() && is_free
 }
 
 fn is(planned: &PlannedResource, reference: &ResourceRef) -> bool {
@@ -75,12 +78,12 @@ struct BatchEntry {
     at: usize,
     event: TransactionEvent,
     decoded: Arc<dyn ParsedResource>,
-    bound: Box<dyn BoundResource>,
+    bound: Arc<dyn BoundResource>,
     pending: PendingChanges,
     started: Instant,
 }
 
-/// Applies resources together and returns an event for each.
+/// Applies resources together and returns an event for each. The resources that failed are retried singly.
 pub(super) fn apply_batch(resource_runs: &[ResourceRun<'_>]) -> Vec<TransactionEvent> {
     let mut ended: Vec<Option<TransactionEvent>> = resource_runs.iter().map(|_| None).collect();
     let mut waiting = Vec::new();
@@ -121,12 +124,17 @@ fn observe(resource_run: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<
     let looked = guarded(|| {
         let bound = resource_run.prepare(&mut event, &mut decoded)?;
         let place = resource_run.run_thread(decoded.as_ref());
-        match resource_run.apply_settings().observe(place, bound, resource_run.host).map_err(Abort::Failed)? {
-            (_, Observation::Converged(reached)) => {
+        match resource_run.apply_settings().observe(place, &bound, resource_run.host).map_err(Abort::Failed)? {
+            Ok(Observation::Converged(reached)) => {
                 resource_run.fill_event(&mut event, reached);
                 Ok(None)
             }
-            (bound, Observation::Pending(due)) => {
+            Err(why) => {
+                let reached = resource_run.apply(&mut event, decoded.as_ref(), &bound, false, Some(Err(why.into())))?;
+                resource_run.fill_event(&mut event, reached);
+                Ok(None)
+            }
+            Ok(Observation::Pending(due)) => {
                 if let Some(refreshes) = resource_run.pending_record() {
                     refreshes.record().map_err(Abort::Failed)?;
                 }
@@ -144,9 +152,15 @@ fn observe(resource_run: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<
 fn finish(resource_run: &ResourceRun<'_>, one: BatchEntry, result: BatchResult) -> TransactionEvent {
     let BatchEntry { mut event, decoded, bound, pending: mut due, started, .. } = one;
     let ended = guarded(|| {
-        due.steps = result.map_err(Abort::Failed)?;
-        let place = resource_run.run_thread(decoded.as_ref());
-        let reached = resource_run.apply_settings().verify(place, bound, resource_run.host, due).map_err(Abort::Failed)?;
+        let first = match result {
+            Ok(steps) => {
+                due.steps = steps;
+                let place = resource_run.run_thread(decoded.as_ref());
+                resource_run.apply_settings().verify(place, &bound, resource_run.host, due).map_err(Abort::Failed)?
+            }
+            Err(why) => Err(FailedAttempt { why, begun: Some(due) }),
+        };
+        let reached = resource_run.apply(&mut event, decoded.as_ref(), &bound, false, Some(first))?;
         resource_run.fill_event(&mut event, reached);
         Ok(())
     });

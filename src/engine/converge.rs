@@ -3,6 +3,7 @@
 //!
 //! Every failure, a panic included, becomes a failed event; no failure here ends a run.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,11 +16,12 @@ use crate::diag::error_chain;
 use crate::host::Host;
 use crate::model::event::{TRANSACTION, state_protocol};
 use crate::model::{Effects, HealthStatus, ResourceRef, TransactionEvent};
-use crate::resource::{BoundResource, ChangeStep, Common, ParsedResource, Providers};
+use crate::resource::{BoundResource, ChangeStep, Common, ParsedResource, Policy, Providers};
 use crate::store::Session;
 use crate::template::is_template;
 
-use super::apply_changes::{self, Applied, ApplySettings, ApplyTask, PANICKED, RunThread};
+use super::apply_changes::{self, Applied, ApplySettings, AttemptResult, PANICKED, RunThread};
+use super::attempts::{ApplyTask, Attempts, TaskResult};
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
 use super::settings::{Diff, RunSettings, UnconfinedThread};
@@ -109,8 +111,8 @@ impl ResourceRun<'_> {
             return Ok(());
         }
         let refresh = self.is_refresh_due()?;
-        let reached = self.apply_settings().apply_changes(self.run_thread(decoded.as_ref()), bound, self.host, refresh);
-        self.fill_applied(event, decoded.as_ref(), reached.map_err(Abort::Failed)?);
+        let reached = self.apply(event, decoded.as_ref(), &bound, refresh, None)?;
+        self.fill_applied(event, decoded.as_ref(), reached);
         Ok(())
     }
 
@@ -129,7 +131,8 @@ impl ResourceRun<'_> {
                 RunThread::Here => None,
                 RunThread::Outside(worker) => Some(worker.clone()),
             };
-            Ok(Some(ApplyTask { settings: self.apply_settings(), bound, host: self.host.clone(), refresh, outside }))
+            let (settings, policy, host) = (self.apply_settings(), self.policy().into_owned(), self.host.clone());
+            Ok(Some(ApplyTask { settings, policy, bound, host, refresh, outside }))
         });
         match task {
             Ok(Some(task)) => Ok((StartedResource { event, decoded, started, late: self.late.take() }, task)),
@@ -139,10 +142,11 @@ impl ResourceRun<'_> {
     }
 
     /// Takes the steps after the task of [`Self::begin`], and returns the event.
-    pub(super) fn end(&self, resource: StartedResource, result: Result<Applied, String>) -> TransactionEvent {
+    pub(super) fn end(&self, resource: StartedResource, result: TaskResult) -> TransactionEvent {
         let StartedResource { mut event, decoded, started, late } = resource;
         self.late.replace(late);
-        let ended = result.map(|reached| self.fill_applied(&mut event, decoded.as_ref(), reached)).map_err(Abort::Failed);
+        event.attempts = result.attempts;
+        let ended = result.applied.map(|reached| self.fill_applied(&mut event, decoded.as_ref(), reached)).map_err(Abort::Failed);
         self.finish(event, decoded.as_ref(), ended, started)
     }
 
@@ -151,12 +155,43 @@ impl ResourceRun<'_> {
         self.fill_event(event, reached);
     }
 
+    /// Applies the resource, with the retries of its policy. `first` is the result of the first attempt, when a batch made it.
+    pub(super) fn apply(
+        &self,
+        event: &mut TransactionEvent,
+        decoded: &dyn ParsedResource,
+        bound: &Arc<dyn BoundResource>,
+        refresh: bool,
+        first: Option<AttemptResult>,
+    ) -> Result<Applied, Abort> {
+        let (settings, place, mut attempts) = (self.apply_settings(), self.run_thread(decoded), Attempts::default());
+        let attempt = |host: &Host| settings.apply_changes(place, bound, host, refresh);
+        let applied = attempts.run(&self.policy(), self.host, first, attempt);
+        event.attempts = attempts.several();
+        applied.map_err(Abort::Failed)
+    }
+
+    /// Returns the policy of the attempts. While drift is repaired, the enforcer itself tries again later: a pause here would hold up
+    /// the repair of other resources.
+    fn policy(&self) -> Cow<'_, Policy> {
+        let policy = &self.planned.common.policy;
+        if self.settings.selection.is_none() || policy.retry == 0 {
+            return Cow::Borrowed(policy);
+        }
+        Cow::Owned(Policy { retry: 0, ..policy.clone() })
+    }
+
+    /// Returns true when the resource is only observed: in a dry run, or by its policy.
+    pub(super) fn is_noop(&self) -> bool {
+        self.settings.noop || self.planned.common.policy.noop
+    }
+
     /// Takes the steps before the observation: control, requirements, runtime templates, permit, provider.
     pub(super) fn prepare(
         &self,
         event: &mut TransactionEvent,
         decoded: &mut Arc<dyn ParsedResource>,
-    ) -> Result<Box<dyn BoundResource>, Abort> {
+    ) -> Result<Arc<dyn BoundResource>, Abort> {
         let planned = self.planned;
         let bind = |decoded: &Arc<dyn ParsedResource>| {
             if let Some(outside) = &self.settings.unconfined_thread {
@@ -195,8 +230,14 @@ impl ResourceRun<'_> {
     }
 
     pub(super) fn apply_settings(&self) -> ApplySettings {
-        let RunSettings { noop, omit_details, diff, .. } = *self.settings;
-        ApplySettings { noop, omit_details, diff, secrets: self.plan.shared_secrets(), refreshes: self.pending_record() }
+        let RunSettings { omit_details, diff, .. } = *self.settings;
+        ApplySettings {
+            noop: self.is_noop(),
+            omit_details,
+            diff,
+            secrets: self.plan.shared_secrets(),
+            refreshes: self.pending_record(),
+        }
     }
 
     /// Returns the effects that are known before the observation. Rules of health checks may still have templates; the run
@@ -274,7 +315,7 @@ impl ResourceRun<'_> {
     pub(super) fn fill_event(&self, event: &mut TransactionEvent, reached: Applied) {
         event.changed = !reached.steps.is_empty();
         event.refreshed = reached.refreshed;
-        event.noop = self.settings.noop;
+        event.noop = self.is_noop();
         if event.noop {
             event.noop_message = would_have(&reached.steps, self.planned.kind.noop_per_step());
         }
@@ -327,7 +368,7 @@ impl ResourceRun<'_> {
     /// Registers the service of a converged and healthy resource, also in a run of health checks only. Each registration keeps
     /// the service alive.
     fn register(&self, event: &mut TransactionEvent) {
-        let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.settings.noop) else { return };
+        let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.is_noop()) else { return };
         for entry in &self.planned.common.register_when_stable {
             let hides = serde_json::to_value(entry).is_ok_and(|entry| self.plan.secrets().value_contains_secret(&entry));
             if hides {
@@ -377,6 +418,7 @@ impl ResourceRun<'_> {
             changes: Vec::new(),
             diff: None,
             change_cause: None,
+            attempts: None,
         }
     }
 }

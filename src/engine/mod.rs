@@ -8,7 +8,7 @@
 //!
 //! - `converge` is the run of one resource, the same for every type.
 //!
-//! - `apply_changes` is the part of that run that touches the host, possibly on another thread.
+//! - `apply_changes` is the part of that run that touches the host, possibly on another thread; `attempts` repeats that part.
 //!
 //! - `refresh` keeps refreshes pending until the subscriber succeeded.
 //!
@@ -23,6 +23,7 @@
 //! - `template_files` reads files for templates, `secret_source` secrets; `redact` removes secrets from all output.
 
 mod apply_changes;
+mod attempts;
 mod batch;
 mod converge;
 pub mod effects;

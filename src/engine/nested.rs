@@ -34,7 +34,7 @@ impl Run<'_> {
         let started = Instant::now();
         // A nested manifest never widens a noop run or a run of health checks only.
         let settings = RunSettings {
-            noop: settings.noop || (nested.noop && !settings.health_check_only),
+            noop: settings.noop || ((nested.noop || planned.common.policy.noop) && !settings.health_check_only),
             health_check_only: settings.health_check_only || (nested.health_check_only && !settings.noop),
             ..settings.clone()
         };

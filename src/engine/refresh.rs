@@ -13,7 +13,7 @@ use super::subscribers::PendingRecord;
 
 impl ResourceRun<'_> {
     fn refresh_store(&self) -> Option<&Arc<dyn RefreshStore>> {
-        self.settings.refreshes.as_ref().filter(|_| !self.settings.noop && !self.settings.health_check_only)
+        self.settings.refreshes.as_ref().filter(|_| !self.is_noop() && !self.settings.health_check_only)
     }
 
     /// Returns the record to make before a change of this resource; none without subscribers.
@@ -30,7 +30,8 @@ impl ResourceRun<'_> {
         let mut is_due = false;
         for changed in &self.planned.subscribes {
             let has_failed = match (self.session.last(changed), &self.settings.selection) {
-                (Some(last), _) if last.changed => return Ok(true),
+                // In a real run, a resource that was only observed notifies no subscriber.
+                (Some(last), _) if last.changed && (self.settings.noop || !last.noop) => return Ok(true),
                 (Some(last), _) => last.failed,
                 (None, Some(selection)) => selection.failed.contains(changed),
                 (None, None) => return Err(unknown_reference("subscribe", changed)),
@@ -64,7 +65,7 @@ impl ResourceRun<'_> {
             store.refreshed(&self.planned.reference());
             return Ok(());
         }
-        let has_changed = |reference: &&ResourceRef| self.session.last(reference).is_some_and(|last| last.changed);
+        let has_changed = |reference: &&ResourceRef| self.session.last(reference).is_some_and(|last| last.changed && !last.noop);
         let missed = self.planned.subscribes.iter().filter(has_changed).map(|changed| {
             let changed = changed.clone();
             RefreshEdge { changed, subscriber: self.planned.reference() }

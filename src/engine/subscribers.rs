@@ -13,9 +13,9 @@ use super::settings::RefreshStore;
 pub(super) struct Subscribers(HashMap<ResourceRef, Vec<ResourceRef>>);
 
 impl Subscribers {
-    /// Adds the subscriptions of a manifest.
+    /// Adds the subscriptions of a manifest. A resource that is only observed is never refreshed, so that none is pending.
     pub(super) fn add(&mut self, resources: &[PlannedResource]) {
-        for planned in resources {
+        for planned in resources.iter().filter(|planned| !planned.common.policy.noop) {
             for reference in &planned.subscribes {
                 self.0.entry(reference.clone()).or_default().push(planned.reference());
             }

@@ -162,7 +162,7 @@ pub struct TransactionEvent {
     pub properties: Value,
     /// The state object of the type; null when the resource failed or did not run.
     pub status: Option<Value>,
-    /// The changes that a dry run would have made.
+    /// The changes that were not made, as the resource was only observed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub noop_message: String,
     /// The results of the health checks, in the order they are written.
@@ -182,8 +182,11 @@ pub struct TransactionEvent {
     pub failed: bool,
     /// Skipped: nothing ran.
     pub skipped: bool,
-    /// The run was a dry run.
+    /// The resource was only observed: in a dry run, or by its policy.
     pub noop: bool,
+    /// Number of attempts, when the first one failed and the policy allows retries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
     /// The requirements that failed, as `type#name`.
     pub unmet_requirements: Vec<String>,
     /// The node, when an agent ran it.

@@ -2,7 +2,8 @@
 //!
 //! A type is three functions over its properties: `observe` (never writes), `diff` (pure) and `apply` (one step). `engine`
 //! derives noop, verification, refresh, plan and events for all types. `core/type_entry.rs` and `cli` derive parser, schema,
-//! documentation and flags from the properties. `core/common.rs` has the properties of every resource.
+//! documentation and flags from the properties. `core/common.rs` has the properties of every resource,
+//! and `core/policy.rs` their policy.
 
 pub mod core;
 #[cfg(test)]
@@ -13,6 +14,7 @@ pub use crate::resource::core::common::{Common, Control, HealthCheck};
 pub use crate::resource::core::dyn_type::{
     BatchResult, BindError, BoundResource, ChangeStep, DecodeError, ObservedResource, ParsedResource, Providers, ResourceType,
 };
+pub use crate::resource::core::policy::{InvalidPolicy, Policy, Semaphore};
 pub use crate::resource::core::resource::{
     Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults, State,
 };

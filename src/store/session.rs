@@ -25,6 +25,8 @@ const MAX_EVENT: u64 = 16 << 20;
 pub struct LastResourceEvent {
     /// True when the resource was changed, or would be.
     pub changed: bool,
+    /// True when the resource was only observed, so that `changed` tells what would have changed.
+    pub noop: bool,
     /// True when the resource failed.
     pub failed: bool,
     /// True when a requirement of the resource was not met.
@@ -58,8 +60,8 @@ pub struct MemorySession {
 
 impl MemorySession {
     fn add(&mut self, event: &TransactionEvent) {
-        let entry =
-            LastResourceEvent { changed: event.changed, failed: event.failed, unmet: !event.unmet_requirements.is_empty() };
+        let TransactionEvent { changed, noop, failed, .. } = *event;
+        let entry = LastResourceEvent { changed, noop, failed, unmet: !event.unmet_requirements.is_empty() };
         let names = match self.last.get_mut(&event.kind) {
             Some(names) => names,
             None => self.last.entry(event.kind.clone()).or_default(),
@@ -230,7 +232,7 @@ mod tests {
         event
     }
 
-    const QUIET: LastResourceEvent = LastResourceEvent { changed: false, failed: false, unmet: false };
+    const QUIET: LastResourceEvent = LastResourceEvent { changed: false, noop: false, failed: false, unmet: false };
 
     fn behaves(session: &mut dyn Session) {
         session.start("2026-11-20T09:59:59Z".parse().unwrap(), Uuid::from_bytes([1; 16])).unwrap();

@@ -76,6 +76,24 @@ fn reloads(desk: &Desk) -> usize {
 }
 
 #[test]
+fn a_subscriber_that_is_only_observed_keeps_its_pending_refresh_and_gets_none() {
+    let case = Case { name: "", between: "", command: "test -e @D@/gate && echo reloaded >> @D@/log", more: "" };
+    let observed = Case { more: ", policy: {noop: true}", ..case };
+    let desk = Desk::new();
+    let apply = |case: &Case, content: &str, is_open: bool, code: i32, expected: usize| {
+        case.write(&desk, content, "");
+        let ran = case.apply(&desk, is_open, &[]);
+        assert_eq!((ran.code, reloads(&desk)), (Some(code), expected), "{content}: {ran:?}");
+    };
+    apply(&case, "one", true, 0, 1);
+    apply(&case, "two", false, 1, 1);
+    apply(&observed, "two", true, 0, 1);
+    apply(&case, "two", true, 0, 2);
+    apply(&observed, "three", true, 0, 2);
+    apply(&case, "three", true, 0, 2);
+}
+
+#[test]
 fn a_refresh_stays_pending_until_the_subscriber_succeeds() {
     for case in CASES {
         let (desk, name) = (Desk::new(), case.name);

@@ -60,6 +60,9 @@ struct Run {
     /// The steps of a resource, all of them.
     #[serde(default)]
     changes: BTreeMap<String, Vec<String>>,
+    /// The number of attempts of a resource with several.
+    #[serde(default)]
+    attempts: BTreeMap<String, u64>,
     /// Parts of the errors of a resource.
     #[serde(default)]
     errors: BTreeMap<String, String>,
@@ -269,6 +272,11 @@ impl Run {
             if event(reference)["changes"] != serde_json::json!(steps) {
                 wrong.push(format!("{reference}: changes {}, not {steps:?}", event(reference)["changes"]));
             }
+        }
+        let counted = |(label, event): (&String, &&Value)| Some((label.clone(), event["attempts"].as_u64()?));
+        let attempts: BTreeMap<String, u64> = found.iter().filter_map(counted).collect();
+        if attempts != self.attempts {
+            wrong.push(format!("attempts {attempts:?}, not {:?}", self.attempts));
         }
         for (reference, text) in &self.errors {
             if !event(reference)["error"].as_array().into_iter().flatten().any(|error| error.as_str().unwrap().contains(text)) {

@@ -64,7 +64,9 @@ impl ChangeCauses {
         }
         let known = self.previous.wanted.get(&label);
         let outcome = event.outcome();
-        if outcome == ResourceOutcome::Changed || (event.changed && event.failed) {
+        // Where the policy lets a run only observe the resource, nothing was changed.
+        let is_observed = event.noop && !self.is_passive;
+        if (outcome == ResourceOutcome::Changed || (event.changed && event.failed)) && !is_observed {
             let is_drift = known == Some(&wanted);
             event.change_cause = Some(if is_drift { ChangeCause::Corrective } else { ChangeCause::Intentional });
             self.corrective += u64::from(is_drift);

@@ -159,6 +159,7 @@ const COMMON: &[(&str, bool, &str)] = &[
     ("if", false, "Manage the resource only when this expression holds"),
     ("unless", false, "Do not manage the resource when this expression holds"),
     ("check", true, "A health check: a command in the convention of Nagios plugins"),
+    ("policy", true, "A key of the policy, as retry=3 or timeout=30s; semaphore may be repeated"),
 ];
 
 fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
@@ -208,7 +209,29 @@ fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) 
     properties.extend((!control.is_empty()).then(|| ("control".to_owned(), Value::Object(control))));
     let checks: Vec<Value> = many("check").into_iter().map(|command| json!({ "command": command })).collect();
     properties.extend((!checks.is_empty()).then(|| ("health_checks".to_owned(), Value::Array(checks))));
+    let policy = read_policy(&many("policy"))?;
+    properties.extend((!policy.is_empty()).then(|| ("policy".to_owned(), Value::Object(policy))));
     Ok(properties)
+}
+
+/// Reads the keys of a policy: `key=value`. The policy itself rejects unknown keys and wrong values.
+fn read_policy(given: &[String]) -> Result<Map<String, Value>, clap::Error> {
+    let mut policy = Map::new();
+    for text in given {
+        let invalid = |text: &str, expected: &str| {
+            clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("--policy: \"{text}\" is not {expected}\n"))
+        };
+        let (key, value) = pair(text, invalid)?;
+        match (key.as_str(), value.as_str()) {
+            ("semaphore", _) => match policy.entry(key).or_insert_with(|| json!([])) {
+                Value::Array(list) => list.push(value),
+                other => *other = json!([value]),
+            },
+            (_, Some(flag @ ("true" | "false"))) => drop(policy.insert(key, json!(flag == "true"))),
+            _ => drop(policy.insert(key, value)),
+        }
+    }
+    Ok(policy)
 }
 
 /// Returns the default state: that of the type, else `present`. None where a type has no states.
@@ -275,6 +298,21 @@ mod tests {
         assert_eq!(parse::<LocalFlags>(&["file", "/x", "--owner", "a:b"]).unwrap().1, expected);
         assert_eq!(parse::<FleetFlags>(&["file", "/x", "--owner", "a", "--file-group", "b"]).unwrap().1, expected);
         assert_eq!(parse::<LocalFlags>(&["file", "/x", "--owner", "a", "--group", "b"]).unwrap().1, expected);
+        let words = [
+            "exec",
+            "x",
+            "--policy",
+            "retry=3",
+            "--policy",
+            "noop=true",
+            "--policy",
+            "semaphore=db:2",
+            "--policy",
+            "semaphore=net",
+        ];
+        let expected =
+            json!({"name": "x", "ensure": "present", "policy": {"retry": "3", "noop": true, "semaphore": ["db:2", "net"]}});
+        assert_eq!(parse::<FleetFlags>(&words).unwrap().1, expected);
         let words =
             ["scaffold", "/x", "--source", "t", "--post", "*.sh=chmod +x {}", "--post", "*.go=go fmt", "--scaffold-data", "a=1"];
         let expected = json!({"name": "/x", "ensure": "present", "source": "t", "data": {"a": "1"},
@@ -288,6 +326,7 @@ mod tests {
             &["file", "/x", "--mdoe", "1"][..],
             &["exec", "x", "--returns", "two"],
             &["scaffold", "/x", "--post", "two"],
+            &["exec", "x", "--policy", "retry"],
             &["widget", "x"],
             &["file"],
             &[],

@@ -17,7 +17,8 @@ pub fn of_signed(kind: &str, properties: &Map<String, Value>) -> Effects {
     let (common, own): (Map<_, _>, Map<_, _>) =
         properties.iter().map(|(key, value)| (key.clone(), value.clone())).partition(|(key, _)| is_common(key));
     let mut effects = kind.effects(&own);
-    match Common::read(common) {
+    // A policy has no effects, and its templates must not hide those of the health checks.
+    match Common::read(common.into_iter().filter(|(key, _)| key != "policy").collect()) {
         Ok(common) => effects.extend(of_common(&common)),
         // Unreadable health checks may run any program.
         Err(wrong) => effects.push(Effect::unknown(Some(EffectKind::Run), wrong.path().to_string())),

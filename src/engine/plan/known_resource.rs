@@ -8,7 +8,7 @@ use crate::diag::Diagnostic;
 use crate::engine::provenance::Provenance;
 use crate::manifest::Declaration;
 use crate::model::{Effects, ResourceRef};
-use crate::resource::{ParsedResource, ResourceType};
+use crate::resource::{ParsedResource, ResourceType, Semaphore};
 use crate::template::is_template;
 use crate::yaml::YamlDocument;
 
@@ -21,6 +21,8 @@ pub(super) struct KnownResource<'a> {
     pub(super) alias: Option<&'a str>,
     /// Required and subscribed references, each with its property.
     pub(super) references: Vec<(&'static str, ResourceRef)>,
+    /// The semaphores; none of those that templates determine.
+    pub(super) semaphores: Vec<Semaphore>,
     /// True when a control decides if the resource is managed.
     pub(super) conditional: bool,
     pub(super) declaration: &'a Declaration,
@@ -40,6 +42,7 @@ impl<'a> KnownResource<'a> {
             name: Some(planned.decoded.name()),
             alias: Some(&planned.common.alias),
             references: requires.chain(subscribes).collect(),
+            semaphores: planned.common.policy.semaphore.clone(),
             conditional: planned.common.control.is_some(),
             declaration: &planned.declaration,
             decoded: Some(planned.decoded.as_ref()),
@@ -58,11 +61,14 @@ impl<'a> KnownResource<'a> {
             let texts = written.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
             texts.filter(|text| !is_template(text)).filter_map(move |text| Some((key, text.parse().ok()?)))
         };
+        let semaphores = written.get("policy").and_then(|policy| policy.get("semaphore")).and_then(Value::as_array);
+        let semaphores = semaphores.into_iter().flatten().filter_map(Value::as_str);
         Self {
             kind,
             name: text("name"),
             alias: text("alias"),
             references: references("require").chain(references("subscribe")).collect(),
+            semaphores: semaphores.filter_map(|text| text.parse().ok()).collect(),
             conditional: written.get("control").is_some_and(|control| !control.is_null()),
             declaration,
             decoded: None,

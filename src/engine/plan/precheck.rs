@@ -14,7 +14,7 @@ use super::nested_file::{self, ChildFile, MAKER};
 use super::place::decode_error;
 use super::planned::PlannedResource;
 use super::properties::{as_written, holds_template};
-use super::read_resource::{invalid_common, read_resource};
+use super::read_resource::{check_policy, invalid_common, read_resource};
 use super::{MAX_DEPTH, relations, runtime_texts};
 use crate::data::Annotations;
 use crate::diag::{Diagnostic, error_chain};
@@ -145,11 +145,13 @@ fn check_resource(
                 .map_err(|error| runtime_texts::unresolved(&declaration, document, key, &error, scope))?;
         }
     }
-    let control = properties.get("control").map(|control| Map::from_iter([("control".to_owned(), control.clone())]));
-    let control = control.map(|control| Common::read(control).map_err(|error| invalid_common(&declaration, document, &error)));
-    if let Some(control) = control.transpose()?.and_then(|common| common.control) {
-        errors.extend(runtime_texts::conditions(&declaration, document, scope, &control));
+    let is_literal = |(key, value): &(&String, &Value)| *key == "control" || (*key == "policy" && !holds_template(value));
+    let literal = properties.iter().filter(is_literal).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let literal = Common::read(literal).map_err(|error| invalid_common(&declaration, document, &error))?;
+    if let Some(control) = &literal.control {
+        errors.extend(runtime_texts::conditions(&declaration, document, scope, control));
     }
+    check_policy(&literal.policy, kind, &declaration, document)?;
     Ok(CheckedResource::Open { kind, properties, declaration })
 }
 
@@ -176,6 +178,7 @@ pub(super) fn check_relations(
 ) {
     relations::aliases(list, document, errors);
     relations::contradictions(list, document, errors);
+    relations::semaphores(list, document, errors);
     let index = relations::ResourceIndex::new(list);
     let remembers = context.is_child() || list.iter().any(|known| known.kind.nests());
     for at in 0..list.len() {
@@ -272,6 +275,18 @@ mod tests {
                 "expected true or false",
             ),
             ("    - exec:\n        - x: {command: \"echo 'a\"}\n", "site.yaml:4:30"),
+            (
+                "    - exec:\n        - x: {policy: {retry: -1}}\n",
+                "site.yaml:4:24: invalid manifest resource 1: policy.retry: expected",
+            ),
+            ("    - exec:\n        - x: {policy: {retrys: 1}}\n", "did you mean \"retry\"?"),
+            ("    - exec:\n        - \"{{ Facts.a }}\": {policy: {delay: 1h}}\n", "site.yaml:4:38"),
+            ("    - apply:\n        - x.yaml: {policy: {retry: 1}}\n", "can have only noop"),
+            ("    - exec:\n        - defaults: {policy: {poll: 1ms}}\n        - x: {}\n", "site.yaml:4:31"),
+            (
+                "    - exec:\n        - x: {policy: {semaphore: [db:2]}}\n        - y: {policy: {semaphore: [net, db:3]}}\n",
+                "site.yaml:5:41: invalid manifest resource 2: policy.semaphore: exec#y says db:3, exec#x says db:2",
+            ),
             ("    - service:\n        - x: {ensure: on}\n    - file:\n        - /x: {colour: red}\n", "resource 2"),
         ] {
             let said = said(resources);
@@ -286,6 +301,7 @@ mod tests {
             "    - file:\n        - /x: {ensure: absent}\n    - exec:\n        - x: {command: \"{{ Data.command }}\", timeout: \"{{ Facts.time }}\", subscribe: [\"file#/x\"]}\n",
             "    - package:\n        - \"{{ lookup('data.package') }}\": {ensure: \"{{ Data.version }}\"}\n",
             "    - file:\n        - /x: {ensure: absent, control: {if: \"Facts.os == 'linux'\"}}\n",
+            "    - exec:\n        - x: {policy: {retry: \"{{ Data.retries }}\", semaphore: [\"db:{{ Data.count }}\"]}}\n        - y: {policy: {semaphore: [db, net:2]}}\n",
         ] {
             assert_eq!(said(resources), "", "{resources}");
         }

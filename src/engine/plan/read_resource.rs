@@ -13,7 +13,7 @@ use crate::diag::{Diagnostic, did_you_mean};
 use crate::engine::provenance::Provenance;
 use crate::goss;
 use crate::manifest::Declaration;
-use crate::resource::{self, Common};
+use crate::resource::{self, Common, Policy, ResourceType};
 use crate::template::Scope;
 use crate::wire::value_decode;
 use crate::yaml::{KeyOrIndex, YamlDocument};
@@ -44,7 +44,11 @@ pub(super) fn read_resource(
             continue;
         }
         let before = scope.mark();
-        let resolved = if key == "health_checks" { resolve_checks(scope, kind, value) } else { resolve(scope, kind, key, value) };
+        let resolved = match key.as_str() {
+            "health_checks" => resolve_checks(scope, kind, value),
+            "policy" => scope.resolve_tree(value),
+            _ => resolve(scope, kind, key, value),
+        };
         *value = resolved.map_err(|error| runtime_texts::unresolved(&declaration, document, key, &error, scope))?;
         let noted = shaped.record(kind, key, value, scope.since(before), scope);
         noted.map_err(|unfit| declaration.diagnose(document, Some(key), unfit.to_string()).hint(unfit.hint()))?;
@@ -53,6 +57,7 @@ pub(super) fn read_resource(
     let wrong = |invalid: resource::Invalid| shaped.withhold(decode_error(&declaration, document, invalid.into()));
     common.validate_checks().map_err(wrong)?;
     check_rules(&common, &declaration, document).map_err(|wrong| shaped.withhold(wrong))?;
+    check_policy(&common.policy, kind, &declaration, document).map_err(|wrong| shaped.withhold(wrong))?;
     let requires = common.requirements().map_err(wrong)?;
     let subscribes = common.subscriptions(kind.ccm_subscribe_syntax()).map_err(wrong)?;
     if !subscribes.is_empty() && !kind.refreshes() {
@@ -89,6 +94,21 @@ fn check_rules(common: &Common, declaration: &Declaration, document: &YamlDocume
         }
     }
     Ok(())
+}
+
+/// Checks the values of a policy.
+pub(super) fn check_policy(
+    policy: &Policy,
+    kind: &dyn ResourceType,
+    declaration: &Declaration,
+    document: &YamlDocument,
+) -> Result<(), Diagnostic> {
+    let checked = policy.validate().and_then(|()| if kind.nests() { policy.validate_nested() } else { Ok(()) });
+    checked.map_err(|wrong| {
+        let steps = [Some("policy".into()), wrong.key.map(KeyOrIndex::from), wrong.index.map(KeyOrIndex::Index)];
+        let steps: Vec<KeyOrIndex> = steps.into_iter().flatten().collect();
+        declaration.diagnose_at(document, &steps, wrong.to_string()).hint(wrong.hint)
+    })
 }
 
 /// The common properties of a resource that sets none.

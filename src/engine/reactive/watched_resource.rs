@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use crate::engine::plan::{Plan, PlannedResource};
 use crate::host::Host;
-use crate::model::{Effect, ResourceRef, WatchTarget};
+use crate::model::{Effect, HumanDuration, ResourceRef, WatchTarget};
+use crate::resource::Policy;
 
-use super::policy::RepairPolicy;
+use super::policy::{CheckLimit, RepairPolicy};
 
 /// A resource of a manifest in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,12 +42,24 @@ pub fn watched_resources(plan: &Plan, host: &Host) -> Vec<WatchedResource> {
     let watched = plan.resources.iter().map(|planned| WatchedResource {
         references: planned.references().collect(),
         fingerprint: fingerprint(planned, data),
-        targets: planned.decoded.watches(host),
-        policy: RepairPolicy::default(),
+        // A resource with an interval has no watch beside it.
+        targets: if planned.common.policy.poll.is_some() { Vec::new() } else { planned.decoded.watches(host) },
+        policy: repair_policy(&planned.common.policy),
         subscribes: resolve(&planned.subscribes),
         requires: resolve(&planned.requires),
     });
     watched.collect()
+}
+
+/// Returns the policy of checks. Without `retry` in the manifest, failed resources are tried again without end.
+fn repair_policy(policy: &Policy) -> RepairPolicy {
+    RepairPolicy {
+        retry: Some(policy.retry).filter(|retry| *retry > 0),
+        delay: policy.delay.as_std(),
+        retry_reset: policy.retry_reset,
+        poll: policy.poll.map(HumanDuration::as_std),
+        limit: policy.limit.map(|per_second| CheckLimit { per_second, burst: policy.burst.unwrap_or(1) }),
+    }
 }
 
 /// Returns the digest of a declaration. `data` is the digest of the data, which some resources read when they run.

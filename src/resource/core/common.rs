@@ -12,11 +12,12 @@ use crate::model::{HumanDuration, Registration, ResourceRef};
 use crate::template::Scope;
 use crate::wire::value_decode;
 
+use super::policy::Policy;
 use super::text;
 use crate::resource::Invalid;
 
 /// Properties of every resource, beside those of its type.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Common {
     /// A second name, usable in `require` and `subscribe`, and shown instead of the first.
@@ -40,6 +41,9 @@ pub struct Common {
     /// Service registrations to publish once the resource is as wanted and its health checks are OK.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub register_when_stable: Vec<Registration>,
+    /// Retries, limits of time and of checks, and whether the resource is only observed.
+    #[serde(default, skip_serializing_if = "Policy::is_default")]
+    pub policy: Policy,
 }
 
 /// The scope of templates in a type that renders files. The engine sets the scope, so all scopes are equal in comparisons.
@@ -160,7 +164,7 @@ impl HealthCheck {
 impl Common {
     /// The keys of these properties.
     pub const KEYS: &'static [&'static str] =
-        &["alias", "provider", "require", "subscribe", "control", "health_checks", "register_when_stable"];
+        &["alias", "provider", "require", "subscribe", "control", "health_checks", "register_when_stable", "policy"];
 
     /// The keys with texts that are no templates: references and expressions.
     pub const LITERAL: &'static [&'static str] = &["require", "control"];

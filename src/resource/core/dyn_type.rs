@@ -168,7 +168,7 @@ pub trait ParsedResource: Send + Sync {
     ///
     /// # Errors
     /// When no provider works.
-    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn BoundResource>, BindError>;
+    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Arc<dyn BoundResource>, BindError>;
 }
 
 /// Properties with their provider.

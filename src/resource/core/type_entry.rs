@@ -240,9 +240,9 @@ impl<R: Resource> ParsedResource for TypedProperties<R> {
         self
     }
 
-    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn BoundResource>, BindError> {
+    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Arc<dyn BoundResource>, BindError> {
         let (name, provider) = choose_provider::<R>(wanted, providers, host)?;
-        Ok(Box::new(BoundTo::<R> { decoded: self, name, provider }))
+        Ok(Arc::new(BoundTo::<R> { decoded: self, name, provider }))
     }
 }
 

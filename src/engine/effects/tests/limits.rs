@@ -267,3 +267,14 @@ fn what_is_read_is_limited_as_what_is_written() {
     ]});
     assert!(check(&limits, "file", &content).is_err());
 }
+
+#[test]
+fn a_policy_has_no_effects_and_hides_none() {
+    let limits = NodeLimits { paths: Some(vec!["/srv".into()]), exec: false, ..NodeLimits::default() };
+    let file = |checks: Value| {
+        let policy = json!({"retry": "{{ Data.retries }}", "noop": true});
+        json!({"name": "/srv/a", "ensure": "absent", "policy": policy, "health_checks": checks})
+    };
+    assert_eq!(check(&limits, "file", &file(json!([]))), Ok(()));
+    assert!(check(&limits, "file", &file(json!([{"command": "id"}]))).is_err());
+}

@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use super::context::PlanContext;
 use super::known_resource::KnownResource;
+use super::place::narrow_place;
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::model::ResourceRef;
-use crate::resource::{self, ParsedResource};
+use crate::resource::{self, ParsedResource, Semaphore};
 use crate::template::is_template;
 use crate::yaml::YamlDocument;
 
@@ -141,6 +142,23 @@ pub(super) fn aliases(list: &[KnownResource<'_>], document: &YamlDocument, error
         if let Some(other) = taken.get(&(known.kind.name(), name)).filter(|other| other.name.is_some_and(|own| own != name)) {
             let message = format!("alias \"{name}\" of {} is the name of another {}", other.label(), known.kind.name());
             errors.push(other.diagnose(document, "alias", &message, "an alias names one resource of a type: choose another"));
+        }
+    }
+}
+
+/// Finds semaphores with two counts.
+pub(super) fn semaphores(list: &[KnownResource<'_>], document: &YamlDocument, errors: &mut Vec<Diagnostic>) {
+    let mut counted: HashMap<&str, (&Semaphore, &KnownResource<'_>)> = HashMap::new();
+    for known in list {
+        for semaphore in known.semaphores.iter().filter(|semaphore| semaphore.count.is_some()) {
+            let (earlier, other) = *counted.entry(&semaphore.name).or_insert((semaphore, known));
+            if earlier.count != semaphore.count {
+                let (label, other) = (known.label(), other.label());
+                let message = format!("policy.semaphore: {label} says {semaphore}, {other} says {earlier}");
+                let hint = "a semaphore has one count in a manifest; write the count once, and only the name elsewhere";
+                let found = known.diagnose(document, "policy", &message, hint);
+                errors.push(narrow_place(document, found, &semaphore.to_string(), 0));
+            }
         }
     }
 }
