@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
-use zbus::{Connection, MessageStream, OwnedObjectPath, OwnedVariant, Variant};
+use zbus::{Connection, Message, MessageStream, OwnedObjectPath, OwnedVariant, Variant};
 
 use super::cancel::CANCEL_POLL;
 use super::run_scope::RunScope;
@@ -277,13 +277,26 @@ impl Systemd {
     }
 }
 
-async fn open() -> Result<Connection, SystemdError> {
+/// Connects to the system bus, as a subscriber to the signals of systemd.
+pub(super) async fn open() -> Result<Connection, SystemdError> {
     let connecting = zbus::conn::Builder::address(BUS).build();
     let connection = tokio::time::timeout(ANSWER, connecting).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??;
-    // systemd sends signals only to subscribers.
-    let asked = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "Subscribe", &());
-    tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??;
+    subscribe(&connection).await?;
     Ok(connection)
+}
+
+/// Subscribes to the signals of systemd, which sends signals only to subscribers.
+pub(super) async fn subscribe(connection: &Connection) -> Result<(), SystemdError> {
+    call_manager(connection, "Subscribe", &()).await.map(drop)
+}
+
+/// Calls a method of the manager.
+pub(super) async fn call_manager<B>(connection: &Connection, method: &str, body: &B) -> Result<Message, SystemdError>
+where
+    B: serde::Serialize + zbus::zvariant::DynamicType,
+{
+    let asked = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), method, body);
+    Ok(tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??)
 }
 
 /// Subscribes to the ends of jobs. Uses this connection if it works, else a new one.
@@ -320,7 +333,7 @@ async fn wait_for(
 }
 
 /// Returns the object path of a unit; systemd loads the unit on use. Escaped as `sd_bus_path_encode(3)` does.
-fn path_of(name: &str) -> String {
+pub(super) fn path_of(name: &str) -> String {
     let mut path = format!("{MANAGER_PATH}/unit/");
     for (at, byte) in name.bytes().enumerate() {
         if byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit()) {
