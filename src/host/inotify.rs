@@ -32,7 +32,7 @@ impl WatchId {
 pub enum WatchMask {
     /// Entries of a directory come, go and move.
     Structure,
-    /// Also, the content and the attributes of the object and of the entries change.
+    /// In addition, the content and the attributes of the object and of the entries change.
     Content,
 }
 
@@ -124,7 +124,8 @@ impl Inotify {
     /// # Errors
     /// When nothing is at the path, or the kernel grants no watch.
     pub fn add(&self, path: &Path, object: WatchObject, mask: WatchMask) -> Result<WatchId, AddWatchError> {
-        let structure = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        let structure =
+            WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         let changes = match mask {
             WatchMask::Structure => structure,
             WatchMask::Content => structure | WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB,

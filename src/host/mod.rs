@@ -15,12 +15,14 @@ mod dry_run_effects;
 #[cfg(test)]
 pub mod fake;
 pub mod fs;
+pub mod inotify;
 pub mod journal;
 pub mod kernel;
 pub mod lock;
 pub mod lstat;
 mod machine;
 mod meter;
+pub mod mount_events;
 pub mod mountinfo;
 pub mod orphans;
 mod package_cache;
@@ -35,6 +37,9 @@ pub mod ssh_agent;
 pub mod systemd;
 pub mod terminal;
 pub mod tree;
+pub mod unit_events;
+pub mod waker;
+pub mod watch_probe;
 
 pub use account::{AccountError, Accounts};
 pub use cancel::Cancel;

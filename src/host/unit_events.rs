@@ -346,7 +346,8 @@ async fn resolve_names(shared: &Shared, waker: &Waker, connection: &Connection) 
 
 /// Returns the state of a unit without loading it.
 async fn loaded_state(connection: &Connection, path: &str, shared: &Shared) -> Result<UnitState, SystemdError> {
-    let names: Vec<String> = lock(&shared.table).units.get(path).map(|unit| unit.names.iter().cloned().collect()).unwrap_or_default();
+    let names: Vec<String> =
+        lock(&shared.table).units.get(path).map(|unit| unit.names.iter().cloned().collect()).unwrap_or_default();
     // The names are patterns for systemd, in which a backslash quotes.
     let patterns: Vec<String> = names.iter().map(|name| name.replace('\\', "\\\\")).collect();
     let body = (Vec::<String>::new(), patterns);
@@ -452,13 +453,16 @@ mod tests {
 
     #[test]
     fn properties_are_read() {
-        let value = |text: &str| OwnedVariant::from(zbus::zvariant::Str::from(text.to_owned()));
+        let value = |text: &str| OwnedVariant::try_from(zbus::Variant::from(text.to_owned())).unwrap();
         let values = |pairs: &[(&str, &str)]| pairs.iter().map(|(name, text)| ((*name).to_owned(), value(text))).collect();
         let read = |pairs: &[(&str, &str)], invalidated: &[&str]| {
             let invalidated: Vec<String> = invalidated.iter().map(|name| (*name).to_owned()).collect();
             properties_signal(PATH, &values(pairs), &invalidated)
         };
-        assert_eq!(read(&[("ActiveState", "active"), ("SubState", "running"), ("Job", "x")], &[]), Some(state("active", "running")));
+        assert_eq!(
+            read(&[("ActiveState", "active"), ("SubState", "running"), ("Job", "x")], &[]),
+            Some(state("active", "running"))
+        );
         assert_eq!(read(&[("Job", "x")], &["Conditions"]), None);
         assert_eq!(read(&[], &["UnitFileState"]), Some(UnitSignal::Property { path: PATH.to_owned() }));
         assert_eq!(read(&[("UnitFileState", "enabled")], &[]), Some(UnitSignal::Property { path: PATH.to_owned() }));

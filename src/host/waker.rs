@@ -45,7 +45,11 @@ impl AsFd for Waker {
 ///
 /// # Errors
 /// When the system call fails.
-pub fn wait_for_descriptors(readable: &[BorrowedFd<'_>], urgent: Option<BorrowedFd<'_>>, until: Option<Instant>) -> io::Result<bool> {
+pub fn wait_for_descriptors(
+    readable: &[BorrowedFd<'_>],
+    urgent: Option<BorrowedFd<'_>>,
+    until: Option<Instant>,
+) -> io::Result<bool> {
     let mut all: Vec<PollFd<'_>> = readable.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     all.extend(urgent.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI)));
     let timeout = until.map(|until| {

@@ -18,6 +18,7 @@ pub mod resource_limits;
 pub mod secret;
 pub mod summary;
 pub mod sysctl;
+pub mod watch;
 
 pub use access::{ReadAccess, TemplateRead, UnrestrictedAccess};
 pub use budget::{BudgetError, EvaluationBudget};
@@ -34,3 +35,4 @@ pub use resource_limits::ResourceLimits;
 pub use secret::{RedactedProperty, Secret, Secrets};
 pub use summary::{ApplyState, RunOutcome, Summary};
 pub use sysctl::SysctlKey;
+pub use watch::WatchTarget;

@@ -3,10 +3,9 @@
 //! The kernel queues an event before the system call of the change returns. So no test waits: a wait until now reports
 //! everything.
 
+mod mounts;
 mod random;
 mod simulated;
-
-
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -181,7 +181,11 @@ fn a_watch_that_the_kernel_removed_is_added_again() {
     paths.subscribe(KEYS[0], Path::new("/a/f"), Depth::Object);
     let watch = files.watch("/a");
     files.watches.borrow_mut().remove(Path::new("/a"));
-    for event in [InotifyEvent::Released { watch }, InotifyEvent::Released { watch }, InotifyEvent::Own { watch, kind: ChangeKind::Removed }] {
+    for event in [
+        InotifyEvent::Released { watch },
+        InotifyEvent::Released { watch },
+        InotifyEvent::Own { watch, kind: ChangeKind::Removed },
+    ] {
         paths.handle(event);
     }
     assert_eq!(paths.finish().len(), 1);
