@@ -15,7 +15,7 @@
 //! |---|---|
 //! | L0 | [`model`], [`diag`] |
 //! | L1 | [`host`], [`wire`], [`template`], [`yaml`], [`config`], [`http`], [`unpack`] |
-//! | L2 | [`trust`], [`facts`], [`data`], [`goss`], [`resource`], [`manifest`], [`store`], [`transport`] |
+//! | L2 | [`trust`], [`facts`], [`data`], [`goss`], [`resource`], [`manifest`], [`store`], [`transport`], [`watch`] |
 //! | L3 | [`engine`], [`registry`] |
 //! | L4 | [`agent`], [`fleet`], [`web`] |
 //! | L5 | [`cli`] |

@@ -32,7 +32,7 @@ impl WatchId {
 pub enum WatchMask {
     /// Entries of a directory come, go and move.
     Structure,
-    /// Also, the content and the attributes of the object and of the entries change.
+    /// In addition, the content and the attributes of the object and of the entries change.
     Content,
 }
 

@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn properties_are_read() {
-        let value = |text: &str| OwnedVariant::from(zbus::zvariant::Str::from(text.to_owned()));
+        let value = |text: &str| OwnedVariant::try_from(zbus::Variant::from(text.to_owned())).unwrap();
         let values = |pairs: &[(&str, &str)]| pairs.iter().map(|(name, text)| ((*name).to_owned(), value(text))).collect();
         let read = |pairs: &[(&str, &str)], invalidated: &[&str]| {
             let invalidated: Vec<String> = invalidated.iter().map(|name| (*name).to_owned()).collect();

@@ -25,7 +25,7 @@ pub enum PathKind {
 pub struct PathFacts {
     /// The kind.
     pub kind: PathKind,
-    /// A watch of the directory misses changes of this object: the object is a mount point, or has several hard links.
+    /// A watch of the directory misses changes of this object. The object is a mount point, or has several hard links.
     pub is_hidden_from_directory: bool,
 }
 

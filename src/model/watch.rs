@@ -8,8 +8,11 @@ use std::time::Duration;
 pub enum WatchTarget {
     /// The object at an absolute path: its existence, kind, content and attributes. The entries of a directory do not count.
     /// Symbolic links are followed, and count themselves.
+    ///
+    /// Some changes are not reported: through a memory map, by another host on a network file system, under a later hard link.
     Path(PathBuf),
-    /// The object at an absolute path, and every object below. Links below are not followed.
+    /// The object at an absolute path, and every object below. Links below are not followed. Not reported are also changes under
+    /// hard links outside of the tree.
     Tree(PathBuf),
     /// A unit of systemd, by its name with suffix.
     Unit(String),

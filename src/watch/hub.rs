@@ -18,8 +18,8 @@ use crate::host::waker::{Waker, wait_for_descriptors};
 use crate::host::watch_probe::normalize_absolute;
 use crate::model::WatchTarget;
 
-/// The most events between two reports, about the length of the kernel's queue. A storm thus delays no report.
-const MAX_EVENTS: usize = 16_384;
+/// The most events between two reports, four times the usual length of the kernel's queue. A storm thus delays no report.
+const MAX_EVENTS: usize = 65_536;
 
 /// A failure of the hub as a whole.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::file_system::WatchedFiles;
 use super::report::{Cause, PollReason, ResourceKey};
-use super::trie::{Depth, NodeId, NodeState, PathInterest, ROOT, Subscriber, Trie};
+use super::trie::{Depth, PathId, PathInterest, ROOT, Subscriber, Trie, WatchState};
 use crate::host::inotify::{AddWatchError, ChangeKind, InotifyEvent, WatchId, WatchMask, WatchObject};
 use crate::host::watch_probe::PathKind;
 
@@ -32,12 +32,12 @@ enum Extent {
 pub(super) struct PathWatches<F> {
     files: F,
     trie: Trie,
-    watches: HashMap<WatchId, Vec<NodeId>>,
-    refused: BTreeSet<NodeId>,
+    watches: HashMap<WatchId, Vec<PathId>>,
+    refused: BTreeSet<PathId>,
     /// Nodes that another object may be at, each with the first cause.
-    changed: BTreeMap<NodeId, Cause>,
-    to_arm: Vec<(NodeId, Extent)>,
-    to_prune: Vec<NodeId>,
+    changed: BTreeMap<PathId, Cause>,
+    to_arm: Vec<(PathId, Extent)>,
+    to_prune: Vec<PathId>,
     dirty: BTreeMap<ResourceKey, Cause>,
     /// A watch became free, so a refused one may be granted.
     may_retry: bool,
@@ -83,21 +83,21 @@ impl<F: WatchedFiles> PathWatches<F> {
     /// Returns the reason for which changes at a path, or below for a tree, are not reported.
     pub(super) fn refusal(&self, path: &Path, depth: Depth) -> Option<PollReason> {
         let id = self.trie.find(path).filter(|_| !self.refused.is_empty())?;
-        let is_below = |refused: NodeId| depth == Depth::Tree && self.trie.upwards(refused).any(|up| up == id);
+        let is_below = |refused: PathId| depth == Depth::Tree && self.trie.upwards(refused).any(|up| up == id);
         let below = self.refused.iter().copied().filter(|refused| is_below(*refused));
         below.filter_map(|id| self.own_refusal(id)).next().or_else(|| self.refusal_above(id, MAX_LINKS))
     }
 
-    fn refusal_above(&self, id: NodeId, links: usize) -> Option<PollReason> {
+    fn refusal_above(&self, id: PathId, links: usize) -> Option<PollReason> {
         self.trie.upwards(id).find_map(|id| {
             let link = self.trie.node(id)?.link.filter(|_| links > 0);
             self.own_refusal(id).or_else(|| self.refusal_above(link?, links - 1))
         })
     }
 
-    fn own_refusal(&self, id: NodeId) -> Option<PollReason> {
+    fn own_refusal(&self, id: PathId) -> Option<PollReason> {
         match self.trie.node(id)?.state {
-            NodeState::Refused(reason) => Some(reason),
+            WatchState::Refused(reason) => Some(reason),
             _ => None,
         }
     }
@@ -120,11 +120,11 @@ impl<F: WatchedFiles> PathWatches<F> {
     /// Processes an event. The nodes that it changed are armed by [`Self::finish`].
     pub(super) fn handle(&mut self, event: InotifyEvent<'_>) {
         match event {
-            InotifyEvent::Overflow => _ = self.changed.insert(ROOT, Cause::Overflow),
+            InotifyEvent::Overflow => drop(self.changed.insert(ROOT, Cause::Overflow)),
             InotifyEvent::Released { watch } => {
                 for id in self.watches.remove(&watch).unwrap_or_default() {
                     if let Some(node) = self.trie.node_mut(id) {
-                        node.state = NodeState::Unexamined;
+                        node.state = WatchState::Unexamined;
                     }
                     self.note_change(id, ChangeKind::Removed);
                 }
@@ -140,7 +140,7 @@ impl<F: WatchedFiles> PathWatches<F> {
         }
     }
 
-    fn for_each_node(&mut self, watch: WatchId, mut act: impl FnMut(&mut Self, NodeId)) {
+    fn for_each_node(&mut self, watch: WatchId, mut act: impl FnMut(&mut Self, PathId)) {
         let mut at = 0;
         while let Some(id) = self.watches.get(&watch).and_then(|nodes| nodes.get(at)).copied() {
             act(self, id);
@@ -148,7 +148,7 @@ impl<F: WatchedFiles> PathWatches<F> {
         }
     }
 
-    fn handle_entry(&mut self, id: NodeId, name: &OsStr, kind: ChangeKind, is_directory: bool) {
+    fn handle_entry(&mut self, id: PathId, name: &OsStr, kind: ChangeKind, is_directory: bool) {
         let child = self.trie.child(id, name);
         match (kind, child) {
             (ChangeKind::Content | ChangeKind::Attributes, Some(child)) => self.mark_object(child, kind),
@@ -168,7 +168,8 @@ impl<F: WatchedFiles> PathWatches<F> {
     }
 
     /// Records that another object may be at the node.
-    fn note_change(&mut self, id: NodeId, kind: ChangeKind) {
+    fn note_change(&mut self, id: PathId, kind: ChangeKind) {
+        self.mark_object(id, kind);
         let trie = &self.trie;
         self.changed.entry(id).or_insert_with(|| Cause::Path { path: Arc::from(trie.path(id)), kind });
     }
@@ -182,7 +183,7 @@ impl<F: WatchedFiles> PathWatches<F> {
         }
     }
 
-    fn mark_object(&mut self, id: NodeId, kind: ChangeKind) {
+    fn mark_object(&mut self, id: PathId, kind: ChangeKind) {
         let interests = self.trie.node(id).map(|node| &node.interests).into_iter().flatten();
         let keys = self.trie.resources(interests.map(|interest| interest.subscriber));
         if !keys.is_empty() {
@@ -198,7 +199,7 @@ impl<F: WatchedFiles> PathWatches<F> {
 
     /// Arms all changed nodes again, and returns the resources that may have changed. Their watches are in place by then.
     pub(super) fn finish(&mut self) -> BTreeMap<ResourceKey, Cause> {
-        let mut queue: VecDeque<(NodeId, Cause)> = std::mem::take(&mut self.changed).into_iter().collect();
+        let mut queue: VecDeque<(PathId, Cause)> = std::mem::take(&mut self.changed).into_iter().collect();
         let mut done = BTreeSet::new();
         while let Some((id, cause)) = queue.pop_front() {
             if done.insert(id) && self.trie.node(id).is_some() {
@@ -216,7 +217,7 @@ impl<F: WatchedFiles> PathWatches<F> {
     }
 
     /// Marks the resources at and below a node, and those of the trees that it is in. Returns the links that lead to it.
-    fn mark_affected(&mut self, id: NodeId, cause: &Cause) -> BTreeSet<NodeId> {
+    fn mark_affected(&mut self, id: PathId, cause: &Cause) -> BTreeSet<PathId> {
         let below = self.trie.downwards(id);
         let interests = below.iter().filter_map(|id| self.trie.node(*id)).flat_map(|node| &node.interests);
         let all = interests.map(|interest| interest.subscriber).chain(self.trie.tree_subscribers(self.trie.parent(id)));
@@ -246,7 +247,7 @@ impl<F: WatchedFiles> PathWatches<F> {
         }
     }
 
-    fn add_interest(&mut self, id: NodeId, interest: PathInterest) {
+    fn add_interest(&mut self, id: PathId, interest: PathInterest) {
         let Some(node) = self.trie.node_mut(id) else { return };
         if node.interests.is_empty() {
             node.interests.reserve_exact(1);
@@ -255,20 +256,20 @@ impl<F: WatchedFiles> PathWatches<F> {
         let parent = self.trie.parent(id);
         if let Some(node) = self.trie.node_mut(parent).filter(|node| id != ROOT && !node.has_watched_entries) {
             node.has_watched_entries = true;
-            if matches!(node.state, NodeState::Watched(_)) {
+            if matches!(node.state, WatchState::Watched(_)) {
                 self.to_arm.push((parent, Extent::Node));
             }
         }
-        let chain: Vec<NodeId> = self.trie.upwards(id).collect();
+        let chain: Vec<PathId> = self.trie.upwards(id).collect();
         for step in chain.into_iter().rev() {
             let Some(node) = self.trie.node(step) else { return };
             match node.state {
-                NodeState::Watched(_) if step != id => {}
+                WatchState::Watched(_) if step != id => {}
                 // The directory reports when the object appears.
-                NodeState::Missing | NodeState::Refused(_) => return,
-                NodeState::NotDirectory if step != id => return,
-                NodeState::Unexamined | NodeState::Unwatched => return self.to_arm.push((step, Extent::Subtree)),
-                NodeState::NotDirectory | NodeState::Watched(_) => {
+                WatchState::Missing | WatchState::Refused(_) => return,
+                WatchState::NotDirectory if step != id => return,
+                WatchState::Unexamined | WatchState::Unwatched => return self.to_arm.push((step, Extent::Subtree)),
+                WatchState::NotDirectory | WatchState::Watched(_) => {
                     let extent = if interest.depth == Depth::Tree { Extent::Subtree } else { Extent::Node };
                     return self.to_arm.push((id, extent));
                 }
@@ -276,7 +277,7 @@ impl<F: WatchedFiles> PathWatches<F> {
         }
     }
 
-    fn remove_interest(&mut self, id: NodeId, interest: PathInterest) {
+    fn remove_interest(&mut self, id: PathId, interest: PathInterest) {
         let Some(node) = self.trie.node_mut(id) else { return };
         let Some(at) = node.interests.iter().position(|other| *other == interest) else { return };
         node.interests.swap_remove(at);
@@ -290,7 +291,7 @@ impl<F: WatchedFiles> PathWatches<F> {
     }
 
     /// Ends the part of the nodes below in a tree, unless another interest covers them.
-    fn leave_tree(&mut self, id: NodeId) {
+    fn leave_tree(&mut self, id: PathId) {
         for id in self.trie.downwards(id) {
             let is_covered = id != ROOT && self.trie.is_in_tree(self.trie.parent(id));
             if let Some(node) = self.trie.node_mut(id).filter(|_| !is_covered) {
@@ -302,10 +303,10 @@ impl<F: WatchedFiles> PathWatches<F> {
     }
 
     /// Removes a node that is needed no longer, and its ancestors that only led there.
-    fn prune(&mut self, mut id: NodeId) {
+    fn prune(&mut self, mut id: PathId) {
         while id != ROOT && self.trie.node(id).is_some() && !self.trie.is_needed(id) {
             let parent = self.trie.parent(id);
-            self.set_state(id, NodeState::Unexamined);
+            self.set_state(id, WatchState::Unexamined);
             self.unfollow(id);
             self.trie.remove(id);
             id = parent;
@@ -328,21 +329,21 @@ impl<F: WatchedFiles> PathWatches<F> {
         }
     }
 
-    fn arm_with_children(&mut self, id: NodeId, extent: Extent) {
+    fn arm_with_children(&mut self, id: PathId, extent: Extent) {
         if !self.arm(id) {
             self.disarm_below(id);
             self.to_prune.push(id);
             return;
         }
         let children = self.trie.node(id).map(|node| node.children.values().copied()).into_iter().flatten();
-        let is_due = |id: &NodeId| {
-            extent == Extent::Subtree || self.trie.node(*id).is_some_and(|node| node.state == NodeState::Unexamined)
+        let is_due = |id: &PathId| {
+            extent == Extent::Subtree || self.trie.node(*id).is_some_and(|node| node.state == WatchState::Unexamined)
         };
         self.to_arm.extend(children.filter(is_due).map(|child| (child, Extent::Subtree)));
     }
 
     /// Examines a node again, and gives it the watch that it needs. False when nothing can be below.
-    fn arm(&mut self, id: NodeId) -> bool {
+    fn arm(&mut self, id: PathId) -> bool {
         let Some(node) = self.trie.node(id) else { return false };
         let (has_interests, has_children) = (!node.interests.is_empty(), !node.children.is_empty());
         let has_watched_entries = node.has_watched_entries;
@@ -363,23 +364,23 @@ impl<F: WatchedFiles> PathWatches<F> {
         };
         let mask = if has_watched_entries || is_in_tree || needs_own { WatchMask::Content } else { WatchMask::Structure };
         let state = match object.map(|object| self.files.add(&path, object, mask)) {
-            Some(Ok(watch)) => NodeState::Watched(watch),
-            Some(Err(AddWatchError::Limit)) => NodeState::Refused(PollReason::WatchLimit),
-            Some(Err(AddWatchError::Refused(_))) => NodeState::Refused(PollReason::Unwatchable),
-            Some(Err(AddWatchError::Missing)) if facts.kind == PathKind::Link => NodeState::NotDirectory,
-            Some(Err(AddWatchError::Missing)) => NodeState::Missing,
+            Some(Ok(watch)) => WatchState::Watched(watch),
+            Some(Err(AddWatchError::Limit)) => WatchState::Refused(PollReason::WatchLimit),
+            Some(Err(AddWatchError::Refused(_))) => WatchState::Refused(PollReason::Unwatchable),
+            Some(Err(AddWatchError::Missing)) if facts.kind == PathKind::Link => WatchState::NotDirectory,
+            Some(Err(AddWatchError::Missing)) => WatchState::Missing,
             None => match facts.kind {
-                PathKind::Missing => NodeState::Missing,
-                PathKind::Directory | PathKind::Link => NodeState::Unwatched,
-                PathKind::File => NodeState::NotDirectory,
+                PathKind::Missing => WatchState::Missing,
+                PathKind::Directory | PathKind::Link => WatchState::Unwatched,
+                PathKind::File => WatchState::NotDirectory,
             },
         };
         self.set_state(id, state);
         let is_part_of_tree = is_in_tree && id != ROOT && self.trie.is_in_tree(self.trie.parent(id));
         if let Some(node) = self.trie.node_mut(id) {
-            node.is_discovered = is_part_of_tree && !matches!(state, NodeState::Missing);
+            node.is_discovered = is_part_of_tree && !matches!(state, WatchState::Missing);
         }
-        let is_watched = matches!(state, NodeState::Watched(_));
+        let is_watched = matches!(state, WatchState::Watched(_));
         if is_watched && is_in_tree {
             for name in self.files.subdirectories(&path) {
                 self.trie.insert_child(id, &name);
@@ -389,10 +390,10 @@ impl<F: WatchedFiles> PathWatches<F> {
     }
 
     /// Forgets the watches below a node, as nothing is there.
-    fn disarm_below(&mut self, id: NodeId) {
+    fn disarm_below(&mut self, id: PathId) {
         let below = self.trie.downwards(id);
         for id in below.into_iter().skip(1) {
-            self.set_state(id, NodeState::Unexamined);
+            self.set_state(id, WatchState::Unexamined);
             self.unfollow(id);
             if let Some(node) = self.trie.node_mut(id) {
                 node.is_discovered = false;
@@ -401,21 +402,21 @@ impl<F: WatchedFiles> PathWatches<F> {
         }
     }
 
-    fn set_state(&mut self, id: NodeId, state: NodeState) {
+    fn set_state(&mut self, id: PathId, state: WatchState) {
         let Some(node) = self.trie.node_mut(id) else { return };
         let before = std::mem::replace(&mut node.state, state);
         if before == state {
             return;
         }
         match state {
-            NodeState::Watched(watch) => self.watches.entry(watch).or_default().push(id),
-            NodeState::Refused(_) => self.is_refusal_changed |= self.refused.insert(id),
+            WatchState::Watched(watch) => self.watches.entry(watch).or_default().push(id),
+            WatchState::Refused(_) => self.is_refusal_changed |= self.refused.insert(id),
             _ => {}
         }
-        if !matches!(state, NodeState::Refused(_)) {
+        if !matches!(state, WatchState::Refused(_)) {
             self.is_refusal_changed |= self.refused.remove(&id);
         }
-        if let NodeState::Watched(watch) = before
+        if let WatchState::Watched(watch) = before
             && let Some(nodes) = self.watches.get_mut(&watch)
         {
             nodes.retain(|other| *other != id);
@@ -428,7 +429,7 @@ impl<F: WatchedFiles> PathWatches<F> {
     }
 
     /// Makes the link subscribe to its destination, as a change there changes the object behind the link.
-    fn follow(&mut self, id: NodeId, path: &Path) {
+    fn follow(&mut self, id: PathId, path: &Path) {
         let Some(destination) = self.files.link_destination(path) else { return self.unfollow(id) };
         let Some(node) = self.trie.node(id) else { return };
         let is_tree = node.interests.iter().any(|interest| interest.depth == Depth::Tree);
@@ -446,11 +447,11 @@ impl<F: WatchedFiles> PathWatches<F> {
         }
     }
 
-    fn unfollow(&mut self, id: NodeId) {
+    fn unfollow(&mut self, id: PathId) {
         self.unfollow_except(id, None);
     }
 
-    fn unfollow_except(&mut self, id: NodeId, new: Option<(NodeId, Depth)>) {
+    fn unfollow_except(&mut self, id: PathId, new: Option<(PathId, Depth)>) {
         let Some(target) = self.trie.node_mut(id).and_then(|node| node.link.take()) else { return };
         for depth in [Depth::Object, Depth::Tree] {
             if new != Some((target, depth)) {

@@ -10,10 +10,10 @@ use crate::host::inotify::WatchId;
 
 /// The number of a node. Freed numbers are used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct NodeId(u32);
+pub(super) struct PathId(u32);
 
 /// The node of `/`, which always exists.
-pub(super) const ROOT: NodeId = NodeId(0);
+pub(super) const ROOT: PathId = PathId(0);
 
 /// The part that hears about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ pub(super) enum Subscriber {
     /// A resource.
     Key(ResourceKey),
     /// A symbolic link, whose destination the node is.
-    Link(NodeId),
+    Link(PathId),
 }
 
 /// The extent of an interest.
@@ -42,7 +42,7 @@ pub(super) struct PathInterest {
 
 /// The state of the object at a node, as last examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NodeState {
+pub(super) enum WatchState {
     /// Not examined yet, or below an object that is no directory.
     Unexamined,
     /// Waits for the object to appear, which the directory reports.
@@ -61,12 +61,12 @@ pub(super) enum NodeState {
 #[derive(Debug)]
 pub(super) struct TrieNode {
     name: Arc<OsStr>,
-    parent: NodeId,
-    pub(super) children: BTreeMap<Arc<OsStr>, NodeId>,
+    parent: PathId,
+    pub(super) children: BTreeMap<Arc<OsStr>, PathId>,
     pub(super) interests: Vec<PathInterest>,
-    pub(super) state: NodeState,
+    pub(super) state: WatchState,
     /// The destination, for a symbolic link that is followed.
-    pub(super) link: Option<NodeId>,
+    pub(super) link: Option<PathId>,
     /// The node exists because a directory is there, within a tree.
     pub(super) is_discovered: bool,
     /// A child has interests, so that changes of its content matter.
@@ -74,13 +74,13 @@ pub(super) struct TrieNode {
 }
 
 impl TrieNode {
-    fn new(parent: NodeId, name: Arc<OsStr>) -> Self {
+    fn new(parent: PathId, name: Arc<OsStr>) -> Self {
         Self {
             name,
             parent,
             children: BTreeMap::new(),
             interests: Vec::new(),
-            state: NodeState::Unexamined,
+            state: WatchState::Unexamined,
             link: None,
             is_discovered: false,
             has_watched_entries: false,
@@ -92,9 +92,9 @@ impl TrieNode {
 #[derive(Debug)]
 pub(super) struct Trie {
     nodes: Vec<Option<TrieNode>>,
-    free: Vec<NodeId>,
+    free: Vec<PathId>,
     /// Numbers that become free with the next call of [`Self::recycle`].
-    removed: Vec<NodeId>,
+    removed: Vec<PathId>,
 }
 
 impl Trie {
@@ -102,37 +102,37 @@ impl Trie {
         Self { nodes: vec![Some(TrieNode::new(ROOT, Arc::from(OsStr::new("/"))))], free: Vec::new(), removed: Vec::new() }
     }
 
-    pub(super) fn node(&self, id: NodeId) -> Option<&TrieNode> {
+    pub(super) fn node(&self, id: PathId) -> Option<&TrieNode> {
         self.nodes.get(usize::try_from(id.0).ok()?)?.as_ref()
     }
 
-    pub(super) fn node_mut(&mut self, id: NodeId) -> Option<&mut TrieNode> {
+    pub(super) fn node_mut(&mut self, id: PathId) -> Option<&mut TrieNode> {
         self.nodes.get_mut(usize::try_from(id.0).ok()?)?.as_mut()
     }
 
     /// Returns the parent of a node. The root is its own parent.
-    pub(super) fn parent(&self, id: NodeId) -> NodeId {
+    pub(super) fn parent(&self, id: PathId) -> PathId {
         self.node(id).map_or(ROOT, |node| node.parent)
     }
 
     /// True when the node is there for itself or for a node below.
-    pub(super) fn is_needed(&self, id: NodeId) -> bool {
+    pub(super) fn is_needed(&self, id: PathId) -> bool {
         self.node(id).is_some_and(|node| !node.children.is_empty() || !node.interests.is_empty() || node.is_discovered)
     }
 
     /// Returns the path of a node.
-    pub(super) fn path(&self, id: NodeId) -> PathBuf {
+    pub(super) fn path(&self, id: PathId) -> PathBuf {
         let names: Vec<&OsStr> = self.upwards(id).filter_map(|id| self.node(id)).map(|node| &*node.name).collect();
         names.into_iter().rev().collect()
     }
 
     /// Returns the node and its ancestors, up to the root.
-    pub(super) fn upwards(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
+    pub(super) fn upwards(&self, id: PathId) -> impl Iterator<Item = PathId> {
         std::iter::successors(Some(id), |id| (*id != ROOT).then(|| self.node(*id).map(|node| node.parent)).flatten())
     }
 
     /// Returns the node and all nodes below, each before the nodes below it.
-    pub(super) fn downwards(&self, id: NodeId) -> Vec<NodeId> {
+    pub(super) fn downwards(&self, id: PathId) -> Vec<PathId> {
         let (mut found, mut at) = (vec![id], 0);
         while let Some(next) = found.get(at) {
             let children = self.node(*next).map(|node| node.children.values().copied()).into_iter().flatten();
@@ -143,20 +143,20 @@ impl Trie {
     }
 
     /// Finds the node of an absolute path.
-    pub(super) fn find(&self, path: &Path) -> Option<NodeId> {
+    pub(super) fn find(&self, path: &Path) -> Option<PathId> {
         names(path).try_fold(ROOT, |id, name| self.child(id, name))
     }
 
-    pub(super) fn child(&self, id: NodeId, name: &OsStr) -> Option<NodeId> {
+    pub(super) fn child(&self, id: PathId, name: &OsStr) -> Option<PathId> {
         self.node(id)?.children.get(name).copied()
     }
 
     /// Returns the node of an absolute path, and creates missing nodes.
-    pub(super) fn insert(&mut self, path: &Path) -> NodeId {
+    pub(super) fn insert(&mut self, path: &Path) -> PathId {
         names(path).fold(ROOT, |id, name| self.insert_child(id, name))
     }
 
-    pub(super) fn insert_child(&mut self, parent: NodeId, name: &OsStr) -> NodeId {
+    pub(super) fn insert_child(&mut self, parent: PathId, name: &OsStr) -> PathId {
         if let Some(child) = self.child(parent, name) {
             return child;
         }
@@ -165,7 +165,7 @@ impl Trie {
         let id = self.free.pop().unwrap_or_else(|| {
             self.nodes.push(None);
             // A node needs more than 4 GiB / u32::MAX bytes of memory, so the number fits.
-            NodeId(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
+            PathId(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
         });
         if let Some(slot) = usize::try_from(id.0).ok().and_then(|at| self.nodes.get_mut(at)) {
             *slot = Some(node);
@@ -177,7 +177,7 @@ impl Trie {
     }
 
     /// Removes a node without children. The number stays unused until [`Self::recycle`].
-    pub(super) fn remove(&mut self, id: NodeId) {
+    pub(super) fn remove(&mut self, id: PathId) {
         let Some(node) = usize::try_from(id.0).ok().and_then(|at| self.nodes.get_mut(at)).and_then(Option::take) else { return };
         if let Some(parent) = self.node_mut(node.parent) {
             parent.children.remove(&node.name);
@@ -191,13 +191,13 @@ impl Trie {
     }
 
     /// True for a directory whose entries belong to the tree of an interest.
-    pub(super) fn is_in_tree(&self, id: NodeId) -> bool {
+    pub(super) fn is_in_tree(&self, id: PathId) -> bool {
         self.tree_subscribers(id).next().is_some()
     }
 
     /// Returns the subscribers to the trees that the entries of a directory belong to. The entries behind a link belong to the
     /// trees of its destination.
-    pub(super) fn tree_subscribers(&self, id: NodeId) -> impl Iterator<Item = Subscriber> {
+    pub(super) fn tree_subscribers(&self, id: PathId) -> impl Iterator<Item = Subscriber> {
         let directories = self.upwards(id).filter_map(|id| self.node(id)).take_while(|node| node.link.is_none());
         let interests = directories.flat_map(|node| &node.interests).filter(|interest| interest.depth == Depth::Tree);
         interests.map(|interest| interest.subscriber)
@@ -206,7 +206,7 @@ impl Trie {
     /// Returns the resources among these subscribers, and those that reach them over links.
     pub(super) fn resources(&self, subscribers: impl Iterator<Item = Subscriber>) -> Vec<ResourceKey> {
         let (mut keys, mut links, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
-        let mut sort = |subscriber: Subscriber, links: &mut Vec<NodeId>| match subscriber {
+        let mut sort = |subscriber: Subscriber, links: &mut Vec<PathId>| match subscriber {
             Subscriber::Key(key) => keys.push(key),
             Subscriber::Link(link) if seen.insert(link) => links.push(link),
             Subscriber::Link(_) => {}
