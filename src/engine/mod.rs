@@ -2,6 +2,8 @@
 //!
 //! - `plan` reads the manifest, its templates and references before any resource runs.
 //!
+//! - `graph` is the order of the resources, and the schedule of a run.
+//!
 //! - `run` goes through the resources in order; `batch` runs several together, `nested` a manifest within a manifest.
 //!
 //! - `converge` is the run of one resource, the same for every type.
@@ -22,6 +24,7 @@ mod apply_changes;
 mod batch;
 mod converge;
 pub mod effects;
+pub mod graph;
 pub mod health;
 pub mod inputs;
 mod nested;
