@@ -48,7 +48,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Returns the needs of an object at `path`: the nearest directory or mount point above.
+    /// Returns the need for the nearest directory or mount point above `path`.
     pub fn above(path: impl Into<PathBuf>) -> Self {
         Self::Above(path.into())
     }

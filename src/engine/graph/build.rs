@@ -20,6 +20,8 @@ pub struct Graph {
     /// The edges from each resource, as indexes in `edges`.
     outgoing: Vec<Vec<usize>>,
     order: Vec<usize>,
+    /// The place of each resource in the order.
+    pub(super) places: Vec<usize>,
     dropped: Vec<Edge>,
     batches: Vec<Option<BatchKey>>,
     pub(super) semaphores: SemaphoreTable,
@@ -76,6 +78,7 @@ impl Graph {
             Ordering::List => (0..nodes.len()).collect(),
             Ordering::Graph => order::canonical(&graph.successors(), &graph.batches),
         };
+        graph.places = order::places(&graph.order);
         Ok(graph)
     }
 
@@ -92,8 +95,8 @@ impl Graph {
             }
         }
         let batches = nodes.iter().map(|node| node.batch.clone()).collect();
-        let (order, dropped, semaphores) = Default::default();
-        Self { ordering, edges, incoming, outgoing, order, dropped, batches, semaphores }
+        let (order, places, dropped, semaphores) = Default::default();
+        Self { ordering, edges, incoming, outgoing, order, places, dropped, batches, semaphores }
     }
 
     fn successors(&self) -> cycle::Successors {

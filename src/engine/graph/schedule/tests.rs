@@ -227,7 +227,7 @@ proptest! {
         choices in vec((0..6_usize, any::<bool>()), 1..20),
     ) {
         let graph = Graph::build(&nodes, Ordering::Graph).unwrap();
-        let place = order::places(graph.order());
+        let place = &graph.places;
         prop_assert_eq!(graph.order().iter().copied().collect::<BTreeSet<_>>(), (0..nodes.len()).collect::<BTreeSet<_>>());
         for edge in graph.edges() {
             prop_assert!(place[edge.before] < place[edge.after]);
