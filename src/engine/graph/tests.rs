@@ -23,6 +23,11 @@ fn line(path: &str) -> Node {
     Node { needs: vec![Need::path(path), Need::above(path)], ..file(path) }
 }
 
+/// A resource that makes files in a directory.
+fn filled(path: &str) -> Node {
+    Node { provides: vec![Identity::Directory(path.into())], needs: vec![Need::path(path), Need::above(path)], ..node() }
+}
+
 fn absent(path: &str) -> Node {
     Node { removes: vec![Identity::Path(path.into())], needs: vec![Need::below(path)], ..node() }
 }
@@ -148,6 +153,17 @@ fn automatic_edges_follow_from_objects() {
             "removed users before their group",
             vec![removed(Identity::Group("g".into()), &[]), removed(Identity::User("u".into()), &[Identity::Group("g".into())])],
             vec!["1 < 0: automatic: use of group g before its removal"],
+        ),
+        (
+            "a directory is filled by several at once",
+            vec![filled("/a"), filled("/a"), file("/a"), file("/a/b")],
+            vec![
+                "2 < 0: automatic: path /a",
+                "2 < 1: automatic: path /a",
+                "0 < 3: automatic: parent directory /a",
+                "1 < 3: automatic: parent directory /a",
+                "2 < 3: automatic: parent directory /a",
+            ],
         ),
         ("the same object twice", vec![package("x"), package("x"), package("y")], vec!["0 < 1: automatic: same package x"]),
     ] {
