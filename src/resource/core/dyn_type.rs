@@ -9,7 +9,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
 use crate::host::Host;
-use crate::model::{Effects, RedactedProperty, lock};
+use crate::model::{Effects, Identity, Need, RedactedProperty, lock};
 use crate::template::Scope;
 
 #[cfg(test)]
@@ -158,6 +158,12 @@ pub trait ParsedResource: Send + Sync {
     fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)>;
     /// See `Resource::effects`.
     fn effects(&self) -> Effects;
+    /// See `Resource::provides`.
+    fn provides(&self) -> Vec<Identity>;
+    /// See `Resource::removes`.
+    fn removes(&self) -> Vec<Identity>;
+    /// See `Resource::needs`.
+    fn needs(&self) -> Vec<Need>;
     /// See `Resource::nested`.
     fn nested(&self) -> Option<Nested>;
     /// The properties themselves, for their own type.

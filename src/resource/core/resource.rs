@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
-use crate::model::{Effects, RedactedProperty};
+use crate::model::{Effects, Identity, Need, RedactedProperty};
 use crate::template::Scope;
 
 /// Properties that are wrong on every host.
@@ -229,6 +229,22 @@ pub trait Resource: Send + Sync + 'static {
     /// All effects that a resource with these properties can have, derived from the properties alone. Invalid properties have
     /// effects too: rules and limits are checked before [`Resource::validate`].
     fn effects(properties: &Self::Properties) -> Effects;
+
+    /// The objects of the host that a resource with these properties makes or edits. An absent resource provides none.
+    fn provides(_: &Self::Properties) -> Vec<Identity> {
+        Vec::new()
+    }
+
+    /// The objects of the host that an absent resource removes.
+    fn removes(_: &Self::Properties) -> Vec<Identity> {
+        Vec::new()
+    }
+
+    /// The objects that come before the resource, where other resources of the manifest manage them. Only the order of a manifest
+    /// with `ordering: graph` depends on them.
+    fn needs(_: &Self::Properties) -> Vec<Need> {
+        Vec::new()
+    }
 
     /// Returns the properties that `ensign ensure` adds for a user at a shell.
     fn shell_defaults(_ensure: Option<&str>) -> ShellDefaults {

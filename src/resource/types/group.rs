@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, ProcessCommand};
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, Identity, Need};
 
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
@@ -153,6 +153,18 @@ impl Resource for GroupType {
         effects.extend(p.members.iter().flatten().map(Effect::user));
         effects.extend(shadow_utils::GROUP_FILES.iter().copied().map(Effect::implied));
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        (p.ensure == Presence::Present).then(|| Identity::Group(p.name.clone())).into_iter().collect()
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        (p.ensure == Presence::Absent).then(|| Identity::Group(p.name.clone())).into_iter().collect()
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        p.members.iter().flatten().map(Need::user).collect()
     }
 
     fn query(name: &str) -> Option<Properties> {

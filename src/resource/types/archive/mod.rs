@@ -18,10 +18,10 @@ use crate::host::fs::{self, FileInfo};
 use crate::host::resumable_file::ResumableFile;
 use crate::host::{Host, PathInfo};
 use crate::http::redact_url;
-use crate::model::{Effect, Effects, RedactedProperty, effects};
+use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, effects};
 use crate::unpack::Format;
 
-use crate::resource::core::text;
+use crate::resource::core::{path_order, text};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
 
 use properties::MODE;
@@ -221,6 +221,29 @@ impl Resource for ArchiveType {
             effects.push(Effect::Look(effects::PathScope::single(&p.creates)));
         }
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        if p.ensure == ArchiveEnsure::Absent {
+            return Vec::new();
+        }
+        let mut objects = path_order::path_if(!p.cleanup, &p.name);
+        objects.extend(path_order::path_if(!p.creates.is_empty(), &p.creates));
+        objects.extend(p.extracts().then(|| Identity::Directory(p.extract_parent.clone().into())));
+        objects
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.ensure == ArchiveEnsure::Absent, &p.name)
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        if p.ensure == ArchiveEnsure::Absent {
+            return Vec::new();
+        }
+        let mut needs = path_order::path_needs(&p.name, &p.owner, &p.group);
+        needs.extend(path_order::existing_path_needs(&p.extract_parent));
+        needs
     }
 
     fn observe(p: &Properties, _: &dyn Archives, host: &Host) -> Result<ArchiveState, ResourceError> {

@@ -10,10 +10,10 @@ mod steps;
 use crate::host::passwd::ShadowEntry;
 use crate::host::{Host, PathResolver, ProcessCommand, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
-use crate::model::{Effect, Effects, RedactedProperty, Secret};
+use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, Secret};
 
 use crate::resource::core::ensure::Presence;
-use crate::resource::core::shadow_utils;
+use crate::resource::core::{path_order, shadow_utils};
 use crate::resource::core::shadow_utils::ShadowTools;
 use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError};
 
@@ -114,6 +114,36 @@ impl Resource for UserType {
             });
         }
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        if p.ensure == Presence::Absent {
+            return Vec::new();
+        }
+        let mut objects = vec![Identity::User(p.name.clone())];
+        objects.extend(p.group.is_empty().then(|| Identity::Group(p.name.clone())));
+        objects.extend(path_order::path_if(p.manage_home, &p.home));
+        objects
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        if p.ensure == Presence::Present {
+            return Vec::new();
+        }
+        std::iter::once(Identity::User(p.name.clone())).chain(path_order::path_if(p.manage_home, &p.home)).collect()
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        let primary = if p.group.is_empty() { &p.name } else { &p.group };
+        let mut needs: Vec<Need> = std::iter::once(primary).chain(p.groups.iter().flatten()).map(Need::group).collect();
+        match p.ensure {
+            Presence::Present => {
+                needs.extend(p.manage_home.then(|| Need::above(&p.home)));
+                needs.extend(path_order::command_needs(&p.shell));
+            }
+            Presence::Absent => needs.extend(p.manage_home.then(|| Need::below(&p.home))),
+        }
+        needs
     }
 
     fn query(name: &str) -> Option<Properties> {
