@@ -14,6 +14,7 @@ use crate::host::{Cancel, Host};
 use crate::model::{DiscoveryClient, HumanDuration, ResourceOutcome, TransactionEvent};
 use crate::store::history::{Recording, RunStart};
 
+use super::graph::{self, GraphFormat};
 use super::manifest_source::{self, LocalManifest, ManifestSource};
 use super::refreshes;
 use crate::cli::error::{CliError, Exit};
@@ -58,6 +59,9 @@ pub struct LocalApplyArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
+    /// Print the graph in this format and run nothing: for `plan`.
+    #[arg(skip)]
+    graph: Option<GraphFormat>,
     /// Show only what is not as wanted, without the messages of the manifest: for `plan`.
     #[arg(skip)]
     brief: bool,
@@ -70,6 +74,9 @@ pub struct LocalPlanArgs {
     origin: ManifestSource,
     #[command(flatten)]
     given: InputArgs,
+    /// Print what each resource waits for, and why; run nothing.
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["output", "detailed_exitcodes"])]
+    graph: Option<GraphFormat>,
     /// Exit with 10 when something would change and nothing failed.
     #[arg(long)]
     detailed_exitcodes: bool,
@@ -108,6 +115,7 @@ impl From<LocalPlanArgs> for LocalApplyArgs {
             no_report: false,
             detailed_exitcodes: args.detailed_exitcodes,
             output: args.output,
+            graph: args.graph,
             brief: true,
         }
     }
@@ -216,6 +224,10 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         let mut rendered = plan.rendered();
         plan.secrets().redact_value(&mut rendered);
         ui.data(crate::yaml::to_string(&rendered).as_bytes());
+        return Ok(Exit::Success);
+    }
+    if let Some(format) = args.graph {
+        graph::print(&plan, format, ui);
         return Ok(Exit::Success);
     }
     if !args.noop {

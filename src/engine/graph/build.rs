@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::manifest::Ordering;
+
 use super::edge::{Cause, Edge, Reason};
-use super::node::{BatchKey, Node, Ordering, ReferenceKind};
+use super::node::{BatchKey, Node, ReferenceKind};
 use super::order;
 use super::semaphore::{CountConflict, SemaphoreTable};
 use super::{automatic, cycle};
 
 /// The order of the resources of a manifest.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Graph {
     ordering: Ordering,
     /// The edges, by the resource that waits and then by the resource before.

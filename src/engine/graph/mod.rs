@@ -30,7 +30,7 @@ mod semaphore;
 
 pub use build::{CycleEdge, Graph, GraphError, explicit_cycle};
 pub use edge::{Cause, Edge, Reason};
-pub use node::{BatchKey, Node, Ordering, Reference, ReferenceKind};
+pub use node::{BatchKey, Node, Reference, ReferenceKind};
 pub use schedule::{Schedule, ScheduleSettings, Start};
 pub use semaphore::{CountConflict, InvalidSemaphore, Semaphore};
 

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::*;
+use crate::manifest::Ordering;
 use crate::model::{Identity, Need};
 
 fn node() -> Node {

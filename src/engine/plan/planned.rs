@@ -6,9 +6,10 @@ use serde_json::{Map, Value};
 
 use super::place::{decode_error, narrow_place};
 use crate::diag::Diagnostic;
+use crate::engine::graph::Graph;
 use crate::engine::provenance::{self, Provenance};
 use crate::engine::{RunInputs, effects};
-use crate::manifest::Declaration;
+use crate::manifest::{Declaration, Ordering};
 use crate::model::{Effects, ManifestId, ResourceRef, Secrets};
 use crate::resource::{Common, ParsedResource, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
@@ -20,6 +21,8 @@ pub struct Plan {
     pub resources: Vec<PlannedResource>,
     /// True when the run stops after the first failure.
     pub fail_on_error: bool,
+    /// The order in which the resources run.
+    pub ordering: Ordering,
     /// The message before the run.
     pub pre_message: Option<String>,
     /// The message after a run without errors.
@@ -30,6 +33,7 @@ pub struct Plan {
     pub warnings: Vec<Diagnostic>,
     /// Missing data keys of runtime properties: their resources fail when they are reached.
     pub failing: Vec<Diagnostic>,
+    pub(in crate::engine) graph: Graph,
     pub(in crate::engine) scope: Scope,
     /// The inputs of the plan, for nested manifests.
     pub(in crate::engine) inputs: RunInputs,
@@ -82,16 +86,23 @@ impl Plan {
         Self {
             resources: Vec::with_capacity(resources),
             fail_on_error: false,
+            ordering: Ordering::List,
             pre_message: None,
             post_message: None,
             manifest: None,
             warnings: Vec::new(),
             failing: Vec::new(),
+            graph: Graph::default(),
             scope,
             inputs: inputs.clone(),
             data,
             document,
         }
+    }
+
+    /// Returns the graph of the resources, by their places in the manifest from 0.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
     }
 
     /// Returns the secrets that templates have read so far.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
+use crate::manifest::Ordering;
+
 use super::build::Graph;
-use super::node::Ordering;
 
 /// The settings of a schedule.
 #[derive(Debug, Clone)]

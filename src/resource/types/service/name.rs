@@ -55,8 +55,7 @@ fn has_unescaped_backslash(name: &str) -> bool {
 }
 
 /// The directories of unit files that manifests manage.
-pub(super) const UNIT_DIRECTORIES: [&str; 3] =
-    ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
+pub(super) const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
 
 /// Returns the name without instance and suffix: `getty` for `getty@tty1.service`.
 pub(super) fn stem(name: &str) -> &str {

@@ -13,8 +13,8 @@ use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, Secret};
 
 use crate::resource::core::ensure::Presence;
-use crate::resource::core::{path_order, shadow_utils};
 use crate::resource::core::shadow_utils::ShadowTools;
+use crate::resource::core::{path_order, shadow_utils};
 use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError};
 
 use properties::{check_path, is_hash, is_separator};
