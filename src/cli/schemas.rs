@@ -154,6 +154,7 @@ fn manifest() -> Value {
                     "resources": {"type": "array", "minItems": 1, "items": {"oneOf": resources}},
                     "resources_jet_file": {"type": "string", "description": "A Jet template beside the manifest that makes the list of resources."},
                     "fail_on_error": {"type": "boolean", "default": false, "description": "Stop after the first resource that fails."},
+                    "ordering": {"type": "string", "enum": crate::manifest::Ordering::NAMES, "default": "list", "description": "The order of the resources: as written, or as they depend on each other."},
                     "pre_message": {"type": "string", "description": "Printed before the run."},
                     "post_message": {"type": "string", "description": "Printed after a run without errors."},
                 },

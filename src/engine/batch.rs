@@ -24,13 +24,14 @@ pub(super) fn batch_length<'a>(
 ) -> usize {
     let Some(first) = resources.next() else { return 0 };
     // A noop run changes nothing. A run that ends at the first failure must not apply later resources before.
-    if !is_batchable(first) || settings.noop || settings.health_check_only || fail_on_error {
+    let Some(key) = first.batch_key().filter(|_| !settings.noop && !settings.health_check_only && !fail_on_error) else {
         return 1;
-    }
+    };
     let mut together = vec![first];
     for next in resources {
-        let same = next.kind.name() == first.kind.name() && next.common.provider == first.common.provider && is_batchable(next);
-        if !same || together.iter().any(|earlier| next.requires.iter().any(|needed| is(earlier, needed))) {
+        if next.batch_key().as_ref() != Some(&key)
+            || together.iter().any(|earlier| next.requires.iter().any(|needed| is(earlier, needed)))
+        {
             break;
         }
         together.push(next);
@@ -59,14 +60,6 @@ pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>
             kind.prefetch(&decoded, &providers, &host);
         });
     }
-}
-
-/// Returns true for a resource that can join a batch. Runtime templates and subscriptions may depend on the resource before. A
-/// batch changes all its resources, and has no timeout for one of them.
-fn is_batchable(planned: &PlannedResource) -> bool {
-    let policy = &planned.common.policy;
-    let is_free = !policy.noop && policy.attempt_limit().is_none();
-    planned.kind.batches() && planned.deferred.is_none() && planned.subscribes.is_empty() && is_free
 }
 
 fn is(planned: &PlannedResource, reference: &ResourceRef) -> bool {

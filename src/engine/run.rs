@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::diag::error_chain;
 use crate::host::Host;
+use crate::manifest::Ordering;
 use crate::model::summary::SummaryBuilder;
 use crate::model::{ResourceRef, RunOutcome, Summary, TransactionEvent, WatchTarget};
 use crate::resource::Providers;
@@ -79,16 +80,16 @@ pub(super) struct Run<'a> {
     providers: Arc<Providers>,
     /// The subscribers in this manifest and those around it.
     subscribers: Subscribers,
-    session: SessionView<'a>,
+    pub(super) session: SessionView<'a>,
     sink: &'a mut dyn FnMut(TransactionEvent),
     tally: SummaryBuilder,
     seq: u64,
     /// The events of a nested manifest that wait for those of earlier resources.
-    held: Option<Vec<TransactionEvent>>,
+    pub(super) held: Option<Vec<TransactionEvent>>,
     /// The number of manifests around the current one.
     pub(super) depth: usize,
-    interrupted: bool,
-    error: Option<String>,
+    pub(super) interrupted: bool,
+    pub(super) error: Option<String>,
     nested_targets: BTreeMap<ResourceRef, Vec<WatchTarget>>,
     /// The resource whose manifest, or a manifest within it, runs now.
     outermost: Option<ResourceRef>,
@@ -126,6 +127,9 @@ impl Run<'_> {
         if let Some(outermost) = &self.outermost {
             let targets = plan.resources.iter().flat_map(|planned| planned.decoded.watches(host));
             self.nested_targets.entry(outermost.clone()).or_default().extend(targets);
+        }
+        if plan.ordering == Ordering::Graph {
+            return self.run_graph(plan, plan.graph(), settings, host);
         }
         // A nested manifest runs as a whole.
         let selection = settings.selection.as_deref().filter(|_| self.depth == 0);
@@ -166,7 +170,7 @@ impl Run<'_> {
         counts
     }
 
-    fn converge_resources(
+    pub(super) fn converge_resources(
         &mut self,
         plan: &Plan,
         now: &[&PlannedResource],
@@ -213,7 +217,7 @@ impl Run<'_> {
     }
 
     /// Records an event as the next one of the run.
-    fn record(&mut self, mut event: TransactionEvent) {
+    pub(super) fn record(&mut self, mut event: TransactionEvent) {
         if let Some(held) = &mut self.held {
             self.session.add_ahead(&event);
             held.push(event);

@@ -1,7 +1,9 @@
 //! The settings of a run, with the interfaces to the parts that differ between an agent and a local run.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread;
 
 use uuid::Uuid;
 
@@ -66,6 +68,15 @@ pub struct Selection {
     pub failed: BTreeSet<ResourceRef>,
 }
 
+/// Most resources that run at the same time by default. They wait for disks and programs more than for processors.
+const MAX_PARALLELISM: usize = 8;
+
+/// Returns the number of resources that run at the same time by default: that of the processors, within bounds.
+pub fn default_parallelism() -> NonZeroUsize {
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    NonZeroUsize::new(processors.clamp(2, MAX_PARALLELISM)).unwrap_or(NonZeroUsize::MIN)
+}
+
 /// The settings of a run.
 #[derive(Clone)]
 pub struct RunSettings {
@@ -75,6 +86,8 @@ pub struct RunSettings {
     pub health_check_only: bool,
     /// The resources to run; all without a selection.
     pub selection: Option<Arc<Selection>>,
+    /// The number of resources that may run at the same time, for manifests with `ordering: graph`.
+    pub parallelism: NonZeroUsize,
     /// The diffs of content that events of changes carry.
     pub diff: Diff,
     /// True when events have no `properties` and `status`, for a run whose events are not stored.

@@ -6,6 +6,7 @@
 pub mod bundle;
 pub mod fetch;
 pub mod open;
+mod ordering;
 pub mod parse;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::host::{FsError, fs};
 use crate::yaml;
 
+pub use ordering::Ordering;
 pub use parse::{Declaration, Manifest, Resources};
 
 /// The largest manifest, in bytes.

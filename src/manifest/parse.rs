@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::yaml::{KeyOrIndex, YamlDocument};
 
-use super::ManifestText;
+use super::{ManifestText, Ordering};
 
 const SECTIONS: &[&str] = &["data", "hierarchy", "overrides", "ccm"];
-const CCM_KEYS: &[&str] = &["resources", "resources_jet_file", "fail_on_error", "pre_message", "post_message"];
+const CCM_KEYS: &[&str] = &["resources", "resources_jet_file", "fail_on_error", "ordering", "pre_message", "post_message"];
 
 /// A manifest as written; templates are not resolved.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct Manifest {
     pub resources: Resources,
     /// True to stop after the first failed resource.
     pub fail_on_error: bool,
+    /// The order of its resources.
+    pub ordering: Ordering,
     /// Printed before the run.
     pub pre_message: Option<String>,
     /// Printed after a run without errors.
@@ -137,6 +139,7 @@ pub fn parse(source: &ManifestText) -> Result<Manifest, Vec<Diagnostic>> {
     };
     unknown_keys(&document, ccm, &["ccm"], CCM_KEYS, "ccm section", &mut errors);
     let fail_on_error = flag(&document, ccm, &mut errors);
+    let ordering = Ordering::read(ccm.get("ordering"), &document).map_err(|error| errors.push(error)).unwrap_or_default();
     let [pre_message, post_message] = ["pre_message", "post_message"].map(|key| message(&document, ccm, key, &mut errors));
     let form = form(&document, ccm, errors.is_empty(), &mut errors);
     let resources = form.and_then(|form| match form {
@@ -153,7 +156,9 @@ pub fn parse(source: &ManifestText) -> Result<Manifest, Vec<Diagnostic>> {
             .map(Resources::Inline),
     });
     match resources {
-        Some(resources) if errors.is_empty() => Ok(Manifest { document, resources, fail_on_error, pre_message, post_message }),
+        Some(resources) if errors.is_empty() => {
+            Ok(Manifest { document, resources, fail_on_error, ordering, pre_message, post_message })
+        }
         _ => Err(errors),
     }
 }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 pub enum Identity {
     /// A file, a directory or a link, by its absolute path.
     Path(PathBuf),
+    /// A directory that the resource fills, beside others. [`Need::Exactly`] names it as a path.
+    Directory(PathBuf),
     /// A mounted file system, by the absolute path of its mount point.
     MountPoint(PathBuf),
     /// A user, by name.
@@ -25,6 +27,7 @@ impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => write!(f, "path {}", path.display()),
+            Self::Directory(path) => write!(f, "directory {}", path.display()),
             Self::MountPoint(path) => write!(f, "mount point {}", path.display()),
             Self::User(name) => write!(f, "user {name}"),
             Self::Group(name) => write!(f, "group {name}"),
@@ -48,7 +51,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Returns the needs of an object at `path`: the nearest directory or mount point above.
+    /// Returns the need for the nearest directory or mount point above `path`.
     pub fn above(path: impl Into<PathBuf>) -> Self {
         Self::Above(path.into())
     }

@@ -1,5 +1,6 @@
 //! `ensign apply`, `ensign plan` and `ensign check`: a manifest on this host.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -12,6 +13,7 @@ use crate::host::Host;
 use crate::model::{HumanDuration, ResourceOutcome};
 use crate::store::history::{Recording, RunStart};
 
+use super::graph::{self, GraphFormat};
 use super::manifest_source::ManifestSource;
 use super::prepare::{PreparedApply, prepare, print_event};
 use super::refreshes;
@@ -55,11 +57,17 @@ pub struct LocalApplyArgs {
     /// Exit with 10 when something changed and nothing failed.
     #[arg(long)]
     detailed_exitcodes: bool,
+    /// Number of resources that may run at the same time, for a manifest with `ordering: graph` [default: the processors, 2 to 8].
+    #[arg(long, value_name = "N")]
+    parallelism: Option<NonZeroUsize>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
     #[command(flatten)]
     watch: WatchArgs,
+    /// Print the graph in this format and run nothing: for `plan`.
+    #[arg(skip)]
+    graph: Option<GraphFormat>,
     /// Show only what is not as wanted, without the messages of the manifest: for `plan`.
     #[arg(skip)]
     brief: bool,
@@ -72,6 +80,9 @@ pub struct LocalPlanArgs {
     origin: ManifestSource,
     #[command(flatten)]
     given: InputArgs,
+    /// Print what each resource waits for, and why; run nothing.
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["output", "detailed_exitcodes"])]
+    graph: Option<GraphFormat>,
     /// Exit with 10 when something would change and nothing failed.
     #[arg(long)]
     detailed_exitcodes: bool,
@@ -108,9 +119,11 @@ impl From<LocalPlanArgs> for LocalApplyArgs {
             session: None,
             patience: RunWait { wait: HumanDuration::default() },
             no_report: false,
+            parallelism: None,
             detailed_exitcodes: args.detailed_exitcodes,
             output: args.output,
             watch: WatchArgs::default(),
+            graph: args.graph,
             brief: true,
         }
     }
@@ -137,6 +150,7 @@ impl LocalApplyArgs {
             diff: self.diff,
             registers: self.register,
             wait: self.patience.wait,
+            parallelism: self.parallelism.unwrap_or_else(engine::default_parallelism),
             output: self.output,
             detailed_exitcodes: self.detailed_exitcodes,
         })
@@ -216,6 +230,10 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         ui.data(crate::yaml::to_string(&rendered).as_bytes());
         return Ok(Exit::Success);
     }
+    if let Some(format) = args.graph {
+        graph::print(&plan, format, ui);
+        return Ok(Exit::Success);
+    }
     if !args.noop {
         inputs::end_orphans(ui);
     }
@@ -230,6 +248,7 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         noop: args.noop,
         health_check_only: args.health_check_only,
         selection: None,
+        parallelism: args.parallelism.unwrap_or_else(engine::default_parallelism),
         diff: Diff::when(args.diff),
         omit_details: args.output == OutputFormat::Text && args.session.is_none(),
         run_id: host.new_id(),

@@ -120,6 +120,7 @@ impl LocalEnsureOptions {
             noop: self.noop,
             health_check_only: false,
             selection: None,
+            parallelism: engine::default_parallelism(),
             diff: Diff::when(self.diff),
             omit_details: false,
             run_id: host.new_id(),

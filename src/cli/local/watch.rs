@@ -3,6 +3,7 @@
 //! The first pass checks every resource. Later passes check the resources that may have changed. A change of the manifest puts
 //! the new one in force: only its new and changed resources run.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,6 +65,8 @@ pub(super) struct WatchedRun<'a> {
     pub(super) registers: bool,
     /// The longest wait for another run of this host.
     pub(super) wait: HumanDuration,
+    /// The number of resources that may run at the same time.
+    pub(super) parallelism: NonZeroUsize,
     /// The format of events.
     pub(super) output: OutputFormat,
     /// True to exit with 10 after changes without failures.
@@ -269,6 +272,7 @@ impl WatchState<'_> {
             noop: self.wanted.noop,
             health_check_only: false,
             selection: Some(Arc::new(selection)),
+            parallelism: self.wanted.parallelism,
             diff: Diff::when(self.wanted.diff),
             omit_details: self.wanted.output == OutputFormat::Text,
             run_id,

@@ -29,7 +29,7 @@ struct Objects<'a> {
 impl<'a> Objects<'a> {
     fn add(&mut self, object: &'a Identity, at: usize, has_tree: bool) {
         let list = match object {
-            Identity::Path(path) => {
+            Identity::Path(path) | Identity::Directory(path) => {
                 if has_tree {
                     self.tree.entry(path).or_default().push(at);
                 }
@@ -50,7 +50,7 @@ impl<'a> Objects<'a> {
 
     fn resources(&self, object: &Identity) -> &[usize] {
         let list = match object {
-            Identity::Path(path) => self.paths.get(path.as_path()),
+            Identity::Path(path) | Identity::Directory(path) => self.paths.get(path.as_path()),
             Identity::MountPoint(path) => self.mount_points.get(path.as_path()),
             _ => self.names.get(object),
         };
@@ -101,7 +101,8 @@ impl Matching<'_> {
 
     fn exactly(&mut self, at: usize, node: &Node, object: &Identity) {
         // A resource that both provides and needs an object edits it. Such resources follow those that make it.
-        let edits = node.provides.contains(object);
+        let fills = |path: &Path| node.provides.iter().any(|own| matches!(own, Identity::Directory(own) if own == path));
+        let edits = node.provides.contains(object) || matches!(object, Identity::Path(path) if fills(path));
         let needs_too = |other: usize| {
             let needs = self.nodes.get(other).map(|other| other.needs.as_slice()).unwrap_or_default();
             needs.iter().any(|need| matches!(need, Need::Exactly(needed) if needed == object))
@@ -147,11 +148,12 @@ impl Matching<'_> {
     }
 }
 
-/// Returns the objects that several resources change, with these resources.
+/// Returns the objects that several resources change, with these resources. Several resources may fill a directory at once.
 pub(super) fn shared_objects(nodes: &[Node]) -> Vec<(&Identity, Vec<usize>)> {
     let mut all: HashMap<&Identity, Vec<usize>> = HashMap::new();
     for (at, node) in nodes.iter().enumerate() {
-        for object in node.provides.iter().chain(&node.removes) {
+        let whole = |object: &&Identity| !matches!(object, Identity::Directory(_));
+        for object in node.provides.iter().chain(&node.removes).filter(whole) {
             let list = all.entry(object).or_default();
             if list.last() != Some(&at) {
                 list.push(at);

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::manifest::Ordering;
+
 use super::edge::{Cause, Edge, Reason};
-use super::node::{BatchKey, Node, Ordering, ReferenceKind};
+use super::node::{BatchKey, Node, ReferenceKind};
 use super::order;
-use super::semaphore::{CountConflict, SemaphoreTable};
+use super::semaphore::SemaphoreTable;
 use super::{automatic, cycle};
 
 /// The order of the resources of a manifest.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Graph {
     ordering: Ordering,
     /// The edges, by the resource that waits and then by the resource before.
@@ -20,18 +22,11 @@ pub struct Graph {
     /// The edges from each resource, as indexes in `edges`.
     outgoing: Vec<Vec<usize>>,
     order: Vec<usize>,
+    /// The place of each resource in the order.
+    pub(super) places: Vec<usize>,
     dropped: Vec<Edge>,
     batches: Vec<Option<BatchKey>>,
     pub(super) semaphores: SemaphoreTable,
-}
-
-/// An error of the resources of a graph.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GraphError {
-    /// Resources that require each other.
-    Cycle(Vec<CycleEdge>),
-    /// A semaphore with two counts.
-    Count(CountConflict),
 }
 
 /// An explicit edge of a cycle.
@@ -52,11 +47,10 @@ impl Graph {
     /// Builds the graph of resources in their written order. In list order, only references make edges.
     ///
     /// # Errors
-    /// A cycle of references, or a semaphore with two counts.
-    pub fn build(nodes: &[Node], ordering: Ordering) -> Result<Self, GraphError> {
-        let semaphores = SemaphoreTable::new(nodes).map_err(GraphError::Count)?;
+    /// The edges of a cycle of references.
+    pub fn build(nodes: &[Node], ordering: Ordering) -> Result<Self, Vec<CycleEdge>> {
         if let Some(cycle) = explicit_cycle(nodes) {
-            return Err(GraphError::Cycle(cycle));
+            return Err(cycle);
         }
         let mut edges = Edges::new();
         for (at, node) in nodes.iter().enumerate() {
@@ -70,12 +64,13 @@ impl Graph {
             add_shared(nodes, &mut edges);
         }
         let mut graph = Self::new(nodes, ordering, edges);
-        graph.semaphores = semaphores;
+        graph.semaphores = SemaphoreTable::new(nodes);
         graph.dropped = dropped;
         graph.order = match ordering {
             Ordering::List => (0..nodes.len()).collect(),
             Ordering::Graph => order::canonical(&graph.successors(), &graph.batches),
         };
+        graph.places = order::places(&graph.order);
         Ok(graph)
     }
 
@@ -92,8 +87,8 @@ impl Graph {
             }
         }
         let batches = nodes.iter().map(|node| node.batch.clone()).collect();
-        let (order, dropped, semaphores) = Default::default();
-        Self { ordering, edges, incoming, outgoing, order, dropped, batches, semaphores }
+        let (order, places, dropped, semaphores) = Default::default();
+        Self { ordering, edges, incoming, outgoing, order, places, dropped, batches, semaphores }
     }
 
     fn successors(&self) -> cycle::Successors {

@@ -28,11 +28,10 @@ mod order;
 mod schedule;
 mod semaphore;
 
-pub use build::{CycleEdge, Graph, GraphError, explicit_cycle};
+pub use build::{CycleEdge, Graph, explicit_cycle};
 pub use edge::{Cause, Edge, Reason};
-pub use node::{BatchKey, Node, Ordering, Reference, ReferenceKind};
+pub use node::{BatchKey, Node, Reference, ReferenceKind};
 pub use schedule::{Schedule, ScheduleSettings, Start};
-pub use semaphore::{CountConflict, InvalidSemaphore, Semaphore};
 
 #[cfg(test)]
 mod tests;

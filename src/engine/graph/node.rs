@@ -1,18 +1,7 @@
 //! The input of the graph: the resources of a manifest, as far as their order depends on them.
 
 use crate::model::{Identity, Need};
-
-use super::semaphore::Semaphore;
-
-/// The order in which the resources of a manifest run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ordering {
-    /// One after the other, as written.
-    #[default]
-    List,
-    /// In the order of the graph: every resource that waits for no other may run.
-    Graph,
-}
+use crate::resource::Semaphore;
 
 /// A resource of a manifest, as far as the order depends on it. Resources have indexes: their places in the manifest, from 0.
 #[derive(Debug, Clone, Default)]

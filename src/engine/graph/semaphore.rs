@@ -1,56 +1,8 @@
 //! Semaphores: limits on the number of resources that run at the same time.
 
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroUsize;
-use std::str::FromStr;
 
 use super::node::Node;
-
-/// A semaphore, written `name` or `name:count`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Semaphore {
-    /// The name.
-    pub name: String,
-    /// The number of resources or batches that may hold the semaphore at the same time.
-    pub count: NonZeroUsize,
-}
-
-/// An invalid semaphore.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSemaphore {
-    /// There is no name.
-    #[error("semaphore \"{0}\" has no name: write NAME or NAME:COUNT")]
-    NoName(String),
-    /// The count is not a whole number from 1 on.
-    #[error("semaphore \"{0}\" has an invalid count: write NAME or NAME:COUNT, with a COUNT from 1 on")]
-    Count(String),
-}
-
-impl FromStr for Semaphore {
-    type Err = InvalidSemaphore;
-
-    fn from_str(text: &str) -> Result<Self, InvalidSemaphore> {
-        let (name, count) = match text.rsplit_once(':') {
-            Some((name, count)) => (name, count.parse().map_err(|_| InvalidSemaphore::Count(text.to_owned()))?),
-            None => (text, NonZeroUsize::MIN),
-        };
-        if name.trim().is_empty() {
-            return Err(InvalidSemaphore::NoName(text.to_owned()));
-        }
-        Ok(Self { name: name.to_owned(), count })
-    }
-}
-
-/// Two resources that declare one semaphore with different counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CountConflict {
-    /// The name of the semaphore.
-    pub name: String,
-    /// The resource that declares it first, and its count.
-    pub first: (usize, NonZeroUsize),
-    /// The resource with another count, and that count.
-    pub second: (usize, NonZeroUsize),
-}
 
 /// The semaphores of a graph, each with an index.
 #[derive(Debug, Clone, Default)]
@@ -62,26 +14,25 @@ pub(super) struct SemaphoreTable {
 }
 
 impl SemaphoreTable {
-    /// Reads the semaphores of all resources.
-    ///
-    /// # Errors
-    /// The first semaphore with two counts.
-    pub(super) fn new(nodes: &[Node]) -> Result<Self, CountConflict> {
+    /// Reads the semaphores of all resources. The plan has refused a semaphore with two counts: the first one counts here.
+    pub(super) fn new(nodes: &[Node]) -> Self {
         let mut table = Self::default();
-        let mut declared: HashMap<&str, (usize, usize, NonZeroUsize)> = HashMap::new();
+        let mut indexes: HashMap<&str, usize> = HashMap::new();
         for (at, node) in nodes.iter().enumerate() {
-            for Semaphore { name, count } in &node.semaphores {
-                let next = table.counts.len();
-                let &mut (index, by, earlier) = declared.entry(name).or_insert((next, at, *count));
-                if earlier != *count {
-                    return Err(CountConflict { name: name.clone(), first: (by, earlier), second: (at, *count) });
-                }
-                if index == next {
-                    table.counts.push(count.get());
+            for semaphore in &node.semaphores {
+                let index = *indexes.entry(&semaphore.name).or_insert_with(|| {
+                    table.counts.push(0);
+                    table.counts.len() - 1
+                });
+                let declared = semaphore.count.and_then(|count| usize::try_from(count.get()).ok());
+                if let Some(count) = table.counts.get_mut(index).filter(|count| **count == 0) {
+                    *count = declared.unwrap_or_default();
                 }
                 table.add(at, index);
             }
         }
+        // Without a count, one resource at a time.
+        table.counts.iter_mut().for_each(|count| *count = (*count).max(1));
         let mut exclusive: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (at, node) in nodes.iter().enumerate() {
             node.exclusive.iter().for_each(|part| exclusive.entry(part).or_default().push(at));
@@ -94,7 +45,7 @@ impl SemaphoreTable {
                 holders.into_iter().for_each(|at| table.add(at, index));
             }
         }
-        Ok(table)
+        table
     }
 
     fn add(&mut self, at: usize, index: usize) {
@@ -114,24 +65,6 @@ impl SemaphoreTable {
 mod tests {
     use super::*;
 
-    #[test]
-    fn ids_have_a_name_and_a_count() {
-        for (text, expected) in [
-            ("dnf", Ok(("dnf", 1))),
-            ("dnf:3", Ok(("dnf", 3))),
-            ("a:b:2", Ok(("a:b", 2))),
-            ("dnf:0", Err(())),
-            ("dnf:x", Err(())),
-            ("dnf:", Err(())),
-            (":3", Err(())),
-            ("", Err(())),
-        ] {
-            let read: Result<Semaphore, _> = text.parse();
-            let read = read.as_ref().map(|semaphore| (semaphore.name.as_str(), semaphore.count.get())).map_err(|_| ());
-            assert_eq!(read, expected, "{text}");
-        }
-    }
-
     fn node(semaphores: &[&str], exclusive: &[&str]) -> Node {
         Node {
             semaphores: semaphores.iter().map(|id| id.parse().unwrap()).collect(),
@@ -142,15 +75,13 @@ mod tests {
 
     #[test]
     fn one_name_has_one_count() {
-        let table = SemaphoreTable::new(&[node(&["a", "b:2"], &[]), node(&["b:2", "b:2"], &[])]).unwrap();
+        let table = SemaphoreTable::new(&[node(&["a", "b"], &[]), node(&["b:2"], &[])]);
         assert_eq!((table.counts.as_slice(), table.of_node(0), table.of_node(1)), ([1, 2].as_slice(), &[0, 1][..], &[1][..]));
-        let conflict = SemaphoreTable::new(&[node(&["b"], &[]), node(&["b:1"], &[]), node(&["b:2"], &[])]).unwrap_err();
-        assert_eq!((conflict.first.0, conflict.second.0, conflict.second.1.get()), (0, 2, 2));
     }
 
     #[test]
     fn a_part_of_the_host_is_exclusive_only_when_several_change_it() {
-        let table = SemaphoreTable::new(&[node(&[], &["x", "y"]), node(&[], &["y"]), node(&["x:2"], &[])]).unwrap();
+        let table = SemaphoreTable::new(&[node(&[], &["x", "y"]), node(&[], &["y"]), node(&["x:2"], &[])]);
         assert_eq!((table.counts.as_slice(), table.of_node(0), table.of_node(1)), ([2, 1].as_slice(), &[1][..], &[1][..]));
     }
 }

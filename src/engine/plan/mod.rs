@@ -1,11 +1,13 @@
 //! Planning: everything that can be known, resolved and rejected before the run.
 
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value};
 
 use crate::data::{self, Annotations};
 use crate::diag::Diagnostic;
 use crate::host::Host;
-use crate::manifest::{self, Declaration, ManifestText, Resources};
+use crate::manifest::{self, Declaration, ManifestText, Ordering, Resources};
 use crate::model::{ManifestId, merge};
 use crate::template::Scope;
 use crate::yaml::{KeyOrIndex, YamlDocument};
@@ -16,6 +18,7 @@ use super::{RunInputs, redact};
 mod context;
 mod known_resource;
 mod nested_file;
+mod order;
 mod place;
 mod planned;
 mod precheck;
@@ -91,6 +94,7 @@ fn manifest_plan(
     let shaped = if used.read { Provenance::of_rendered_resource() } else { Provenance::default() };
     let mut plan = Plan {
         fail_on_error: manifest.fail_on_error,
+        ordering: manifest.ordering,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
         warnings: rules.warnings,
         ..Plan::empty(declarations.len(), scope, inputs, document, data)
@@ -104,13 +108,22 @@ fn manifest_plan(
 }
 
 /// Returns the plan, unless there are errors in its resources or their relations.
-fn check_relations(plan: Plan, context: &mut PlanContext, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
+fn check_relations(mut plan: Plan, context: &mut PlanContext, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
     // An unreadable resource would cause further errors in resources that refer to it.
     if errors.is_empty() {
         let known: Vec<KnownResource<'_>> = plan.resources.iter().map(KnownResource::planned).collect();
-        precheck::check_relations(&known, &plan.document, context, &mut errors);
+        precheck::check_relations(&known, plan.ordering, &plan.document, context, &mut errors);
     }
-    if errors.is_empty() { Ok(plan) } else { Err(errors) }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    if plan.ordering == Ordering::Graph {
+        let built = order::build_graph(&plan.resources, plan.ordering, &plan.document);
+        let (graph, warnings) = built.map_err(|error| vec![error])?;
+        plan.graph = OnceLock::from(graph);
+        plan.warnings.extend(warnings);
+    }
+    Ok(plan)
 }
 
 /// Plans one resource: a map of properties with `name`, or a list of one in the list form. No resource ran before.

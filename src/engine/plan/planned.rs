@@ -1,14 +1,15 @@
 //! The plan of a run, and its resources.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
 use super::place::{decode_error, narrow_place};
 use crate::diag::Diagnostic;
+use crate::engine::graph::{BatchKey, Graph};
 use crate::engine::provenance::{self, Provenance};
 use crate::engine::{RunInputs, effects};
-use crate::manifest::Declaration;
+use crate::manifest::{Declaration, Ordering};
 use crate::model::{Effects, ManifestId, ResourceRef, Secrets};
 use crate::resource::{Common, ParsedResource, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
@@ -20,6 +21,8 @@ pub struct Plan {
     pub resources: Vec<PlannedResource>,
     /// True when the run stops after the first failure.
     pub fail_on_error: bool,
+    /// The order in which the resources run.
+    pub ordering: Ordering,
     /// The message before the run.
     pub pre_message: Option<String>,
     /// The message after a run without errors.
@@ -30,6 +33,7 @@ pub struct Plan {
     pub warnings: Vec<Diagnostic>,
     /// Missing data keys of runtime properties: their resources fail when they are reached.
     pub failing: Vec<Diagnostic>,
+    pub(in crate::engine) graph: OnceLock<Graph>,
     pub(in crate::engine) scope: Scope,
     /// The inputs of the plan, for nested manifests.
     pub(in crate::engine) inputs: RunInputs,
@@ -66,6 +70,15 @@ impl PlannedResource {
         std::iter::once(self.reference()).chain(alias)
     }
 
+    /// Returns the batches that the resource can join. Runtime templates and subscriptions may depend on the resource before. A
+    /// batch changes all its resources, and has no timeout for one of them.
+    pub(in crate::engine) fn batch_key(&self) -> Option<BatchKey> {
+        let policy = &self.common.policy;
+        let is_free = !policy.noop && policy.attempt_limit().is_none();
+        let joins = self.kind.batches() && self.deferred.is_none() && self.subscribes.is_empty() && is_free;
+        joins.then(|| BatchKey { kind: self.kind.name(), provider: self.common.provider.clone() })
+    }
+
     /// Returns the effects of the type's properties and of the common ones. An effect that depends on a template is unknown.
     pub fn effects(&self) -> Effects {
         let own = self.decoded.effects().into_iter().chain(effects::of_common(&self.common));
@@ -89,11 +102,13 @@ impl Plan {
         Self {
             resources: Vec::with_capacity(resources),
             fail_on_error: false,
+            ordering: Ordering::List,
             pre_message: None,
             post_message: None,
             manifest: None,
             warnings: Vec::new(),
             failing: Vec::new(),
+            graph: OnceLock::new(),
             scope,
             inputs: inputs.clone(),
             data,

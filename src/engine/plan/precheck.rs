@@ -15,14 +15,14 @@ use super::place::decode_error;
 use super::planned::PlannedResource;
 use super::properties::{as_written, holds_template};
 use super::read_resource::{check_policy, invalid_common, read_resource};
-use super::{MAX_DEPTH, relations, runtime_texts};
+use super::{MAX_DEPTH, order, relations, runtime_texts};
 use crate::data::Annotations;
 use crate::diag::{Diagnostic, error_chain};
 use crate::engine::RunInputs;
 use crate::engine::provenance::Provenance;
 use crate::engine::template_files::GuardedFiles;
 use crate::host::Host;
-use crate::manifest::{self, Declaration, MAX_MANIFEST, ManifestText, Resources};
+use crate::manifest::{self, Declaration, MAX_MANIFEST, ManifestText, Ordering, Resources};
 use crate::resource::{self, Common, ResourceType};
 use crate::template::Scope;
 use crate::yaml::YamlDocument;
@@ -45,7 +45,7 @@ pub(super) fn check_manifest(source: &ManifestText, context: &mut PlanContext, e
     let read = read.and_then(|manifest| Annotations::read(&manifest.document).map(|_| manifest).map_err(|error| vec![error]));
     match read {
         Ok(manifest) => match manifest.resources {
-            Resources::Inline(list) => check_resources(list, true, &manifest.document, context, errors),
+            Resources::Inline(list) => check_resources(list, Some(manifest.ordering), &manifest.document, context, errors),
             // Only a node knows the result of a template.
             Resources::JetFile(_) => {
                 context.leave_open();
@@ -67,13 +67,14 @@ pub fn precheck_one(kind: &str, properties: &Value, host: &Host) -> Result<(), V
     let mut document = YamlDocument::from_value(json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     let mut errors = Vec::new();
-    check_resources(declarations, false, &document, &mut PlanContext::without_node(host).for_single_resource(), &mut errors);
+    check_resources(declarations, None, &document, &mut PlanContext::without_node(host).for_single_resource(), &mut errors);
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
+/// Checks the resources of a manifest with this order; none for a single resource.
 fn check_resources(
     declarations: Vec<Declaration>,
-    numbered: bool,
+    ordering: Option<Ordering>,
     document: &YamlDocument,
     context: &mut PlanContext,
     errors: &mut Vec<Diagnostic>,
@@ -85,7 +86,7 @@ fn check_resources(
         match check_resource(declaration, document, &scope, errors) {
             Ok(one) => looked.push(one),
             Err(mut error) => {
-                if numbered {
+                if ordering.is_some() {
                     error.message = format!("invalid manifest resource {number}: {}", error.message);
                 }
                 errors.push(error);
@@ -95,7 +96,7 @@ fn check_resources(
     }
     let known: Vec<KnownResource<'_>> = looked.iter().map(CheckedResource::known_resource).collect();
     if !broken {
-        check_relations(&known, document, context, errors);
+        check_relations(&known, ordering.unwrap_or_default(), document, context, errors);
     }
     known.iter().any(|known| known.kind.nests())
 }
@@ -172,6 +173,7 @@ fn known_properties(kind: &dyn ResourceType) -> Map<String, Value> {
 /// Checks the relations of the resources of one manifest, and adds them to the earlier resources of `around`.
 pub(super) fn check_relations(
     list: &[KnownResource<'_>],
+    ordering: Ordering,
     document: &YamlDocument,
     context: &mut PlanContext,
     errors: &mut Vec<Diagnostic>,
@@ -179,7 +181,7 @@ pub(super) fn check_relations(
     relations::aliases(list, document, errors);
     relations::contradictions(list, document, errors);
     relations::semaphores(list, document, errors);
-    let index = relations::ResourceIndex::new(list);
+    let index = relations::ResourceIndex::new(list, ordering);
     let remembers = context.is_child() || list.iter().any(|known| known.kind.nests());
     for at in 0..list.len() {
         relations::references(at, &index, context, document, errors);
@@ -188,6 +190,9 @@ pub(super) fn check_relations(
             check_nested(known, list, document, context, errors);
         }
         context.add(known);
+    }
+    if ordering == Ordering::Graph {
+        errors.extend(order::find_cycle(&index, document));
     }
 }
 

@@ -9,7 +9,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
 use crate::host::Host;
-use crate::model::{Effects, RedactedProperty, WatchTarget, lock};
+use crate::model::{Effects, Identity, Need, RedactedProperty, WatchTarget, lock};
 use crate::template::Scope;
 
 #[cfg(test)]
@@ -160,6 +160,12 @@ pub trait ParsedResource: Send + Sync {
     fn effects(&self) -> Effects;
     /// See `Resource::watches`.
     fn watches(&self, host: &Host) -> Vec<WatchTarget>;
+    /// See `Resource::provides`.
+    fn provides(&self) -> Vec<Identity>;
+    /// See `Resource::removes`.
+    fn removes(&self) -> Vec<Identity>;
+    /// See `Resource::needs`.
+    fn needs(&self) -> Vec<Need>;
     /// See `Resource::nested`.
     fn nested(&self) -> Option<Nested>;
     /// The properties themselves, for their own type.

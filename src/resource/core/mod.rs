@@ -7,6 +7,7 @@ pub(super) mod dyn_type;
 pub mod ensure;
 pub(super) mod owned_file;
 pub(super) mod parent_checks;
+pub(super) mod path_order;
 pub mod policy;
 pub(super) mod resource;
 pub(super) mod safe_replace;

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
-use crate::model::{Effects, RedactedProperty, WatchTarget};
+use crate::model::{Effects, Identity, Need, RedactedProperty, WatchTarget};
 use crate::template::Scope;
 
 use super::watch_targets;
@@ -235,6 +235,22 @@ pub trait Resource: Send + Sync + 'static {
     /// Returns what can change a resource with these properties from outside. By default derived from the effects.
     fn watches(properties: &Self::Properties, host: &Host) -> Vec<WatchTarget> {
         watch_targets::from_effects(&Self::effects(properties), host)
+    }
+
+    /// The objects of the host that a resource with these properties makes or edits. An absent resource provides none.
+    fn provides(_: &Self::Properties) -> Vec<Identity> {
+        Vec::new()
+    }
+
+    /// The objects of the host that an absent resource removes.
+    fn removes(_: &Self::Properties) -> Vec<Identity> {
+        Vec::new()
+    }
+
+    /// The objects that come before the resource, where other resources of the manifest manage them. Only the order of a manifest
+    /// with `ordering: graph` depends on them.
+    fn needs(_: &Self::Properties) -> Vec<Need> {
+        Vec::new()
     }
 
     /// Returns the properties that `ensign ensure` adds for a user at a shell.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::diag::error_chain;
 use crate::host::Host;
-use crate::model::{Effect, Effects, RedactedProperty, WatchTarget};
+use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, WatchTarget};
 use crate::template::Scope;
 use crate::wire::value_decode;
 
@@ -230,6 +230,18 @@ impl<R: Resource> ParsedResource for TypedProperties<R> {
 
     fn watches(&self, host: &Host) -> Vec<WatchTarget> {
         R::watches(&self.0, host)
+    }
+
+    fn provides(&self) -> Vec<Identity> {
+        R::provides(&self.0)
+    }
+
+    fn removes(&self) -> Vec<Identity> {
+        R::removes(&self.0)
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        R::needs(&self.0)
     }
 
     fn nested(&self) -> Option<Nested> {

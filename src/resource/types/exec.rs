@@ -11,9 +11,9 @@ use crate::host::command::is_executable;
 use crate::host::{Host, ProcessCommand, fs};
 use crate::model::effects::{PathScope, RUN_GRANT};
 use crate::model::secret::REDACTED;
-use crate::model::{Effect, Effects, HumanDuration, RedactedProperty};
+use crate::model::{Effect, Effects, HumanDuration, Identity, Need, RedactedProperty};
 
-use crate::resource::core::text;
+use crate::resource::core::{path_order, text};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
 /// Maximum length of a failed command's output in its error, in characters from the end.
@@ -250,6 +250,18 @@ impl Resource for ExecType {
         effects.extend(named.into_iter().filter(|(_, value)| given(value)).map(|(name, value)| Effect::variable(name, value)));
         effects.extend([&p.creates].into_iter().filter(given).map(|path| Effect::Look(PathScope::single(path))));
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.creates.starts_with('/'), &p.creates)
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        let commands = [p.command_line(), &p.onlyif, &p.unless];
+        let mut needs: Vec<Need> = commands.into_iter().flat_map(path_order::command_needs).collect();
+        needs.extend(path_order::existing_path_needs(&p.cwd));
+        needs.extend(p.creates.starts_with('/').then(|| Need::above(&p.creates)));
+        needs
     }
 
     fn observe(p: &Properties, provider: &dyn Interpreter, host: &Host) -> Result<ExecState, ResourceError> {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, ProcessCommand};
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, Identity, Need};
 
 use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
@@ -154,6 +154,18 @@ impl Resource for GroupType {
         effects.extend(p.members.iter().flatten().map(Effect::user));
         effects.extend(account_files::GROUP_FILES.iter().copied().map(Effect::implied));
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        (p.ensure == Presence::Present).then(|| Identity::Group(p.name.clone())).into_iter().collect()
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        (p.ensure == Presence::Absent).then(|| Identity::Group(p.name.clone())).into_iter().collect()
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        p.members.iter().flatten().map(Need::user).collect()
     }
 
     fn query(name: &str) -> Option<Properties> {

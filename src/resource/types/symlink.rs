@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::host::fs::{self, LinkInfo};
 use crate::host::{Host, PathInfo};
 use crate::model::effects::PathScope;
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, Identity, Need};
 
-use crate::resource::core::{parent_checks, text};
+use crate::resource::core::{parent_checks, path_order, text};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
 /// Symbolic links.
@@ -206,6 +206,23 @@ impl Resource for SymlinkType {
             effects.push(Effect::Expose(PathScope::single(text::link_target_path(&p.name, &p.target))));
         }
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.ensure == SymlinkEnsure::Present, &p.name)
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.ensure == SymlinkEnsure::Absent, &p.name)
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        if p.ensure == SymlinkEnsure::Absent {
+            return vec![Need::below(&p.name)];
+        }
+        let mut needs = path_order::path_needs(&p.name, &p.owner, &p.group);
+        needs.push(Need::path(text::link_target_path(&p.name, &p.target)));
+        needs
     }
 
     fn query(name: &str) -> Option<Properties> {

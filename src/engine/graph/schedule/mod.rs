@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
+use crate::manifest::Ordering;
+
 use super::build::Graph;
-use super::node::Ordering;
-use super::order;
 
 /// The settings of a schedule.
 #[derive(Debug, Clone)]
@@ -56,8 +56,6 @@ pub struct Schedule<'g> {
     /// The resources that run; all of them when none.
     selected: Option<Vec<bool>>,
     states: Vec<TaskState>,
-    /// The place of each resource in the order.
-    places: Vec<usize>,
     /// The places of the resources that wait for their start.
     ready: BTreeSet<usize>,
     running: BTreeMap<usize, RunningStart>,
@@ -86,8 +84,7 @@ impl<'g> Schedule<'g> {
             selection.iter().for_each(|at| set(&mut selected, *at, true));
             selected
         });
-        let places = order::places(graph.order());
-        let first = states.iter().zip(&places).filter(|(state, _)| **state == TaskState::WaitsForStart);
+        let first = states.iter().zip(&graph.places).filter(|(state, _)| **state == TaskState::WaitsForStart);
         let ready: BTreeSet<usize> = first.map(|(_, place)| *place).collect();
         let mut schedule = Self {
             graph,
@@ -95,7 +92,6 @@ impl<'g> Schedule<'g> {
             has_batches: settings.has_batches,
             selected,
             states,
-            places,
             ready,
             running: BTreeMap::new(),
             starts: 0,
@@ -234,12 +230,12 @@ impl<'g> Schedule<'g> {
                 together.push(next);
             }
         }
-        together.sort_by_key(|at| self.places.get(*at));
+        together.sort_by_key(|at| self.graph.places.get(*at));
         together
     }
 
     fn leave_ready(&mut self, at: usize, state: TaskState) {
-        if let Some(place) = self.places.get(at) {
+        if let Some(place) = self.graph.places.get(at) {
             self.ready.remove(place);
         }
         set(&mut self.states, at, state);
@@ -251,7 +247,7 @@ impl<'g> Schedule<'g> {
             let Some(state) = self.states.get_mut(edge.after) else { continue };
             *state = match *state {
                 TaskState::WaitsForOthers(1) => {
-                    self.ready.extend(self.places.get(edge.after));
+                    self.ready.extend(self.graph.places.get(edge.after));
                     TaskState::WaitsForStart
                 }
                 TaskState::WaitsForOthers(left) => TaskState::WaitsForOthers(left - 1),

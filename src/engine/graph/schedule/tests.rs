@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::graph::{BatchKey, Node, Reference, ReferenceKind, Semaphore};
+use crate::engine::graph::{BatchKey, Node, Reference, ReferenceKind};
 use crate::model::{Identity, Need};
 
 fn settings(parallelism: usize) -> ScheduleSettings {
@@ -29,7 +29,10 @@ fn batched(requires: &[usize]) -> Node {
 }
 
 fn guarded(semaphores: &[&str]) -> Node {
-    Node { semaphores: semaphores.iter().map(|id| id.parse::<Semaphore>().unwrap()).collect(), ..Node::default() }
+    Node {
+        semaphores: semaphores.iter().map(|id| id.parse::<crate::resource::Semaphore>().unwrap()).collect(),
+        ..Node::default()
+    }
 }
 
 /// Starts all that can start.
@@ -227,7 +230,7 @@ proptest! {
         choices in vec((0..6_usize, any::<bool>()), 1..20),
     ) {
         let graph = Graph::build(&nodes, Ordering::Graph).unwrap();
-        let place = order::places(graph.order());
+        let place = &graph.places;
         prop_assert_eq!(graph.order().iter().copied().collect::<BTreeSet<_>>(), (0..nodes.len()).collect::<BTreeSet<_>>());
         for edge in graph.edges() {
             prop_assert!(place[edge.before] < place[edge.after]);

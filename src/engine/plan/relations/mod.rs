@@ -8,6 +8,7 @@ use super::context::PlanContext;
 use super::known_resource::KnownResource;
 use super::place::narrow_place;
 use crate::diag::{Diagnostic, did_you_mean};
+use crate::manifest::Ordering;
 use crate::model::ResourceRef;
 use crate::resource::{self, ParsedResource, Semaphore};
 use crate::template::is_template;
@@ -16,14 +17,15 @@ use crate::yaml::YamlDocument;
 /// The resources of a manifest by type and name.
 pub(super) struct ResourceIndex<'a> {
     list: &'a [KnownResource<'a>],
+    ordering: Ordering,
     places: HashMap<&'static str, HashMap<&'a str, Vec<usize>>>,
     /// The types with unknown names.
     open: HashSet<&'static str>,
 }
 
 impl<'a> ResourceIndex<'a> {
-    pub(super) fn new(list: &'a [KnownResource<'a>]) -> Self {
-        let mut index = Self { list, places: HashMap::new(), open: HashSet::new() };
+    pub(super) fn new(list: &'a [KnownResource<'a>], ordering: Ordering) -> Self {
+        let mut index = Self { list, ordering, places: HashMap::new(), open: HashSet::new() };
         // Without references nothing needs the index.
         if list.iter().all(|known| known.references.is_empty()) {
             return index;
@@ -37,6 +39,25 @@ impl<'a> ResourceIndex<'a> {
             }
         }
         index
+    }
+
+    pub(super) fn list(&self) -> &'a [KnownResource<'a>] {
+        self.list
+    }
+
+    /// Returns the resources that a reference means: those of this name before the resource, or else those after it. Other names
+    /// are in nested manifests, so that these come first.
+    pub(super) fn targets(&self, at: usize, reference: &ResourceRef) -> Vec<usize> {
+        let named = self.places(reference);
+        let earlier: Vec<usize> = named.iter().copied().filter(|place| *place < at).collect();
+        if !earlier.is_empty() {
+            return earlier;
+        }
+        if named.is_empty() {
+            let nests = |(place, known): (usize, &KnownResource<'_>)| known.kind.nests().then_some(place);
+            return self.list.iter().take(at).enumerate().filter_map(nests).collect();
+        }
+        named.iter().copied().filter(|place| *place != at).collect()
     }
 
     fn places(&self, reference: &ResourceRef) -> &[usize] {
@@ -92,6 +113,9 @@ pub(super) fn references(
             continue;
         }
         if let Some(later) = places.first() {
+            if index.ordering == Ordering::Graph {
+                continue;
+            }
             match index.chain(*later, at) {
                 Some(chain) => {
                     let labels =

@@ -18,11 +18,10 @@ use crate::host::fs::{self, FileInfo};
 use crate::host::resumable_file::ResumableFile;
 use crate::host::{Host, PathInfo};
 use crate::http::redact_url;
-use crate::model::{Effect, Effects, RedactedProperty, WatchTarget, effects};
-use crate::unpack::Format;
-
-use crate::resource::core::{text, watch_targets};
+use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, WatchTarget, effects};
+use crate::resource::core::{path_order, text, watch_targets};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
+use crate::unpack::Format;
 
 use properties::MODE;
 
@@ -226,6 +225,29 @@ impl Resource for ArchiveType {
     /// The archive and the path that proves its extraction. The extracted files belong to their users.
     fn watches(p: &Properties, _: &Host) -> Vec<WatchTarget> {
         [&p.name, &p.creates].into_iter().filter(|path| !path.is_empty()).map(watch_targets::path).collect()
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        if p.ensure == ArchiveEnsure::Absent {
+            return Vec::new();
+        }
+        let mut objects = path_order::path_if(!p.cleanup, &p.name);
+        objects.extend(path_order::path_if(!p.creates.is_empty(), &p.creates));
+        objects.extend(p.extracts().then(|| Identity::Directory(p.extract_parent.clone().into())));
+        objects
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.ensure == ArchiveEnsure::Absent, &p.name)
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        if p.ensure == ArchiveEnsure::Absent {
+            return Vec::new();
+        }
+        let mut needs = path_order::path_needs(&p.name, &p.owner, &p.group);
+        needs.extend(path_order::existing_path_needs(&p.extract_parent));
+        needs
     }
 
     fn observe(p: &Properties, _: &dyn Archives, host: &Host) -> Result<ArchiveState, ResourceError> {

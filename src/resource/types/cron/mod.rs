@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::host::{Host, PathResolver, fs};
 use crate::model::effects::EffectKind;
 use crate::model::secret::REDACTED;
-use crate::model::{Effect, Effects, RedactedProperty};
+use crate::model::{Effect, Effects, Identity, Need, RedactedProperty};
 
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::owned_file;
 use crate::resource::core::owned_file::OwnedFile;
-use crate::resource::core::{shadow_utils, text};
+use crate::resource::core::{path_order, shadow_utils, text};
 use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
 
 /// The directory of crontabs for cron(8).
@@ -78,6 +78,11 @@ pub struct Properties {
 impl Properties {
     fn user(&self) -> &str {
         if self.user.is_empty() { "root" } else { &self.user }
+    }
+
+    /// Returns the path of the file of a valid name.
+    fn path(&self) -> String {
+        format!("{DIRECTORY}/{}", self.name)
     }
 
     fn field_values(&self) -> [&str; 5] {
@@ -393,7 +398,7 @@ impl Resource for CronType {
         effects.push(match p.name.contains('/') {
             // An invalid name must not be used as a path.
             true => Effect::unknown(Some(EffectKind::Write), &p.name),
-            false => Effect::implied(format!("{DIRECTORY}/{}", p.name)),
+            false => Effect::implied(p.path()),
         });
         if !p.command.is_empty() {
             effects.push(Effect::run(&p.command));
@@ -404,6 +409,23 @@ impl Resource for CronType {
         let decides = |pair: &&String| !HARMLESS_VARIABLES.contains(&pair.split('=').next().unwrap_or_default());
         effects.extend(p.environment.iter().filter(decides).map(|pair| Effect::variable_pair(pair)));
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.ensure == Presence::Present, &p.path())
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.ensure == Presence::Absent, &p.path())
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        if p.ensure == Presence::Absent {
+            return Vec::new();
+        }
+        let mut needs = path_order::path_needs(&p.path(), p.user(), "");
+        needs.extend(path_order::command_needs(&p.command));
+        needs
     }
 
     fn query(name: &str) -> Option<Properties> {

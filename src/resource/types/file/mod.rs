@@ -16,9 +16,9 @@ use serde_json::Value;
 use crate::host::fs::{self, TempFile};
 use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
 
-use crate::model::Effects;
+use crate::model::{Effects, Identity, Need};
 
-use crate::resource::core::parent_checks;
+use crate::resource::core::{parent_checks, path_order};
 use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults};
 
 use properties::FileEnsure;
@@ -120,6 +120,24 @@ impl Resource for FileType {
 
     fn effects(p: &Properties) -> Effects {
         p.effects()
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.ensure != FileEnsure::Absent, &p.name)
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        path_order::path_if(p.ensure == FileEnsure::Absent, &p.name)
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        if p.ensure == FileEnsure::Absent {
+            return vec![Need::below(&p.name)];
+        }
+        let mut needs = path_order::path_needs(&p.name, &p.owner, &p.group);
+        needs.extend(path_order::existing_path_needs(&p.source));
+        needs.extend(path_order::command_needs(&p.validate));
+        needs
     }
 
     fn query(name: &str) -> Option<Properties> {

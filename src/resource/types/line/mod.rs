@@ -17,12 +17,12 @@ use crate::host::DirEntryHandle;
 use crate::host::account::{effective_gid, effective_uid};
 use crate::host::fs::{self, FileInfo};
 use crate::host::{Host, WriteSpec};
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, Identity, Need};
 
 use super::file::{self, Mode};
 use crate::resource::core::safe_replace;
 use crate::resource::core::safe_replace::ReplaceOptions;
-use crate::resource::core::{parent_checks, text};
+use crate::resource::core::{parent_checks, path_order, text};
 use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
 
 use edit::{DesiredLine, Edit, End, InsertPosition, LineSelector, Side, edit};
@@ -122,8 +122,13 @@ pub enum FileEnd {
 }
 
 impl Properties {
+    /// Returns the path of the file, as written.
+    fn file(&self) -> &str {
+        if self.path.is_empty() { &self.name } else { &self.path }
+    }
+
     fn path(&self) -> &Path {
-        Path::new(if self.path.is_empty() { &self.name } else { &self.path })
+        Path::new(self.file())
     }
 
     fn replace_options(&self) -> ReplaceOptions<'_> {
@@ -322,11 +327,23 @@ impl Resource for LineType {
     }
 
     fn effects(p: &Properties) -> Effects {
-        let path = if p.path.is_empty() { &p.name } else { &p.path };
+        let path = p.file();
         // The result of a pattern reveals content of the file.
         let mut effects: Effects = [Effect::write(path), Effect::read(path)].into_iter().collect();
         effects.extend(p.replace_options().effects(path));
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        // An absent line leaves the file.
+        path_order::path_if(true, p.file())
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        let mut needs = path_order::path_needs(p.file(), &p.owner, &p.group);
+        needs.push(Need::path(p.file()));
+        needs.extend(path_order::command_needs(&p.validate));
+        needs
     }
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<LineState, ResourceError> {

@@ -16,9 +16,9 @@ use serde::Serialize;
 
 use crate::host::mountinfo::Mounted;
 use crate::host::{Host, mountinfo};
-use crate::model::Effects;
+use crate::model::{Effects, Identity, Need};
 
-use crate::resource::core::text;
+use crate::resource::core::{path_order, text};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
 use fstab::FstabEntry;
@@ -165,6 +165,21 @@ impl Resource for MountType {
 
     fn effects(p: &Properties) -> Effects {
         effects::effects(p)
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        p.is_wanted().then(|| Identity::MountPoint(p.name.clone().into())).into_iter().collect()
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        (!p.is_wanted()).then(|| Identity::MountPoint(p.name.clone().into())).into_iter().collect()
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        if !p.is_wanted() {
+            return vec![Need::below(&p.name), Need::path(&p.name)];
+        }
+        [&p.name, &p.device].into_iter().flat_map(|path| path_order::existing_path_needs(path)).collect()
     }
 
     fn query(name: &str) -> Option<Properties> {

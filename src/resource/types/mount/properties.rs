@@ -80,6 +80,11 @@ pub(super) fn defaults() -> String {
 }
 
 impl Properties {
+    /// True when the mount point has, or gets at boot, a file system.
+    pub(super) fn is_wanted(&self) -> bool {
+        matches!(self.ensure, MountEnsure::Mounted | MountEnsure::Present)
+    }
+
     pub(super) fn entry(&self) -> FstabEntry {
         FstabEntry {
             device: self.device.clone(),

@@ -22,7 +22,7 @@ mod tests;
 mod transaction;
 
 use crate::host::Host;
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, Identity};
 
 use crate::resource::{Invalid, Pending, ProviderEntry, Resource, ResourceError};
 
@@ -76,6 +76,14 @@ impl Resource for PackageType {
 
     fn effects(p: &Properties) -> Effects {
         std::iter::once(Effect::Package(p.name.clone())).collect()
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        if p.wanted() == RequestedVersion::Absent { Vec::new() } else { p.identities() }
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        if p.wanted() == RequestedVersion::Absent { p.identities() } else { Vec::new() }
     }
 
     fn query(name: &str) -> Option<Properties> {

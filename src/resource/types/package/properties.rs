@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::HumanDuration;
+use crate::model::{HumanDuration, Identity};
 use crate::resource::core::text;
 
 /// Properties of a package.
@@ -39,6 +39,12 @@ pub(super) enum RequestedVersion<'a> {
 }
 
 impl Properties {
+    /// Returns the package, with and without an architecture of apt.
+    pub(super) fn identities(&self) -> Vec<Identity> {
+        let plain = self.name.split_once(':').map(|(plain, _)| plain);
+        std::iter::once(self.name.as_str()).chain(plain).map(|name| Identity::Package(name.to_owned())).collect()
+    }
+
     pub(super) fn wanted(&self) -> RequestedVersion<'_> {
         match self.ensure.as_str() {
             "present" => RequestedVersion::Present,

@@ -18,10 +18,11 @@ use serde::Serialize;
 
 use crate::host::Host;
 use crate::model::effects::PathScope;
-use crate::model::{Effect, Effects, lock};
+use crate::model::{Effect, Effects, Identity, Need, lock};
 use crate::template::Scope;
 
 use crate::resource::core::common::TemplateScope;
+use crate::resource::core::path_order;
 use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
 
 use rendered::Differences;
@@ -210,6 +211,19 @@ impl Resource for ScaffoldType {
         // Observing renders the templates, and runs commands on copies.
         effects.extend(p.post.iter().flat_map(BTreeMap::values).map(Effect::run_always));
         effects
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        let directory = || Identity::Directory(p.name.clone().into());
+        (p.ensure == ScaffoldEnsure::Present).then(directory).into_iter().collect()
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        let mut needs = path_order::path_needs(&p.name, "", "");
+        needs.push(Need::path(&p.name));
+        needs.extend(path_order::existing_path_needs(&p.source));
+        needs.extend(p.post.iter().flat_map(BTreeMap::values).flat_map(|command| path_order::command_needs(command)));
+        needs
     }
 
     fn attach_scope(p: &mut Properties, scope: &Scope) {

@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::{Host, systemd};
-use crate::model::{Effect, Effects, HumanDuration, WatchTarget};
+use crate::model::{Effect, Effects, HumanDuration, Identity, Need, WatchTarget};
 
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
@@ -264,6 +264,23 @@ impl Resource for ServiceType {
 
     fn watches(p: &Properties, _: &Host) -> Vec<WatchTarget> {
         vec![WatchTarget::Unit(p.unit())]
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        vec![Identity::Unit(p.unit())]
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        let (stem, files) = (name::stem(&p.name), name::unit_files(&p.name));
+        let configuration = [format!("/etc/{stem}.conf"), format!("/etc/default/{stem}"), format!("/etc/sysconfig/{stem}")];
+        let mut needs: Vec<Need> = name::UNIT_DIRECTORIES
+            .iter()
+            .flat_map(|directory| files.iter().map(move |file| format!("{directory}/{file}")))
+            .flat_map(|file| [Need::below(format!("{file}.d")), Need::path(file)])
+            .collect();
+        needs.extend(configuration.into_iter().map(Need::path));
+        needs.extend([Need::below(format!("/etc/{stem}")), Need::package(stem)]);
+        needs
     }
 
     fn query(name: &str) -> Option<Properties> {

@@ -54,6 +54,30 @@ fn has_unescaped_backslash(name: &str) -> bool {
     })
 }
 
+/// The directories of unit files that manifests manage.
+pub(super) const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
+
+/// Returns the name without instance and suffix: `getty` for `getty@tty1.service`.
+pub(super) fn stem(name: &str) -> &str {
+    let known = |(_, suffix): &(&str, &str)| SUFFIXES.contains(suffix);
+    let stem = name.rsplit_once('.').filter(known).map_or(name, |(stem, _)| stem);
+    stem.split_once('@').map_or(stem, |(template, _)| template)
+}
+
+/// Returns the names of the files that make a unit: its own, its template, and the service that a timer or socket starts.
+pub(super) fn unit_files(name: &str) -> Vec<String> {
+    let unit = unit(name);
+    let (own, suffix) = unit.rsplit_once('.').unwrap_or((&unit, "service"));
+    let mut files = Vec::new();
+    for suffix in [suffix, "service"] {
+        files.push(format!("{own}.{suffix}"));
+        files.extend(own.split_once('@').map(|(template, _)| format!("{template}@.{suffix}")));
+    }
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
 /// Completes the name of a unit: adds `.service` to a name without a suffix, as `systemctl` does.
 pub(super) fn unit(name: &str) -> String {
     let named = name.rsplit_once('.').is_some_and(|(_, suffix)| SUFFIXES.contains(&suffix));

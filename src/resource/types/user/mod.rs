@@ -10,13 +10,12 @@ mod steps;
 use crate::host::passwd::ShadowEntry;
 use crate::host::{Host, PathResolver, ProcessCommand, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
-use crate::model::{Effect, Effects, RedactedProperty, Secret, WatchTarget};
+use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, Secret, WatchTarget};
 
 use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
-use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
-use crate::resource::core::watch_targets;
+use crate::resource::core::{path_order, shadow_utils, watch_targets};
 use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError};
 
 use properties::{check_path, is_hash, is_separator};
@@ -122,6 +121,36 @@ impl Resource for UserType {
     fn watches(p: &Properties, host: &Host) -> Vec<WatchTarget> {
         let home = Some(&p.home).filter(|home| p.manage_home && !home.is_empty());
         watch_targets::accounts(host).into_iter().chain(home.map(watch_targets::path)).collect()
+    }
+
+    fn provides(p: &Properties) -> Vec<Identity> {
+        if p.ensure == Presence::Absent {
+            return Vec::new();
+        }
+        let mut objects = vec![Identity::User(p.name.clone())];
+        objects.extend(p.group.is_empty().then(|| Identity::Group(p.name.clone())));
+        objects.extend(path_order::path_if(p.manage_home, &p.home));
+        objects
+    }
+
+    fn removes(p: &Properties) -> Vec<Identity> {
+        if p.ensure == Presence::Present {
+            return Vec::new();
+        }
+        std::iter::once(Identity::User(p.name.clone())).chain(path_order::path_if(p.manage_home, &p.home)).collect()
+    }
+
+    fn needs(p: &Properties) -> Vec<Need> {
+        let primary = if p.group.is_empty() { &p.name } else { &p.group };
+        let mut needs: Vec<Need> = std::iter::once(primary).chain(p.groups.iter().flatten()).map(Need::group).collect();
+        match p.ensure {
+            Presence::Present => {
+                needs.extend(p.manage_home.then(|| Need::above(&p.home)));
+                needs.extend(path_order::command_needs(&p.shell));
+            }
+            Presence::Absent => needs.extend(p.manage_home.then(|| Need::below(&p.home))),
+        }
+        needs
     }
 
     fn query(name: &str) -> Option<Properties> {
