@@ -10,6 +10,8 @@
 //!
 //! - `refresh` keeps refreshes pending until the subscriber succeeded.
 //!
+//! - `outputs` keeps values of resources for the templates of later ones.
+//!
 //! - `settings` has the settings of a run.
 //!
 //! - `effects` gives rules and limits their input; `provenance` tracks the origin of properties.
@@ -25,6 +27,7 @@ pub mod effects;
 pub mod health;
 pub mod inputs;
 mod nested;
+mod outputs;
 pub mod plan;
 mod provenance;
 mod redact;

@@ -12,6 +12,7 @@ use crate::store::Session;
 
 use super::batch;
 use super::converge::ResourceRun;
+use super::outputs::RunOutputs;
 use super::plan::{Plan, PlannedResource};
 use super::settings::RunSettings;
 use super::subscribers::Subscribers;
@@ -42,6 +43,7 @@ pub fn run(
     let mut run = Run {
         providers: Arc::default(),
         subscribers: Subscribers::default(),
+        outputs: RunOutputs::default(),
         session,
         sink,
         tally,
@@ -64,6 +66,7 @@ pub(super) struct Run<'a> {
     providers: Arc<Providers>,
     /// The subscribers in this manifest and those around it.
     subscribers: Subscribers,
+    outputs: RunOutputs,
     session: &'a mut dyn Session,
     sink: &'a mut dyn FnMut(TransactionEvent),
     tally: SummaryBuilder,
@@ -92,6 +95,7 @@ impl Run<'_> {
         if !settings.health_check_only {
             batch::prefetch(&plan.resources, &self.providers, settings, host);
         }
+        self.outputs.add_uses(&plan.resources);
         let mut left = plan.resources.as_slice();
         while !left.is_empty() && self.error.is_none() {
             if host.is_over() {
@@ -164,6 +168,8 @@ impl Run<'_> {
             subscribers: &self.subscribers,
             session: &*self.session,
             late: RefCell::default(),
+            outputs: &self.outputs,
+            produced: RefCell::default(),
         }
     }
 

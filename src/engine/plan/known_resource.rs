@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::place::narrow_place;
 use super::planned::PlannedResource;
+use super::received_outputs::{self, ReceivedOutput};
 use crate::diag::Diagnostic;
 use crate::engine::provenance::Provenance;
 use crate::manifest::Declaration;
@@ -19,8 +20,10 @@ pub(super) struct KnownResource<'a> {
     pub(super) name: Option<&'a str>,
     /// The alias; empty without one, none when a template determines it.
     pub(super) alias: Option<&'a str>,
-    /// Required and subscribed references, each with its property.
-    pub(super) references: Vec<(&'static str, ResourceRef)>,
+    /// The resources that must run before, each with the property that names it.
+    pub(super) references: Vec<(&'a str, ResourceRef)>,
+    /// The used outputs of other resources.
+    pub(super) received: &'a [ReceivedOutput],
     /// True when a control decides if the resource is managed.
     pub(super) conditional: bool,
     pub(super) declaration: &'a Declaration,
@@ -39,7 +42,8 @@ impl<'a> KnownResource<'a> {
             kind: planned.kind,
             name: Some(planned.decoded.name()),
             alias: Some(&planned.common.alias),
-            references: requires.chain(subscribes).collect(),
+            references: requires.chain(subscribes).chain(received_outputs::senders(&planned.received)).collect(),
+            received: &planned.received,
             conditional: planned.common.control.is_some(),
             declaration: &planned.declaration,
             decoded: Some(planned.decoded.as_ref()),
@@ -49,7 +53,12 @@ impl<'a> KnownResource<'a> {
     }
 
     /// Returns a resource with properties that wait for a node.
-    pub(super) fn open(kind: &'static dyn ResourceType, written: &'a Map<String, Value>, declaration: &'a Declaration) -> Self {
+    pub(super) fn open(
+        kind: &'static dyn ResourceType,
+        written: &'a Map<String, Value>,
+        declaration: &'a Declaration,
+        received: &'a [ReceivedOutput],
+    ) -> Self {
         let text = |key: &str| match written.get(key) {
             None | Some(Value::Null) => Some(""),
             Some(value) => value.as_str().filter(|text| !is_template(text)),
@@ -62,7 +71,8 @@ impl<'a> KnownResource<'a> {
             kind,
             name: text("name"),
             alias: text("alias"),
-            references: references("require").chain(references("subscribe")).collect(),
+            references: references("require").chain(references("subscribe")).chain(received_outputs::senders(received)).collect(),
+            received,
             conditional: written.get("control").is_some_and(|control| !control.is_null()),
             declaration,
             decoded: None,

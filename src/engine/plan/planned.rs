@@ -5,12 +5,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::place::{decode_error, narrow_place};
+use super::received_outputs::ReceivedOutput;
 use crate::diag::Diagnostic;
 use crate::engine::provenance::{self, Provenance};
 use crate::engine::{RunInputs, effects};
 use crate::manifest::Declaration;
 use crate::model::{Effects, ManifestId, ResourceRef, Secrets};
-use crate::resource::{Common, ParsedResource, ResourceType};
+use crate::resource::{Common, OpenProperties, ParsedResource, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::yaml::YamlDocument;
 
@@ -48,6 +49,8 @@ pub struct PlannedResource {
     pub(in crate::engine) decoded: Arc<dyn ParsedResource>,
     /// Properties with runtime templates: all of them, resolved when the resource runs.
     pub(in crate::engine) deferred: Option<Map<String, Value>>,
+    /// The outputs of other resources that the templates use.
+    pub(in crate::engine) received: Vec<ReceivedOutput>,
     /// The provenance of the properties.
     pub(in crate::engine) provenance: Provenance,
     pub(in crate::engine) declaration: Declaration,
@@ -57,6 +60,17 @@ impl PlannedResource {
     /// Returns the reference, `type#name`.
     pub fn reference(&self) -> ResourceRef {
         ResourceRef::new(self.kind.name(), self.decoded.name())
+    }
+
+    /// Returns the resources whose outputs the templates of this one use, by name or alias. They must run before.
+    pub fn senders(&self) -> impl Iterator<Item = &ResourceRef> {
+        self.received.iter().map(|received| &received.reference.resource)
+    }
+
+    /// Returns true for a property whose templates are resolved when the resource runs.
+    pub(in crate::engine) fn is_late(&self, property: &str) -> bool {
+        let receives = || self.received.iter().any(|received| received.property == property);
+        !Common::LITERAL.contains(&property) && (self.kind.runtime_templates().contains(&property) || receives())
     }
 
     /// Returns the effects of the type's properties and of the common ones. An effect that depends on a template is unknown.
@@ -108,6 +122,7 @@ impl Plan {
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
             let mut properties = match (&planned.deferred, planned.decoded.redacted()) {
+                (Some(_), Value::Object(shown)) if planned.decoded.as_any().is::<OpenProperties>() => shown,
                 (Some(deferred), _) => displayed_properties(deferred, planned.decoded.as_ref()),
                 (None, Value::Object(shown)) => shown,
                 (None, _) => Map::new(),

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::context::PlanContext;
 use super::known_resource::KnownResource;
+use super::received_outputs::{self, ReceivedOutput};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::model::ResourceRef;
 use crate::resource::{self, ParsedResource};
@@ -120,6 +121,11 @@ pub(super) fn references(
             |near| format!("did you mean \"{}#{near}\"?", reference.kind),
         );
         say(format!("names {reference}, and there is no such resource"), hint);
+    }
+    for ReceivedOutput { property, reference } in known.received {
+        let Some(sender) = resource::find(&reference.resource.kind) else { continue };
+        let Some((why, hint)) = received_outputs::unknown_output(sender, &reference.output) else { continue };
+        errors.push(known.at_reference(document, property, &reference.resource, &why, hint));
     }
 }
 

@@ -7,6 +7,8 @@ mod properties;
 mod state;
 mod steps;
 
+use serde_json::{Value, json};
+
 use crate::host::passwd::ShadowEntry;
 use crate::host::{Host, PathResolver, ProcessCommand, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
@@ -15,7 +17,7 @@ use crate::model::{Effect, Effects, RedactedProperty, Secret};
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
-use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError};
+use crate::resource::{Invalid, Output, ProviderEntry, Resource, ResourceError};
 
 use properties::{check_path, is_hash, is_separator};
 use state::observe_account;
@@ -43,6 +45,14 @@ impl Resource for UserType {
         ("password_hash", "of the same account"),
         ("locked", "of the same account"),
         ("expires", "of the same account"),
+    ];
+    const OUTPUTS: &'static [Output] = &[
+        Output::number("uid", "The number."),
+        Output::number("gid", "The number of the primary group."),
+        Output::text("group", "The primary group."),
+        Output::list("groups", "The other groups."),
+        Output::text("home", "The home directory."),
+        Output::text("shell", "The login shell."),
     ];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
@@ -145,6 +155,18 @@ impl Resource for UserType {
             host.managed_paths(false).place(&host.system_path(&seen.home))?;
         }
         Ok(UserState { account, wanted_gid, own_group: local(&p.name).is_some(), wanted_home })
+    }
+
+    fn outputs(_: &Properties, state: &UserState) -> Vec<(&'static str, Value)> {
+        let Some(account) = &state.account else { return Vec::new() };
+        vec![
+            ("uid", json!(account.uid)),
+            ("gid", json!(account.gid)),
+            ("group", json!(account.group)),
+            ("groups", json!(account.groups)),
+            ("home", json!(account.home)),
+            ("shell", json!(account.shell)),
+        ]
     }
 
     fn diff(p: &Properties, state: &UserState) -> Result<Vec<UserChange>, ResourceError> {
