@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::resource::{self, Common, Output, ResourceType};
+use crate::resource::{self, Common, ResourceOutput, ResourceType};
 
 use super::error::{CliError, Exit};
 use super::schemas;
@@ -67,7 +67,7 @@ pub fn type_page(kind: &dyn ResourceType) -> String {
             .to_owned(),
     );
     if !kind.outputs().is_empty() {
-        let row = |output: &Output| format!("| `{}` | {} | {} |", output.name, output.kind.name(), output.about);
+        let row = |output: &ResourceOutput| format!("| `{}` | {} | {} |", output.name, output.kind.name(), output.about);
         let rows: Vec<String> = kind.outputs().iter().map(row).collect();
         page.push(format!(
             "## Outputs\n\nValues for templates of later resources, as `resources['{}#name'].{}`.\n",

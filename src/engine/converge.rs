@@ -20,9 +20,9 @@ use crate::store::Session;
 use crate::template::is_template;
 
 use super::apply_changes::{self, Applied, ApplySettings, PANICKED, RunThread};
-use super::outputs::RunOutputs;
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
+use super::run_outputs::RunOutputs;
 use super::settings::{Diff, RunSettings, UnconfinedThread};
 use super::subscribers::Subscribers;
 use super::{effects, health, redact};

@@ -10,7 +10,7 @@
 //!
 //! - `refresh` keeps refreshes pending until the subscriber succeeded.
 //!
-//! - `outputs` keeps values of resources for the templates of later ones.
+//! - `outputs` gives values of a resource to the templates of later ones; `run_outputs` keeps them.
 //!
 //! - `settings` has the settings of a run.
 //!
@@ -33,6 +33,7 @@ mod provenance;
 mod redact;
 mod refresh;
 pub mod run;
+mod run_outputs;
 mod secret_source;
 mod settings;
 mod subscribers;

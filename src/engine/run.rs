@@ -12,8 +12,8 @@ use crate::store::Session;
 
 use super::batch;
 use super::converge::ResourceRun;
-use super::outputs::RunOutputs;
 use super::plan::{Plan, PlannedResource};
+use super::run_outputs::RunOutputs;
 use super::settings::RunSettings;
 use super::subscribers::Subscribers;
 

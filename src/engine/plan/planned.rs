@@ -62,7 +62,7 @@ impl PlannedResource {
         ResourceRef::new(self.kind.name(), self.decoded.name())
     }
 
-    /// Returns the resources whose outputs the templates of this one use, by name or alias. They must run before.
+    /// Returns the resources whose outputs the templates of this one use, by name or alias.
     pub fn senders(&self) -> impl Iterator<Item = &ResourceRef> {
         self.received.iter().map(|received| &received.reference.resource)
     }

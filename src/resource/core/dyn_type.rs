@@ -14,7 +14,7 @@ use crate::template::Scope;
 
 #[cfg(test)]
 use crate::resource::properties_test::FixtureValues;
-use crate::resource::{Invalid, Nested, Output, Preview, ProviderEntry, ResourceError, ShellDefaults};
+use crate::resource::{Invalid, Nested, ResourceOutput, Preview, ProviderEntry, ResourceError, ShellDefaults};
 
 /// Properties that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -121,7 +121,7 @@ pub trait ResourceType: Sync {
     /// See `Resource::shell_defaults`.
     fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults;
     /// See `Resource::OUTPUTS`.
-    fn outputs(&self) -> &'static [Output];
+    fn outputs(&self) -> &'static [ResourceOutput];
     /// See `Resource::BATCHES`.
     fn batches(&self) -> bool;
     /// See `Resource::prefetch`. Skips resources without a provider; their runs fail later.

@@ -145,7 +145,7 @@ pub struct ShellDefaults {
 
 /// An output: a value of a resource that templates of later resources can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Output {
+pub struct ResourceOutput {
     /// The name, as in `resources['exec#build'].stdout`.
     pub name: &'static str,
     /// The type of the value.
@@ -167,7 +167,7 @@ pub enum OutputKind {
     List,
 }
 
-impl Output {
+impl ResourceOutput {
     /// Creates a text.
     pub const fn text(name: &'static str, about: &'static str) -> Self {
         Self { name, kind: OutputKind::Text, about }
@@ -257,7 +257,7 @@ pub trait Resource: Send + Sync + 'static {
     /// Properties that [`Resource::effects`] does not depend on, each with the reason. All others influence the effects.
     const NO_EFFECTS: &'static [(&'static str, &'static str)];
     /// The values for templates of later resources. See [`Resource::outputs`].
-    const OUTPUTS: &'static [Output] = &[];
+    const OUTPUTS: &'static [ResourceOutput] = &[];
     /// The providers, best first.
     const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
 

@@ -19,7 +19,7 @@ use super::dyn_type::{
 };
 #[cfg(test)]
 use crate::resource::properties_test::{FixtureValues, TypeFixture as TableEntry};
-use crate::resource::{Change, Invalid, Nested, Output, Pending, Preview, Resource, ResourceError, ShellDefaults, State};
+use crate::resource::{Change, Invalid, Nested, ResourceOutput, Pending, Preview, Resource, ResourceError, ShellDefaults, State};
 
 /// A resource type that can be in the table. In unit tests this requires the fixture, so that every type of the table has one.
 #[cfg(not(test))]
@@ -97,7 +97,7 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         R::shell_defaults(ensure)
     }
 
-    fn outputs(&self) -> &'static [Output] {
+    fn outputs(&self) -> &'static [ResourceOutput] {
         R::OUTPUTS
     }
 

@@ -22,7 +22,7 @@ pub(in crate::template) struct ValuePath {
 }
 
 impl ValuePath {
-    /// The resource, as `type#name`, and the output that a path into `resources` leads to; true when the output may be missing.
+    /// The resource and the output of a path into `resources`, and true when the output may be missing.
     pub(in crate::template) fn output(&self) -> Option<(&str, &str, bool)> {
         match self.steps.as_slice() {
             [PathStep { to: Member::Key(resource), .. }, PathStep { to: Member::Key(output), optional }, ..]

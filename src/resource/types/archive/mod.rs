@@ -22,7 +22,7 @@ use crate::model::{Effect, Effects, RedactedProperty, effects};
 use crate::unpack::Format;
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, Output, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
+use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
 
 use properties::MODE;
 
@@ -162,9 +162,9 @@ impl Resource for ArchiveType {
         ("group", "attribute at the same path"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
-    const OUTPUTS: &'static [Output] = &[
-        Output::text("checksum", "The SHA-256 of the archive, as lower-case hex, when `checksum` is given."),
-        Output::number("size", "The size in bytes."),
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::text("checksum", "The SHA-256 of the archive, as lower-case hex, when `checksum` is given."),
+        ResourceOutput::number("size", "The size in bytes."),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn Archives>] = &[ProviderEntry::everywhere("http", |_| Box::new(Http))];
 

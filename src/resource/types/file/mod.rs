@@ -19,7 +19,7 @@ use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
 use crate::model::Effects;
 
 use crate::resource::core::parent_checks;
-use crate::resource::{Invalid, Output, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults};
+use crate::resource::{Invalid, ResourceOutput, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults};
 
 use properties::FileEnsure;
 use state::{DesiredFile, FoundFile, Metadata, describe};
@@ -90,12 +90,12 @@ impl Resource for FileType {
     ];
     const CONTENT: &'static [&'static str] = &["content"];
     const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "content", "source", "owner", "group", "mode"];
-    const OUTPUTS: &'static [Output] = &[
-        Output::text("checksum", "The SHA-256 of the content, as lower-case hex, when the content is managed."),
-        Output::number("size", "The size in bytes."),
-        Output::text("mode", "The permissions, as `0644`."),
-        Output::text("owner", "The name of the owner."),
-        Output::text("group", "The name of the group."),
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::text("checksum", "The SHA-256 of the content, as lower-case hex, when the content is managed."),
+        ResourceOutput::number("size", "The size in bytes."),
+        ResourceOutput::text("mode", "The permissions, as `0644`."),
+        ResourceOutput::text("owner", "The name of the owner."),
+        ResourceOutput::text("group", "The name of the group."),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn FileProvider>] = &[ProviderEntry::everywhere("posix", |_| Box::new(Posix))];
 

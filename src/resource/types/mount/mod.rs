@@ -20,7 +20,7 @@ use crate::host::{Host, mountinfo};
 use crate::model::Effects;
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, Output, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, State};
 
 use fstab::FstabEntry;
 use properties::{auto, defaults};
@@ -128,11 +128,11 @@ impl Resource for MountType {
     const REFRESHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] =
         &[("dump", "which program of backups saves it"), ("pass", "when it is checked at boot")];
-    const OUTPUTS: &'static [Output] = &[
-        Output::flag("mounted", "True while it is mounted."),
-        Output::text("device", "The mounted device."),
-        Output::text("fstype", "The type of the file system."),
-        Output::text("options", "The active options."),
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::flag("mounted", "True while it is mounted."),
+        ResourceOutput::text("device", "The mounted device."),
+        ResourceOutput::text("fstype", "The type of the file system."),
+        ResourceOutput::text("options", "The active options."),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn MountProvider>] =
         &[ProviderEntry::new("linux", |_| mountinfo::is_supported(), |_| Box::new(linux::Linux))];

@@ -26,7 +26,7 @@ use crate::model::{Effect, Effects};
 
 use serde_json::{Value, json};
 
-use crate::resource::{Invalid, Output, Pending, ProviderEntry, Resource, ResourceError};
+use crate::resource::{Invalid, ResourceOutput, Pending, ProviderEntry, Resource, ResourceError};
 
 use manager::PackageJob;
 use properties::{RequestedVersion, two_minutes};
@@ -50,9 +50,9 @@ impl Resource for PackageType {
         ("cache_valid", "when the index of the node is read again"),
         ("lock_timeout", "limit of a wait"),
     ];
-    const OUTPUTS: &'static [Output] = &[
-        Output::text("version", "The newest installed version."),
-        Output::text("arch", "The architecture of that version."),
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::text("version", "The newest installed version."),
+        ResourceOutput::text("arch", "The architecture of that version."),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn PackageManager>] = &[
         ProviderEntry::new("apt", |_| apt::is_installed(), |host| Box::new(apt::Apt::new(host.dpkg()))),

@@ -26,7 +26,7 @@ use crate::host::{Host, systemd};
 use crate::model::{Effect, Effects, HumanDuration};
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, Output, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, State};
 
 use activity::Activity;
 use manager::{Systemctl, UnitAction, best};
@@ -230,9 +230,9 @@ impl Resource for ServiceType {
         ("refresh", "the same unit"),
         ("timeout", "limit of a wait"),
     ];
-    const OUTPUTS: &'static [Output] = &[
-        Output::flag("active", "True while the service runs."),
-        Output::flag("enabled", "True when the service starts at boot."),
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::flag("active", "True while the service runs."),
+        ResourceOutput::flag("enabled", "True when the service starts at boot."),
     ];
     const PROVIDERS: &'static [ProviderEntry<Services>] = &[
         ProviderEntry::new("systemd", |_| systemd::is_booted(), |host| Box::new(Services::new(best(host), host))),

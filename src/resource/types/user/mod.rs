@@ -17,7 +17,7 @@ use crate::model::{Effect, Effects, RedactedProperty, Secret};
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
-use crate::resource::{Invalid, Output, ProviderEntry, Resource, ResourceError};
+use crate::resource::{Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError};
 
 use properties::{check_path, is_hash, is_separator};
 use state::observe_account;
@@ -46,13 +46,13 @@ impl Resource for UserType {
         ("locked", "of the same account"),
         ("expires", "of the same account"),
     ];
-    const OUTPUTS: &'static [Output] = &[
-        Output::number("uid", "The number."),
-        Output::number("gid", "The number of the primary group."),
-        Output::text("group", "The primary group."),
-        Output::list("groups", "The other groups."),
-        Output::text("home", "The home directory."),
-        Output::text("shell", "The login shell."),
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::number("uid", "The number."),
+        ResourceOutput::number("gid", "The number of the primary group."),
+        ResourceOutput::text("group", "The primary group."),
+        ResourceOutput::list("groups", "The other groups."),
+        ResourceOutput::text("home", "The home directory."),
+        ResourceOutput::text("shell", "The login shell."),
     ];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];

@@ -1,16 +1,13 @@
-//! Outputs of resources: values of a resource that ran, for the templates of later resources in the same run.
-//!
-//! A nested manifest sees the outputs of the resources that ran before it, and the outer manifest sees those of the nested one.
+//! The outputs of all resources of a run, with the manifests within the manifest.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use serde_json::{Map, Value};
 
-use crate::model::{ResourceRef, Secrets, TransactionEvent, lock};
-use crate::template::{OutputTable, OutputsOfResource, Scope, TemplateError, ValueUses};
+use crate::model::{ResourceRef, TransactionEvent, lock};
+use crate::template::{OutputTable, OutputsOfResource, ValueUses};
 
-use super::converge::{Abort, ResourceRun};
 use super::plan::PlannedResource;
 
 /// The memory of all outputs of a run, in bytes: a quarter of that of all values.
@@ -34,7 +31,7 @@ struct Recorded {
 
 /// The outputs of the last event of a resource.
 #[derive(Debug, Clone, PartialEq)]
-enum LastOutputs {
+pub(super) enum LastOutputs {
     /// The resource is as wanted.
     Present(Map<String, Value>, ValueUses),
     /// The control skipped the resource.
@@ -46,7 +43,8 @@ enum LastOutputs {
 }
 
 impl LastOutputs {
-    fn from_event(event: &TransactionEvent, values: Option<Map<String, Value>>, uses: ValueUses) -> Self {
+    /// Returns the outputs after an event. `values` has those of a converged resource.
+    pub(super) fn from_event(event: &TransactionEvent, values: Option<Map<String, Value>>, uses: ValueUses) -> Self {
         match values {
             _ if event.failed => Self::Unavailable("failed"),
             _ if !event.unmet_requirements.is_empty() => Self::Unavailable("did not run, as one of its requirements failed"),
@@ -87,7 +85,7 @@ impl RunOutputs {
     }
 
     /// Returns the names under which templates use the outputs of a resource.
-    fn used_names(&self, planned: &PlannedResource) -> Vec<ResourceRef> {
+    pub(super) fn used_names(&self, planned: &PlannedResource) -> Vec<ResourceRef> {
         if self.used.is_empty() && !self.keeps_all {
             return Vec::new();
         }
@@ -97,7 +95,8 @@ impl RunOutputs {
         names.filter(|name| self.keeps_all || self.used.contains(name)).collect()
     }
 
-    fn record(&self, name: ResourceRef, outputs: &LastOutputs) {
+    /// Records the outputs of a resource under one of its names. Beyond the limit, the resource has none.
+    pub(super) fn record(&self, name: ResourceRef, outputs: &LastOutputs) {
         let mut recorded = lock(&self.recorded);
         let freed = recorded.last.get(&name).map_or(0, LastOutputs::bytes);
         let bytes = recorded.bytes - freed + outputs.bytes();
@@ -110,7 +109,7 @@ impl RunOutputs {
     }
 
     /// Returns the outputs that the templates of a resource use.
-    fn table(&self, planned: &PlannedResource) -> OutputTable {
+    pub(super) fn table(&self, planned: &PlannedResource) -> OutputTable {
         let recorded = lock(&self.recorded);
         let outputs = |resource: &ResourceRef| match recorded.last.get(resource) {
             Some(last) => last.for_templates(resource),
@@ -120,57 +119,10 @@ impl RunOutputs {
     }
 
     /// Returns the resource that a property waits for, in a run that changes nothing.
-    fn predicted(&self, planned: &PlannedResource, property: &str) -> Option<ResourceRef> {
+    pub(super) fn predicted(&self, planned: &PlannedResource, property: &str) -> Option<ResourceRef> {
         let recorded = lock(&self.recorded);
         let senders = planned.received.iter().filter(|received| received.property == property);
         let mut senders = senders.map(|received| &received.reference.resource);
         senders.find(|sender| recorded.last.get(*sender) == Some(&LastOutputs::Predicted)).cloned()
     }
-}
-
-impl ResourceRun<'_> {
-    /// Returns the scope of the templates that are resolved when the resource runs.
-    pub(super) fn late_scope(&self) -> Scope {
-        let scope = &self.plan.scope;
-        if self.planned.received.is_empty() { scope.clone() } else { scope.with_outputs(self.outputs.table(self.planned)) }
-    }
-
-    /// Returns the end of a resource whose template could not be resolved.
-    pub(super) fn unresolved(&self, property: &str, label: &str, error: &TemplateError) -> Abort {
-        if self.settings.noop
-            && let Some(sender) = self.outputs.predicted(self.planned, property)
-        {
-            return Abort::Unresolved { property: property.to_owned(), sender };
-        }
-        Abort::Failed(format!("{label}{}", self.plan.template_error(self.planned, property, error)))
-    }
-
-    /// Returns true when the outputs of the resource are kept.
-    pub(super) fn has_receivers(&self) -> bool {
-        !self.outputs.used_names(self.planned).is_empty()
-    }
-
-    /// Records the outputs of the resource after its event.
-    pub(super) fn record_outputs(&self, event: &TransactionEvent) {
-        let names = self.outputs.used_names(self.planned);
-        if names.is_empty() {
-            return;
-        }
-        let uses = self.planned.provenance.used.union(self.late.borrow().used);
-        let values = self.produced.take();
-        if let Some(values) = &values {
-            hide_secrets(values, self.plan.secrets());
-        }
-        let outputs = LastOutputs::from_event(event, values, uses);
-        names.into_iter().for_each(|name| self.outputs.record(name, &outputs));
-    }
-}
-
-/// Makes every output that contains a redacted text a secret: an output of a program may repeat its variables.
-fn hide_secrets(values: &Map<String, Value>, secrets: &Secrets) {
-    if secrets.redacts_nothing() {
-        return;
-    }
-    let texts = values.values().filter(|value| value.as_str().is_some_and(|text| secrets.redact_output(text) != text));
-    texts.for_each(|value| secrets.add_derived(value));
 }
