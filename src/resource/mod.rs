@@ -15,7 +15,8 @@ pub use crate::resource::core::dyn_type::{
 };
 pub use crate::resource::core::open_properties::OpenProperties;
 pub use crate::resource::core::resource::{
-    Change, Invalid, Nested, ResourceOutput, OutputKind, Pending, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults, State,
+    Change, Invalid, Nested, OutputKind, Pending, Preview, ProviderEntry, Resource, ResourceError, ResourceOutput, ShellDefaults,
+    State,
 };
 pub use crate::resource::core::type_entry::TypeEntry;
 pub use crate::resource::types::TYPES;

@@ -46,7 +46,12 @@ fn settings(noop: bool) -> RunSettings {
 }
 
 /// The events of a run in which every command ends with 0 and the next of these outputs, and the commands.
-fn events(resources: &str, inputs: &RunInputs, settings: &RunSettings, said: &[&str]) -> (Vec<TransactionEvent>, Vec<Vec<String>>) {
+fn events(
+    resources: &str,
+    inputs: &RunInputs,
+    settings: &RunSettings,
+    said: &[&str],
+) -> (Vec<TransactionEvent>, Vec<Vec<String>>) {
     let outputs = said.iter().map(|text| match text.strip_prefix("exit ") {
         Some(code) => Output { code: code.parse().unwrap(), ..Output::default() },
         None => Output { stdout: text.as_bytes().to_vec(), ..Output::default() },
@@ -85,9 +90,15 @@ fn an_output_reaches_later_templates_with_its_type() {
         (sender("") + &receiver("upper(resources['exec#send'].stdout)"), vec!["/bin/receive", "ONE", "TWO"]),
         (sender("") + &receiver("resources['exec#send'].exitcode + 1"), vec!["/bin/receive", "1"]),
         (sender("") + &receiver("'x' + resources['exec#send'].stderr"), vec!["/bin/receive", "x"]),
-        (sender("") + &exec("receive", "command: /bin/receive, control: {if: \"resources['exec#send'].exitcode == 0\"}"), vec!["/bin/receive"]),
+        (
+            sender("") + &exec("receive", "command: /bin/receive, control: {if: \"resources['exec#send'].exitcode == 0\"}"),
+            vec!["/bin/receive"],
+        ),
         // A number that the type can read only in the run.
-        (sender("") + &exec("receive", "command: /bin/receive, timeout: \"{{ resources['exec#send'].exitcode + 5 }}s\""), vec!["/bin/receive"]),
+        (
+            sender("") + &exec("receive", "command: /bin/receive, timeout: \"{{ resources['exec#send'].exitcode + 5 }}s\""),
+            vec!["/bin/receive"],
+        ),
     ] {
         let (events, ran) = events(&resources, &inputs(), &settings(false), &said);
         assert!(events.iter().all(|event| !event.failed && event.changed), "{resources}: {events:#?}");
@@ -104,12 +115,14 @@ fn an_output_without_a_value_fails_the_receiver_and_is_never_empty() {
         (skipped.clone() + &receiver("resources['exec#send'].stdout"), vec![], "exec#send has no stdout: its control skipped it"),
         (stable.clone() + &receiver("resources['exec#send'].stdout"), vec![], "exec#send has no stdout: the command did not run"),
         (
-            exec("first", "command: /bin/first") + &sender(", require: ['exec#first']") + &receiver("resources['exec#send'].stdout"),
+            exec("first", "command: /bin/first")
+                + &sender(", require: ['exec#first']")
+                + &receiver("resources['exec#send'].stdout"),
             vec!["exit 1"],
             "did not run, as one of its requirements failed",
         ),
         (
-            sender("") + &receiver("template('{{ resources[\"exec#send\"].stdout }}')"),
+            sender("") + &receiver("template('{{ resources[`exec#send`].stdout }}')"),
             vec!["x"],
             "outputs of resources are known only when a resource runs",
         ),
@@ -140,7 +153,10 @@ fn a_dry_run_leaves_unresolved_what_only_a_real_run_knows() {
 #[test]
 fn wrong_uses_are_refused_before_the_run() {
     for (resources, wanted) in [
-        (receiver("resources['exec#send'].stdout"), "site.yaml:3:53: invalid manifest resource 1: command: exec#receive names exec#send, and there is no such resource"),
+        (
+            receiver("resources['exec#send'].stdout"),
+            "site.yaml:3:66: invalid manifest resource 1: command: exec#receive names exec#send, and there is no such resource",
+        ),
         (sender("") + &receiver("resources['exec#sned'].stdout"), "hint: did you mean \"exec#send\"?"),
         (sender("") + &receiver("resources['exec#send'].stdot"), "uses the output \"stdot\", which exec resources do not have\n"),
         (sender("") + &receiver("resources['exec#send'].stdot"), "hint: did you mean \"stdout\"?"),
@@ -151,7 +167,10 @@ fn wrong_uses_are_refused_before_the_run() {
         (sender("") + &receiver("resources[Facts.name].stdout"), "resources needs the resource and its output as literal texts"),
         (sender("") + &receiver("resources['exec#send']"), "resources needs the resource and its output as literal texts"),
         (sender("") + &receiver("resources.send.stdout"), "resources needs the resource and its output as literal texts"),
-        (sender("") + &exec("\"{{ resources['exec#send'].stdout }}\"", "command: 'true'"), "name: resources[...] has no values here"),
+        (
+            sender("") + &exec("\"{{ resources['exec#send'].stdout }}\"", "command: 'true'"),
+            "name: resources[...] has no values here",
+        ),
         (
             sender("") + &exec("x", "command: 'true', health_checks: [{command: \"{{ resources['exec#send'].stdout }}\"}]"),
             "health_checks: resources[...] has no values here",

@@ -33,9 +33,8 @@ pub(super) fn as_written(
 pub(super) fn unknown_property(kind: &dyn ResourceType, properties: &Map<String, Value>, scope: &Scope) -> Option<DecodeError> {
     let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
     let known = schema.get("properties").and_then(Value::as_object);
-    let is_known = |key: &str| {
-        key == "name" || Common::KEYS.contains(&key) || known.is_some_and(|properties| properties.contains_key(key))
-    };
+    let is_known =
+        |key: &str| key == "name" || Common::KEYS.contains(&key) || known.is_some_and(|properties| properties.contains_key(key));
     properties.iter().filter(|(key, _)| !is_known(key)).find_map(|(key, value)| {
         let alone = Map::from_iter([("name".to_owned(), Value::from("x")), (key.clone(), value.clone())]);
         kind.decode(&alone, scope).err().filter(|error| error.property.as_ref() == Some(key))

@@ -37,7 +37,8 @@ pub(super) fn find(
         let outputs = |text: &str| if property == "control" { scope.expression_outputs(text) } else { scope.outputs(text) };
         collect(value, &outputs, &mut used);
         if !used.is_empty() && !may_receive(kind, property) {
-            let message = format!("{property}: resources[...] has no values here, as {property} is needed before the resource runs");
+            let message =
+                format!("{property}: resources[...] has no values here, as {property} is needed before the resource runs");
             let hint = if kind.nests() {
                 "pass the value to the other manifest in data"
             } else {

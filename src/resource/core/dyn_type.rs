@@ -14,7 +14,7 @@ use crate::template::Scope;
 
 #[cfg(test)]
 use crate::resource::properties_test::FixtureValues;
-use crate::resource::{Invalid, Nested, ResourceOutput, Preview, ProviderEntry, ResourceError, ShellDefaults};
+use crate::resource::{Invalid, Nested, Preview, ProviderEntry, ResourceError, ResourceOutput, ShellDefaults};
 
 /// Properties that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

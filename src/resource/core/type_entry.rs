@@ -19,7 +19,7 @@ use super::dyn_type::{
 };
 #[cfg(test)]
 use crate::resource::properties_test::{FixtureValues, TypeFixture as TableEntry};
-use crate::resource::{Change, Invalid, Nested, ResourceOutput, Pending, Preview, Resource, ResourceError, ShellDefaults, State};
+use crate::resource::{Change, Invalid, Nested, Pending, Preview, Resource, ResourceError, ResourceOutput, ShellDefaults, State};
 
 /// A resource type that can be in the table. In unit tests this requires the fixture, so that every type of the table has one.
 #[cfg(not(test))]

@@ -14,7 +14,7 @@ use crate::model::secret::REDACTED;
 use crate::model::{Effect, Effects, HumanDuration, RedactedProperty};
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 /// Maximum length of a failed command's output in its error, in characters from the end.
 const TAIL: usize = 400;
@@ -207,7 +207,10 @@ impl Resource for ExecType {
         ("logoutput", "what the event shows"),
     ];
     const OUTPUTS: &'static [ResourceOutput] = &[
-        ResourceOutput::text("stdout", "The standard output, without the line end at its end; none beyond a mebibyte, and none when the command did not run."),
+        ResourceOutput::text(
+            "stdout",
+            "The standard output, without the line end at its end; none beyond a mebibyte, and none when the command did not run.",
+        ),
         ResourceOutput::text("stderr", "The standard error, in the same way."),
         ResourceOutput::number("exitcode", "The exit code; none when the command did not run."),
     ];

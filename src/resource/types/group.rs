@@ -16,7 +16,7 @@ use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 /// Groups.
 pub struct GroupType;
@@ -122,10 +122,8 @@ impl Resource for GroupType {
         ("system", "which number a new group gets"),
         ("append", "adds the members that are named anyway"),
     ];
-    const OUTPUTS: &'static [ResourceOutput] = &[
-        ResourceOutput::number("gid", "The number."),
-        ResourceOutput::list("members", "The users in the group."),
-    ];
+    const OUTPUTS: &'static [ResourceOutput] =
+        &[ResourceOutput::number("gid", "The number."), ResourceOutput::list("members", "The users in the group.")];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
 

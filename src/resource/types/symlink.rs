@@ -16,7 +16,7 @@ use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
 
 use crate::resource::core::{parent_checks, text};
-use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 /// Symbolic links.
 pub struct SymlinkType;
@@ -165,9 +165,7 @@ impl Resource for SymlinkType {
         ("force", "replaces what is at the same path"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
-    const OUTPUTS: &'static [ResourceOutput] = &[
-        ResourceOutput::text("target", "The path that the link leads to."),
-    ];
+    const OUTPUTS: &'static [ResourceOutput] = &[ResourceOutput::text("target", "The path that the link leads to.")];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("posix")];
 
     type Properties = Properties;

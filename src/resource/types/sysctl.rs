@@ -19,7 +19,7 @@ use crate::resource::core::ensure::Presence;
 use crate::resource::core::owned_file;
 use crate::resource::core::owned_file::OwnedFile;
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 /// The directory of persisted settings; for administrators, and read at every boot.
 const DIRECTORY: &str = "/etc/sysctl.d";
@@ -149,9 +149,7 @@ impl Resource for SysctlType {
         ("persist", "whether the same file is written"),
         ("runtime", "whether the same key is set"),
     ];
-    const OUTPUTS: &'static [ResourceOutput] = &[
-        ResourceOutput::text("value", "The value in the running kernel."),
-    ];
+    const OUTPUTS: &'static [ResourceOutput] = &[ResourceOutput::text("value", "The value in the running kernel.")];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("linux")];
 
     type Properties = Properties;

@@ -22,7 +22,7 @@ use crate::model::{Effect, Effects, RedactedProperty, effects};
 use crate::unpack::Format;
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, ShellDefaults, State};
 
 use properties::MODE;
 

@@ -19,7 +19,7 @@ use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
 use crate::model::Effects;
 
 use crate::resource::core::parent_checks;
-use crate::resource::{Invalid, ResourceOutput, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults};
+use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ResourceOutput, ShellDefaults};
 
 use properties::FileEnsure;
 use state::{DesiredFile, FoundFile, Metadata, describe};

@@ -20,7 +20,7 @@ use crate::host::{Host, mountinfo};
 use crate::model::Effects;
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 use fstab::FstabEntry;
 use properties::{auto, defaults};

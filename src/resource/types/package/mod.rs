@@ -26,7 +26,7 @@ use crate::model::{Effect, Effects};
 
 use serde_json::{Value, json};
 
-use crate::resource::{Invalid, ResourceOutput, Pending, ProviderEntry, Resource, ResourceError};
+use crate::resource::{Invalid, Pending, ProviderEntry, Resource, ResourceError, ResourceOutput};
 
 use manager::PackageJob;
 use properties::{RequestedVersion, two_minutes};

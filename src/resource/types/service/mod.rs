@@ -26,7 +26,7 @@ use crate::host::{Host, systemd};
 use crate::model::{Effect, Effects, HumanDuration};
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 use activity::Activity;
 use manager::{Systemctl, UnitAction, best};

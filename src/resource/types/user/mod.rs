@@ -17,7 +17,7 @@ use crate::model::{Effect, Effects, RedactedProperty, Secret};
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
-use crate::resource::{Invalid, ResourceOutput, ProviderEntry, Resource, ResourceError};
+use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput};
 
 use properties::{check_path, is_hash, is_separator};
 use state::observe_account;
