@@ -110,7 +110,10 @@ pub(super) fn references(
             continue;
         }
         if before.is_single_resource() {
-            let hint = "put both into a manifest, or use a session (ensign session new)".to_owned();
+            // A session keeps events, and no outputs.
+            let is_output = known.received.iter().any(|received| received.reference.resource == *reference);
+            let session = if is_output { "" } else { ", or use a session (ensign session new)" };
+            let hint = format!("put both into a manifest{session}");
             say(format!("names {reference}, and it is the only resource of this request"), hint);
             continue;
         }
