@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::resource::{self, Common, ResourceType};
+use crate::resource::{self, Common, ResourceOutput, ResourceType};
 
 use super::error::{CliError, Exit};
 use super::schemas;
@@ -66,6 +66,16 @@ pub fn type_page(kind: &dyn ResourceType) -> String {
         "Templates in properties marked *late* are resolved when the resource runs, all others when the manifest is read.\n"
             .to_owned(),
     );
+    if !kind.outputs().is_empty() {
+        let row = |output: &ResourceOutput| format!("| `{}` | {} | {} |", output.name, output.kind.name(), output.about);
+        let rows: Vec<String> = kind.outputs().iter().map(row).collect();
+        page.push(format!(
+            "## Outputs\n\nValues for templates of later resources, as `resources['{}#name'].{}`.\n",
+            kind.name(),
+            kind.outputs().first().map_or("", |output| output.name)
+        ));
+        page.push(format!("| output | type | meaning |\n|---|---|---|\n{}\n", rows.join("\n")));
+    }
     page.push("## Properties of every resource\n".to_owned());
     page.push(table(common.as_value(), &[]));
     page.join("\n")

@@ -5,7 +5,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::model::{ApplyState, EnsureRequest, EnsureResponse, TransactionEvent};
-use crate::resource::{Common, ResourceType, TYPES};
+use crate::resource::{Common, ResourceOutput, ResourceType, TYPES};
 use crate::wire;
 
 /// A schema by name.
@@ -123,7 +123,9 @@ fn manifest() -> Value {
         }
         let element = json!({"anyOf": [element, {"type": "null"}]});
         let list = json!({"type": "array", "items": {"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": element}});
-        let forms = json!({"description": kind.about(), "anyOf": [single, list]});
+        let output = |output: &ResourceOutput| (output.name.to_owned(), json!({"type": output.kind.name(), "description": output.about}));
+        let outputs: Map<String, Value> = kind.outputs().iter().map(output).collect();
+        let forms = json!({"description": kind.about(), "anyOf": [single, list], "x-outputs": outputs});
         json!({"type": "object", "required": [kind.name()], "additionalProperties": false, "properties": {kind.name(): forms}})
     });
     let resources: Vec<Value> = types.collect();

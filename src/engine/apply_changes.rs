@@ -50,6 +50,8 @@ pub(super) struct ApplySettings {
     pub(super) secrets: Arc<Secrets>,
     /// The refreshes that a change causes; recorded before the change.
     pub(super) refreshes: Option<PendingRecord>,
+    /// True when later templates may use the outputs.
+    pub(super) outputs: bool,
 }
 
 /// The result of an application.
@@ -60,12 +62,15 @@ pub(super) struct Applied {
     pub(super) refreshed: bool,
     pub(super) stable: bool,
     pub(super) diff: Option<String>,
+    /// The outputs; none when no template uses them.
+    pub(super) outputs: Option<Map<String, Value>>,
 }
 
 impl Applied {
     /// Returns the result of a nested manifest.
     pub(super) fn of_nested_manifest(steps: Vec<ChangeStep>, status: Map<String, Value>) -> Self {
-        Self { ensure: "present".to_owned(), status: Some(status), steps, refreshed: false, stable: true, diff: None }
+        let ensure = "present".to_owned();
+        Self { ensure, status: Some(status), steps, refreshed: false, stable: true, diff: None, outputs: None }
     }
 }
 
@@ -239,6 +244,7 @@ impl ApplySettings {
     fn applied(&self, checked: &dyn ObservedResource, due: PendingChanges) -> Applied {
         let status = (!self.omit_details || checked.has_output()).then(|| checked.status());
         let PendingChanges { steps, refreshed, diff } = due;
-        Applied { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff }
+        let outputs = self.outputs.then(|| checked.outputs());
+        Applied { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff, outputs }
     }
 }

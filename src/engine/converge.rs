@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,8 +16,8 @@ use serde_json::{Map, Value};
 use crate::diag::error_chain;
 use crate::host::Host;
 use crate::model::event::{TRANSACTION, state_protocol};
-use crate::model::{Effects, HealthStatus, ResourceRef, TransactionEvent};
-use crate::resource::{BoundResource, ChangeStep, Common, ParsedResource, Policy, Providers};
+use crate::model::{Effects, HealthStatus, ResourceRef, TransactionEvent, WatchTarget};
+use crate::resource::{BoundResource, ChangeStep, ParsedResource, Policy, Providers};
 use crate::store::Session;
 use crate::template::is_template;
 
@@ -24,6 +25,7 @@ use super::apply_changes::{self, Applied, ApplySettings, AttemptResult, PANICKED
 use super::attempts::{ApplyTask, Attempts, TaskResult};
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
+use super::run_outputs::RunOutputs;
 use super::settings::{Diff, RunSettings, UnconfinedThread};
 use super::subscribers::Subscribers;
 use super::{effects, health, redact};
@@ -38,7 +40,15 @@ pub(super) struct ResourceRun<'a> {
     pub(super) session: &'a dyn Session,
     /// The provenance of the templates that were resolved when the resource ran.
     pub(super) late: RefCell<Provenance>,
+    pub(super) outputs: &'a RunOutputs,
+    /// The watch targets that only the run knows.
+    pub(super) late_targets: &'a LateTargets,
+    /// The outputs of the converged resource.
+    pub(super) produced: RefCell<Option<Map<String, Value>>>,
 }
+
+/// Watch targets that only the run knows, by resource.
+pub(super) type LateTargets = RefCell<BTreeMap<ResourceRef, Vec<WatchTarget>>>;
 
 /// A resource whose task runs on another thread.
 pub(super) struct StartedResource {
@@ -54,6 +64,8 @@ pub(super) enum Abort {
     Skipped,
     /// These requirements failed.
     Unmet(Vec<ResourceRef>),
+    /// A property of a dry run uses an output of this resource, which would change.
+    Unresolved { property: String, sender: ResourceRef },
     /// The resource failed, for this reason.
     Failed(String),
 }
@@ -82,6 +94,11 @@ impl ResourceRun<'_> {
                 event.skipped = true;
                 event.unmet_requirements = failed.iter().map(ToString::to_string).collect();
             }
+            Err(Abort::Unresolved { property, sender }) => {
+                (event.noop, event.changed) = (true, true);
+                event.noop_message = format!("Would have used an output of {sender} in {property}, known after that has run");
+                event.changes = vec![format!("{property} (known after {sender})")];
+            }
             Err(Abort::Failed(why)) => self.fail(&mut event, why),
         }
         if !self.settings.omit_details {
@@ -93,6 +110,11 @@ impl ResourceRun<'_> {
         }
         if let Err(why) = self.settle_refreshes(&event) {
             self.fail(&mut event, why);
+        }
+        self.record_outputs(&event);
+        if self.planned.deferred.is_some() && self.settings.selection.is_some() {
+            let targets = decoded.watches(self.host);
+            self.late_targets.borrow_mut().entry(self.planned.reference()).or_default().extend(targets);
         }
         let secrets = self.plan.secrets();
         let holds = !secrets.is_empty() && decoded.matches(&|properties| secrets.value_contains_secret(properties));
@@ -217,6 +239,7 @@ impl ResourceRun<'_> {
         };
         let late = self.plan.decode_late(planned, &properties, &self.late.borrow());
         *decoded = late.map_err(|error| Abort::Failed(error.to_string()))?;
+        decoded.ensure().clone_into(&mut event.requested_ensure);
         self.permit(&self.known_effects(Some(decoded.as_ref())))?;
         bind(decoded)?.map_err(|error| Abort::Failed(error_chain(&error)))
     }
@@ -237,6 +260,7 @@ impl ResourceRun<'_> {
             diff,
             secrets: self.plan.shared_secrets(),
             refreshes: self.pending_record(),
+            outputs: self.has_receivers(),
         }
     }
 
@@ -259,13 +283,16 @@ impl ResourceRun<'_> {
 
     fn control(&self) -> Result<(), Abort> {
         let Some(control) = &self.planned.common.control else { return Ok(()) };
+        // Only a full run has outputs.
+        if self.settings.health_check_only && self.planned.received.iter().any(|received| received.property == "control") {
+            return Err(Abort::Skipped);
+        }
+        let scope = self.late_scope();
         let holds = |name: &str, expression: &Option<String>, default: bool| {
             let Some(expression) = expression else { return Ok(default) };
             let before = self.plan.scope.mark();
-            let holds = self.plan.scope.evaluate_condition(expression).map_err(|error| {
-                let diagnostic = self.plan.template_error(self.planned, "control", &error);
-                Abort::Failed(format!("control {name}: {diagnostic}"))
-            });
+            let holds = scope.evaluate_condition(expression);
+            let holds = holds.map_err(|error| self.unresolved("control", &format!("control {name}: "), &error));
             if self.plan.scope.since(before).bus {
                 return Err(Abort::Failed(ProvenanceError::Bus(format!("control {name}")).message()));
             }
@@ -298,14 +325,13 @@ impl ResourceRun<'_> {
 
     fn resolve_deferred(&self) -> Result<Option<Map<String, Value>>, Abort> {
         let Some(properties) = &self.planned.deferred else { return Ok(None) };
-        let (scope, kind) = (&self.plan.scope, self.planned.kind);
+        let (scope, kind) = (self.late_scope(), self.planned.kind);
         let mut resolved = properties.clone();
         for (key, value) in &mut resolved {
-            if kind.runtime_templates().contains(&key.as_str()) && !Common::LITERAL.contains(&key.as_str()) {
+            if self.planned.is_late(key) {
                 let before = scope.mark();
-                *value = resolve(scope, kind, key, value)
-                    .map_err(|error| Abort::Failed(self.plan.template_error(self.planned, key, &error).to_string()))?;
-                let noted = self.late.borrow_mut().record(kind, key, value, scope.since(before), scope);
+                *value = resolve(&scope, kind, key, value).map_err(|error| self.unresolved(key, "", &error))?;
+                let noted = self.late.borrow_mut().record(kind, key, value, scope.since(before), &scope);
                 noted.map_err(|unfit| Abort::Failed(unfit.message()))?;
             }
         }
@@ -313,6 +339,7 @@ impl ResourceRun<'_> {
     }
 
     pub(super) fn fill_event(&self, event: &mut TransactionEvent, reached: Applied) {
+        self.produced.replace(reached.outputs);
         event.changed = !reached.steps.is_empty();
         event.refreshed = reached.refreshed;
         event.noop = self.is_noop();

@@ -177,6 +177,12 @@ impl Run<'_> {
         let Some(event) = events.last() else { return };
         run.counts.add(event, planned, host);
         self.session.add_ahead(event);
+        let changed_outputs = self.outputs.take_changed();
+        let receives = |planned: &PlannedResource| planned.senders().any(|sender| changed_outputs.contains(sender));
+        if settings.selection.is_some() && !changed_outputs.is_empty() {
+            let receivers = plan.resources.iter().enumerate().filter(|(_, planned)| receives(planned));
+            receivers.for_each(|(receiver, _)| run.schedule.select(receiver));
+        }
         run.schedule.ended(index, event.changed && !event.noop);
         if event.failed && plan.fail_on_error && !settings.health_check_only {
             run.schedule.stop();

@@ -12,6 +12,8 @@
 //!
 //! - `refresh` keeps refreshes pending until the subscriber succeeded.
 //!
+//! - `outputs` gives values of a resource to the templates of later ones; `run_outputs` keeps them.
+//!
 //! - `settings` has the settings of a run.
 //!
 //! - `effects` gives rules and limits their input; `provenance` tracks the origin of properties.
@@ -32,6 +34,7 @@ mod graph_run;
 pub mod health;
 pub mod inputs;
 mod nested;
+mod outputs;
 pub mod plan;
 mod provenance;
 pub mod reactive;
@@ -39,6 +42,7 @@ mod redact;
 mod refresh;
 mod remaining;
 pub mod run;
+mod run_outputs;
 mod secret_source;
 mod session_view;
 mod settings;
@@ -49,4 +53,5 @@ mod text_diff;
 pub use inputs::{BusData, RunInputs};
 pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one};
 pub use run::{RunReport, run};
+pub use run_outputs::OutputStore;
 pub use settings::{Authorizer, Diff, Pseudonymize, RefreshStore, RunSettings, Selection, UnconfinedThread, default_parallelism};

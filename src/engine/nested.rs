@@ -44,6 +44,8 @@ impl Run<'_> {
         let prepared = guarded(|| resource_run.prepare(&mut event, &mut decoded).map(drop));
         let used = planned.provenance.used.union(resource_run.late.borrow().used);
         let late = resource_run.late.take();
+        let resolved = decoded.nested();
+        let nested = resolved.as_ref().unwrap_or(nested);
         let ended = prepared.and_then(|()| self.apply(plan, nested, used, &settings, host).map_err(Abort::Failed));
         let resource_run = self.resource_run(plan, planned, &settings, host);
         resource_run.late.replace(late);

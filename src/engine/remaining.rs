@@ -20,16 +20,19 @@ struct Selected<'a> {
     numbers: BTreeSet<usize>,
     /// The numbers of the subscribers, by the reference that they use.
     subscribers: HashMap<&'a ResourceRef, Vec<usize>>,
+    /// The numbers of the resources that use an output, by the reference that they use.
+    receivers: HashMap<&'a ResourceRef, Vec<usize>>,
 }
 
 impl<'a> Remaining<'a> {
     pub(super) fn new(all: &'a [PlannedResource], selection: Option<&Selection>) -> Self {
         let selection = selection.map(|selection| {
-            let mut subscribers: HashMap<_, Vec<usize>> = HashMap::new();
+            let (mut subscribers, mut receivers): (HashMap<_, Vec<usize>>, HashMap<_, Vec<usize>>) = Default::default();
             for (number, planned) in all.iter().enumerate() {
                 planned.subscribes.iter().for_each(|reference| subscribers.entry(reference).or_default().push(number));
+                planned.senders().for_each(|reference| receivers.entry(reference).or_default().push(number));
             }
-            Selected { numbers: selection.resources.clone(), subscribers }
+            Selected { numbers: selection.resources.clone(), subscribers, receivers }
         });
         Self { all, next: 0, selection }
     }
@@ -50,6 +53,14 @@ impl<'a> Remaining<'a> {
         let numbers: Vec<usize> = self.numbers().take(count).collect();
         self.next = numbers.last().map_or(self.all.len(), |last| last + 1);
         numbers.into_iter().filter_map(|number| self.all.get(number)).collect()
+    }
+
+    /// Adds the resources that use these changed outputs to the selection.
+    pub(super) fn select_receivers(&mut self, changed: &BTreeSet<ResourceRef>) {
+        let Some(selected) = &mut self.selection else { return };
+        for name in changed {
+            selected.numbers.extend(selected.receivers.get(name).into_iter().flatten());
+        }
     }
 
     /// Adds the subscribers of a changed resource to the selection.

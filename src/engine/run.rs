@@ -13,9 +13,10 @@ use crate::resource::Providers;
 use crate::store::Session;
 
 use super::batch;
-use super::converge::ResourceRun;
+use super::converge::{LateTargets, ResourceRun};
 use super::plan::{Plan, PlannedResource};
 use super::remaining::Remaining;
+use super::run_outputs::RunOutputs;
 use super::session_view::SessionView;
 use super::settings::RunSettings;
 use super::subscribers::Subscribers;
@@ -31,8 +32,8 @@ pub struct RunReport {
     pub unreached: usize,
     /// The error that ended the run early, when the session could not be written.
     pub error: Option<String>,
-    /// The watch targets of resources that nest manifests, with those of all resources within.
-    pub nested_targets: BTreeMap<ResourceRef, Vec<WatchTarget>>,
+    /// The watch targets of resources whose plan does not know them: with late templates, or with a nested manifest.
+    pub late_targets: BTreeMap<ResourceRef, Vec<WatchTarget>>,
 }
 
 /// Runs a plan. Every reached resource leaves an event in `session`, and then in `sink`.
@@ -49,6 +50,7 @@ pub fn run(
         providers: Arc::default(),
         subscribers: Subscribers::default(),
         session: SessionView::new(session),
+        outputs: RunOutputs::new(&settings.outputs),
         sink,
         tally,
         seq: 0,
@@ -56,7 +58,7 @@ pub fn run(
         depth: 0,
         interrupted: false,
         error: None,
-        nested_targets: BTreeMap::new(),
+        late_targets: LateTargets::default(),
         outermost: None,
     };
     let seen = host.clone().with_secrets(plan.shared_secrets());
@@ -71,7 +73,7 @@ pub fn run(
         outcome,
         unreached: wanted.saturating_sub(counts.reached),
         error: run.error,
-        nested_targets: run.nested_targets,
+        late_targets: run.late_targets.into_inner(),
     }
 }
 
@@ -80,6 +82,7 @@ pub(super) struct Run<'a> {
     providers: Arc<Providers>,
     /// The subscribers in this manifest and those around it.
     subscribers: Subscribers,
+    pub(super) outputs: RunOutputs,
     pub(super) session: SessionView<'a>,
     sink: &'a mut dyn FnMut(TransactionEvent),
     tally: SummaryBuilder,
@@ -90,7 +93,7 @@ pub(super) struct Run<'a> {
     pub(super) depth: usize,
     pub(super) interrupted: bool,
     pub(super) error: Option<String>,
-    nested_targets: BTreeMap<ResourceRef, Vec<WatchTarget>>,
+    late_targets: LateTargets,
     /// The resource whose manifest, or a manifest within it, runs now.
     outermost: Option<ResourceRef>,
 }
@@ -124,9 +127,10 @@ impl Run<'_> {
         if !settings.health_check_only {
             batch::prefetch(&plan.resources, &self.providers, settings, host);
         }
+        self.outputs.add_uses(&plan.resources);
         if let Some(outermost) = &self.outermost {
             let targets = plan.resources.iter().flat_map(|planned| planned.decoded.watches(host));
-            self.nested_targets.entry(outermost.clone()).or_default().extend(targets);
+            self.late_targets.borrow_mut().entry(outermost.clone()).or_default().extend(targets);
         }
         if plan.ordering == Ordering::Graph {
             return self.run_graph(plan, plan.graph(), settings, host);
@@ -161,6 +165,7 @@ impl Run<'_> {
                 if event.changed && !event.noop {
                     remaining.select_subscribers(planned);
                 }
+                remaining.select_receivers(&self.outputs.take_changed());
                 self.record(event);
             }
             if plan.fail_on_error && failed && !settings.health_check_only {
@@ -182,7 +187,7 @@ impl Run<'_> {
         {
             if self.depth == 0 {
                 self.outermost = Some(planned.reference());
-                self.nested_targets.insert(planned.reference(), planned.decoded.watches(host));
+                self.late_targets.borrow_mut().insert(planned.reference(), planned.decoded.watches(host));
             }
             let event = self.nested(plan, planned, &nested, settings, host);
             if self.depth == 0 {
@@ -213,6 +218,9 @@ impl Run<'_> {
             subscribers: &self.subscribers,
             session: &self.session,
             late: RefCell::default(),
+            outputs: &self.outputs,
+            late_targets: &self.late_targets,
+            produced: RefCell::default(),
         }
     }
 

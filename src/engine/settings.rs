@@ -12,6 +12,8 @@ use crate::host::confine::Worker;
 use crate::model::{DiscoveryClient, Effects, NodeId, RefreshEdge, ResourceRef};
 use crate::resource::ParsedResource;
 
+use super::run_outputs::OutputStore;
+
 /// Decides about effects on this host. The run asks for every resource before its observation.
 pub trait Authorizer: Send + Sync {
     /// Authorizes the effects of a resource of this type on `host`. Relative paths are in the directory of `host`.
@@ -86,6 +88,8 @@ pub struct RunSettings {
     pub health_check_only: bool,
     /// The resources to run; all without a selection.
     pub selection: Option<Arc<Selection>>,
+    /// The outputs of earlier runs of the same manifest; empty for a single run.
+    pub outputs: OutputStore,
     /// The number of resources that may run at the same time, for manifests with `ordering: graph`.
     pub parallelism: NonZeroUsize,
     /// The diffs of content that events of changes carry.

@@ -24,7 +24,7 @@ use super::journal::Journal;
 const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
 
 /// The kept part of each output stream, in bytes: the last mebibyte.
-const OUTPUT_CAP: usize = 1 << 20;
+pub(crate) const OUTPUT_CAP: usize = 1 << 20;
 
 /// The longest input of a command, in bytes. A pipe takes this size at once, however slowly the command reads.
 const INPUT_CAP: usize = 4096;

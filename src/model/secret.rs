@@ -189,6 +189,11 @@ impl Secrets {
         self.uses.load(Ordering::Relaxed)
     }
 
+    /// Counts a use of a value that is a secret by its origin.
+    pub fn note_use(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a look-up of a value that contains a secret.
     pub fn note_lookup(&self, value: &Value) {
         if self.value_contains_secret(value) {

@@ -14,9 +14,11 @@ pub use crate::resource::core::common::{Common, Control, HealthCheck};
 pub use crate::resource::core::dyn_type::{
     BatchResult, BindError, BoundResource, ChangeStep, DecodeError, ObservedResource, ParsedResource, Providers, ResourceType,
 };
+pub use crate::resource::core::open_properties::OpenProperties;
 pub use crate::resource::core::policy::{InvalidPolicy, Policy, Semaphore};
 pub use crate::resource::core::resource::{
-    Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults, State,
+    Change, Invalid, Nested, OutputKind, Pending, Preview, ProviderEntry, Resource, ResourceError, ResourceOutput, ShellDefaults,
+    State,
 };
 pub use crate::resource::core::type_entry::TypeEntry;
 pub use crate::resource::types::TYPES;

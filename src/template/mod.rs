@@ -19,8 +19,8 @@ pub use self::expr::{MissingKey, TemplateErrorKind};
 pub use self::files::{Engine, FileError, PARTS_DIR, RenderedFile, TemplateFiles, TreeOptions, render_tree};
 pub use self::functions::print::to_text;
 pub use self::text::{
-    FactsSource, Scope, SecretReader, TemplateError, TemplateFile, TemplateFileReader, TraceMark, ValueUses, expected_values,
-    is_template, mask_expressions, query, unclosed, validate,
+    FactsSource, OutputReference, OutputTable, OutputsOfResource, Scope, SecretReader, TemplateError, TemplateFile,
+    TemplateFileReader, TraceMark, ValueUses, expected_values, is_template, mask_expressions, query, unclosed, validate,
 };
 
 #[cfg(test)]

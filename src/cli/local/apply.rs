@@ -248,6 +248,7 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         noop: args.noop,
         health_check_only: args.health_check_only,
         selection: None,
+        outputs: engine::OutputStore::default(),
         parallelism: args.parallelism.unwrap_or_else(engine::default_parallelism),
         diff: Diff::when(args.diff),
         omit_details: args.output == OutputFormat::Text && args.session.is_none(),

@@ -120,6 +120,7 @@ impl LocalEnsureOptions {
             noop: self.noop,
             health_check_only: false,
             selection: None,
+            outputs: engine::OutputStore::default(),
             parallelism: engine::default_parallelism(),
             diff: Diff::when(self.diff),
             omit_details: false,

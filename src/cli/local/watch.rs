@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 
 use crate::diag::{self, Diagnostic};
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice, StateCounts, watched_resources};
-use crate::engine::{self, Diff, RefreshStore, RunSettings, Selection};
+use crate::engine::{self, Diff, OutputStore, RefreshStore, RunSettings, Selection};
 use crate::host::Cancel;
 use crate::model::{HumanDuration, ResourceOutcome, TransactionEvent};
 use crate::store::MemorySession;
@@ -100,6 +100,7 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         enforcer,
         cancel,
         refreshes: refreshes::pending_refreshes()?,
+        outputs: OutputStore::default(),
         last_change: Instant::now(),
         has_changed: false,
     };
@@ -113,6 +114,7 @@ struct WatchState<'a> {
     enforcer: Enforcer,
     cancel: Cancel,
     refreshes: Option<Arc<dyn RefreshStore>>,
+    outputs: OutputStore,
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
@@ -248,8 +250,8 @@ impl WatchState<'_> {
             }
         });
         self.enforcer.end_pass(Instant::now());
-        for (resource, targets) in &report.nested_targets {
-            self.enforcer.watch_nested(resource, targets);
+        for (resource, targets) in &report.late_targets {
+            self.enforcer.watch_late(resource, targets);
         }
         if has_changed {
             (self.last_change, self.has_changed) = (Instant::now(), true);
@@ -272,6 +274,7 @@ impl WatchState<'_> {
             noop: self.wanted.noop,
             health_check_only: false,
             selection: Some(Arc::new(selection)),
+            outputs: self.outputs.clone(),
             parallelism: self.wanted.parallelism,
             diff: Diff::when(self.wanted.diff),
             omit_details: self.wanted.output == OutputFormat::Text,

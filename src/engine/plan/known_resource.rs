@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::place::narrow_place;
 use super::planned::PlannedResource;
+use super::received_outputs::{self, ReceivedOutput};
 use crate::diag::Diagnostic;
 use crate::engine::provenance::Provenance;
 use crate::manifest::Declaration;
@@ -19,8 +20,10 @@ pub(super) struct KnownResource<'a> {
     pub(super) name: Option<&'a str>,
     /// The alias; empty without one, none when a template determines it.
     pub(super) alias: Option<&'a str>,
-    /// Required and subscribed references, each with its property.
-    pub(super) references: Vec<(&'static str, ResourceRef)>,
+    /// The resources that must run before, each with the property that names it.
+    pub(super) references: Vec<(&'a str, ResourceRef)>,
+    /// The used outputs of other resources.
+    pub(super) received: &'a [ReceivedOutput],
     /// The semaphores; none of those that templates determine.
     pub(super) semaphores: Vec<Semaphore>,
     /// True when a control decides if the resource is managed.
@@ -41,7 +44,8 @@ impl<'a> KnownResource<'a> {
             kind: planned.kind,
             name: Some(planned.decoded.name()),
             alias: Some(&planned.common.alias),
-            references: requires.chain(subscribes).collect(),
+            references: requires.chain(subscribes).chain(received_outputs::senders(&planned.received)).collect(),
+            received: &planned.received,
             semaphores: planned.common.policy.semaphore.clone(),
             conditional: planned.common.control.is_some(),
             declaration: &planned.declaration,
@@ -52,7 +56,12 @@ impl<'a> KnownResource<'a> {
     }
 
     /// Returns a resource with properties that wait for a node.
-    pub(super) fn open(kind: &'static dyn ResourceType, written: &'a Map<String, Value>, declaration: &'a Declaration) -> Self {
+    pub(super) fn open(
+        kind: &'static dyn ResourceType,
+        written: &'a Map<String, Value>,
+        declaration: &'a Declaration,
+        received: &'a [ReceivedOutput],
+    ) -> Self {
         let text = |key: &str| match written.get(key) {
             None | Some(Value::Null) => Some(""),
             Some(value) => value.as_str().filter(|text| !is_template(text)),
@@ -67,7 +76,8 @@ impl<'a> KnownResource<'a> {
             kind,
             name: text("name"),
             alias: text("alias"),
-            references: references("require").chain(references("subscribe")).collect(),
+            references: references("require").chain(references("subscribe")).chain(received_outputs::senders(received)).collect(),
+            received,
             semaphores: semaphores.filter_map(|text| text.parse().ok()).collect(),
             conditional: written.get("control").is_some_and(|control| !control.is_null()),
             declaration,

@@ -24,6 +24,7 @@ mod planned;
 mod precheck;
 mod properties;
 mod read_resource;
+mod received_outputs;
 mod relations;
 mod runtime_texts;
 

@@ -5,13 +5,14 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 
 use super::place::{decode_error, narrow_place};
+use super::received_outputs::ReceivedOutput;
 use crate::diag::Diagnostic;
 use crate::engine::graph::{BatchKey, Graph};
 use crate::engine::provenance::{self, Provenance};
 use crate::engine::{RunInputs, effects};
 use crate::manifest::{Declaration, Ordering};
 use crate::model::{Effects, ManifestId, ResourceRef, Secrets};
-use crate::resource::{Common, ParsedResource, ResourceType};
+use crate::resource::{Common, OpenProperties, ParsedResource, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::yaml::YamlDocument;
 
@@ -52,6 +53,8 @@ pub struct PlannedResource {
     pub(in crate::engine) decoded: Arc<dyn ParsedResource>,
     /// Properties with runtime templates: all of them, resolved when the resource runs.
     pub(in crate::engine) deferred: Option<Map<String, Value>>,
+    /// The outputs of other resources that the templates use.
+    pub(in crate::engine) received: Vec<ReceivedOutput>,
     /// The provenance of the properties.
     pub(in crate::engine) provenance: Provenance,
     pub(in crate::engine) declaration: Declaration,
@@ -77,6 +80,17 @@ impl PlannedResource {
         let is_free = !policy.noop && policy.attempt_limit().is_none();
         let joins = self.kind.batches() && self.deferred.is_none() && self.subscribes.is_empty() && is_free;
         joins.then(|| BatchKey { kind: self.kind.name(), provider: self.common.provider.clone() })
+    }
+
+    /// Returns the resources whose outputs the templates of this one use, by name or alias.
+    pub fn senders(&self) -> impl Iterator<Item = &ResourceRef> {
+        self.received.iter().map(|received| &received.reference.resource)
+    }
+
+    /// Returns true for a property whose templates are resolved when the resource runs.
+    pub(in crate::engine) fn is_late(&self, property: &str) -> bool {
+        let receives = || self.received.iter().any(|received| received.property == property);
+        !Common::LITERAL.contains(&property) && (self.kind.runtime_templates().contains(&property) || receives())
     }
 
     /// Returns the effects of the type's properties and of the common ones. An effect that depends on a template is unknown.
@@ -130,6 +144,7 @@ impl Plan {
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
             let mut properties = match (&planned.deferred, planned.decoded.redacted()) {
+                (Some(_), Value::Object(shown)) if planned.decoded.as_any().is::<OpenProperties>() => shown,
                 (Some(deferred), _) => displayed_properties(deferred, planned.decoded.as_ref()),
                 (None, Value::Object(shown)) => shown,
                 (None, _) => Map::new(),

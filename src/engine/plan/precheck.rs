@@ -13,8 +13,9 @@ use super::known_resource::KnownResource;
 use super::nested_file::{self, ChildFile, MAKER};
 use super::place::decode_error;
 use super::planned::PlannedResource;
-use super::properties::{as_written, holds_template};
+use super::properties::{as_written, holds_template, unknown_property};
 use super::read_resource::{check_policy, invalid_common, read_resource};
+use super::received_outputs::{self, ReceivedOutput};
 use super::{MAX_DEPTH, order, relations, runtime_texts};
 use crate::data::Annotations;
 use crate::diag::{Diagnostic, error_chain};
@@ -106,14 +107,21 @@ enum CheckedResource {
     /// The whole resource is known.
     Planned(PlannedResource),
     /// Templates determine the rest.
-    Open { kind: &'static dyn ResourceType, properties: Map<String, Value>, declaration: Declaration },
+    Open {
+        kind: &'static dyn ResourceType,
+        properties: Map<String, Value>,
+        declaration: Declaration,
+        received: Vec<ReceivedOutput>,
+    },
 }
 
 impl CheckedResource {
     fn known_resource(&self) -> KnownResource<'_> {
         match self {
             Self::Planned(planned) => KnownResource::planned(planned),
-            Self::Open { kind, properties, declaration } => KnownResource::open(*kind, properties, declaration),
+            Self::Open { kind, properties, declaration, received } => {
+                KnownResource::open(*kind, properties, declaration, received)
+            }
         }
     }
 }
@@ -132,15 +140,10 @@ fn check_resource(
         return Ok(CheckedResource::Planned(planned));
     };
     as_written(&mut properties, kind, document, &declaration);
-    let known = known_properties(kind);
+    if let Some(error) = unknown_property(kind, &properties, scope) {
+        return Err(decode_error(&declaration, document, error));
+    }
     for (key, value) in &properties {
-        if !known.contains_key(key) && key != "name" {
-            // The message of the type itself.
-            let alone = Map::from_iter([("name".to_owned(), Value::from("x")), (key.clone(), value.clone())]);
-            if let Some(error) = kind.decode(&alone, scope).err().filter(|error| error.property.as_ref() == Some(key)) {
-                return Err(decode_error(&declaration, document, error));
-            }
-        }
         if !Common::LITERAL.contains(&key.as_str()) && key != "health_checks" {
             runtime_texts::check_templates(scope, value)
                 .map_err(|error| runtime_texts::unresolved(&declaration, document, key, &error, scope))?;
@@ -153,21 +156,14 @@ fn check_resource(
         errors.extend(runtime_texts::conditions(&declaration, document, scope, control));
     }
     check_policy(&literal.policy, kind, &declaration, document)?;
-    Ok(CheckedResource::Open { kind, properties, declaration })
+    let received = received_outputs::find(&properties, kind, &declaration, document, scope)?;
+    Ok(CheckedResource::Open { kind, properties, declaration, received })
 }
 
 /// Returns true when a property depends on a node.
 fn is_open(kind: Option<&dyn ResourceType>, key: &str, value: &Value) -> bool {
     let is_late = kind.is_some_and(|kind| kind.runtime_templates().contains(&key));
     !is_late && !Common::LITERAL.contains(&key) && holds_template(value)
-}
-
-/// Returns the properties of a type, and the common ones.
-fn known_properties(kind: &dyn ResourceType) -> Map<String, Value> {
-    let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
-    let mut known = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-    known.extend(Common::KEYS.iter().map(|key| ((*key).to_owned(), Value::Null)));
-    known
 }
 
 /// Checks the relations of the resources of one manifest, and adds them to the earlier resources of `around`.

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use crate::manifest::Declaration;
-use crate::resource::{self, ResourceType};
+use crate::resource::{self, Common, DecodeError, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::yaml::{KeyOrIndex, YamlDocument};
 
@@ -27,6 +27,18 @@ pub(super) fn as_written(
             }
         }
     }
+}
+
+/// Returns the error of the type about its first unknown property.
+pub(super) fn unknown_property(kind: &dyn ResourceType, properties: &Map<String, Value>, scope: &Scope) -> Option<DecodeError> {
+    let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
+    let known = schema.get("properties").and_then(Value::as_object);
+    let is_known =
+        |key: &str| key == "name" || Common::KEYS.contains(&key) || known.is_some_and(|properties| properties.contains_key(key));
+    properties.iter().filter(|(key, _)| !is_known(key)).find_map(|(key, value)| {
+        let alone = Map::from_iter([("name".to_owned(), Value::from("x")), (key.clone(), value.clone())]);
+        kind.decode(&alone, scope).err().filter(|error| error.property.as_ref() == Some(key))
+    })
 }
 
 /// The properties of each type that are not text.

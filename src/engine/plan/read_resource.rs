@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::place::{decode_error, narrow_place};
 use super::planned::PlannedResource;
-use super::properties::{as_written, holds_template, resolve, resolve_checks};
-use super::runtime_texts;
+use super::properties::{as_written, holds_template, resolve, resolve_checks, unknown_property};
+use super::{received_outputs, runtime_texts};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::engine::provenance::Provenance;
 use crate::goss;
 use crate::manifest::Declaration;
-use crate::resource::{self, Common, Policy, ResourceType};
+use crate::resource::{self, Common, OpenProperties, ParsedResource, Policy, ResourceType};
 use crate::template::Scope;
 use crate::wire::value_decode;
 use crate::yaml::{KeyOrIndex, YamlDocument};
@@ -34,12 +34,13 @@ pub(super) fn read_resource(
     };
     let mut own = declaration.take_properties();
     as_written(&mut own, kind, document, &declaration);
+    let received = received_outputs::find(&own, kind, &declaration, document, scope)?;
     let mut deferred = false;
     for (key, value) in &mut own {
         if Common::LITERAL.contains(&key.as_str()) || !holds_template(value) {
             continue;
         }
-        if kind.runtime_templates().contains(&key.as_str()) {
+        if kind.runtime_templates().contains(&key.as_str()) || received.iter().any(|received| received.property == *key) {
             deferred = true;
             continue;
         }
@@ -66,7 +67,16 @@ pub(super) fn read_resource(
             .diagnose(document, Some("subscribe"), message)
             .hint("use require to order them; exec acts on subscribe"));
     }
-    let decoded = kind.decode(&own, &scope.with_data_uses(shaped.used));
+    let decoded = match kind.decode(&own, &scope.with_data_uses(shaped.used)) {
+        // The run knows the value, and reads all properties again.
+        Err(error) if !kind.nests() && received.iter().any(|received| error.property.as_ref() == Some(&received.property)) => {
+            match unknown_property(kind, &own, scope) {
+                Some(error) => Err(error),
+                None => Ok(Arc::new(OpenProperties::new(kind, own.clone())) as Arc<dyn ParsedResource>),
+            }
+        }
+        decoded => decoded,
+    };
     let decoded = decoded.map_err(|error| shaped.withhold(decode_error(&declaration, document, error)))?;
     if !deferred {
         decoded.report_secrets(&mut |hidden| scope.secrets().add_hidden(hidden));
@@ -78,6 +88,7 @@ pub(super) fn read_resource(
         subscribes,
         decoded,
         deferred: deferred.then_some(own),
+        received,
         provenance: shaped,
         declaration,
     })

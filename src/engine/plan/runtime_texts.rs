@@ -47,7 +47,7 @@ pub(super) fn check_runtime_texts(
     for check in &planned.common.health_checks {
         texts.command("health_checks", &check.command);
     }
-    let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.runtime_templates().contains(&key.as_str()));
+    let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.is_late(key));
     for (key, value) in late {
         texts.templates(key, value, control);
     }

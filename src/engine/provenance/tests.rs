@@ -53,6 +53,7 @@ fn dry() -> RunSettings {
         noop: true,
         health_check_only: false,
         selection: None,
+        outputs: crate::engine::OutputStore::default(),
         parallelism: crate::engine::default_parallelism(),
         diff: crate::engine::Diff::None,
         omit_details: false,

@@ -146,8 +146,8 @@ impl Enforcer {
         replaced
     }
 
-    /// Watches also the resources of a nested manifest, which the run of its resource found.
-    pub fn watch_nested(&mut self, resource: &ResourceRef, targets: &[WatchTarget]) {
+    /// Watches the targets of a resource that only its run knows.
+    pub fn watch_late(&mut self, resource: &ResourceRef, targets: &[WatchTarget]) {
         if let Some(row) = self.numbers.get(resource).and_then(|number| self.rows.get(*number)) {
             self.hub.set(ResourceKey(row.key), targets);
         }

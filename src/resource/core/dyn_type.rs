@@ -14,7 +14,7 @@ use crate::template::Scope;
 
 #[cfg(test)]
 use crate::resource::properties_test::FixtureValues;
-use crate::resource::{Invalid, Nested, Preview, ProviderEntry, ResourceError, ShellDefaults};
+use crate::resource::{Invalid, Nested, Preview, ProviderEntry, ResourceError, ResourceOutput, ShellDefaults};
 
 /// Properties that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -120,6 +120,8 @@ pub trait ResourceType: Sync {
     fn changes_system(&self) -> bool;
     /// See `Resource::shell_defaults`.
     fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults;
+    /// See `Resource::OUTPUTS`.
+    fn outputs(&self) -> &'static [ResourceOutput];
     /// See `Resource::BATCHES`.
     fn batches(&self) -> bool;
     /// See `Resource::prefetch`. Skips resources without a provider; their runs fail later.
@@ -128,6 +130,11 @@ pub trait ResourceType: Sync {
     fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<BatchResult>;
     /// The names of the providers, best first.
     fn providers(&self) -> Vec<&'static str>;
+    /// Returns the name of the requested provider, or of the best one for this host.
+    ///
+    /// # Errors
+    /// When no provider works.
+    fn choose_provider(&self, wanted: &str, providers: &Providers, host: &Host) -> Result<&'static str, BindError>;
     /// Returns a resource that shows the state of this name, if the type supports this.
     ///
     /// # Errors
@@ -218,6 +225,8 @@ pub trait ObservedResource {
     fn ensure(&self) -> String;
     /// The state, as in the `status` of an event.
     fn status(&self) -> Map<String, Value>;
+    /// The outputs that have a value. See `Resource::outputs`.
+    fn outputs(&self) -> Map<String, Value>;
     /// The pending steps; none for a converged resource.
     fn steps(&self) -> Vec<ChangeStep>;
     /// True when the status contains program output. See `State::output`.

@@ -5,6 +5,7 @@ pub mod common;
 mod decode_error;
 pub(super) mod dyn_type;
 pub mod ensure;
+pub(super) mod open_properties;
 pub(super) mod owned_file;
 pub(super) mod parent_checks;
 pub(super) mod path_order;

@@ -145,6 +145,64 @@ pub struct ShellDefaults {
     pub environment: &'static [(&'static str, &'static str)],
 }
 
+/// An output: a value of a resource that templates of later resources can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResourceOutput {
+    /// The name, as in `resources['exec#build'].stdout`.
+    pub name: &'static str,
+    /// The type of the value.
+    pub kind: OutputKind,
+    /// A sentence for the documentation.
+    pub about: &'static str,
+}
+
+/// The type of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputKind {
+    /// A text.
+    Text,
+    /// A whole number.
+    Number,
+    /// True or false.
+    Flag,
+    /// A list of texts.
+    List,
+}
+
+impl ResourceOutput {
+    /// Creates a text.
+    pub const fn text(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: OutputKind::Text, about }
+    }
+
+    /// Creates a whole number.
+    pub const fn number(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: OutputKind::Number, about }
+    }
+
+    /// Creates a value that is true or false.
+    pub const fn flag(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: OutputKind::Flag, about }
+    }
+
+    /// Creates a list of texts.
+    pub const fn list(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: OutputKind::List, about }
+    }
+}
+
+impl OutputKind {
+    /// Returns the name of the type, as in the tables of properties.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Number => "integer",
+            Self::Flag => "boolean",
+            Self::List => "list of text",
+        }
+    }
+}
+
 /// A resource with its pending steps.
 pub struct Pending<'a, R: Resource> {
     /// The desired properties.
@@ -200,6 +258,8 @@ pub trait Resource: Send + Sync + 'static {
     const NESTS: bool = false;
     /// Properties that [`Resource::effects`] does not depend on, each with the reason. All others influence the effects.
     const NO_EFFECTS: &'static [(&'static str, &'static str)];
+    /// The values for templates of later resources. See [`Resource::outputs`].
+    const OUTPUTS: &'static [ResourceOutput] = &[];
     /// The providers, best first.
     const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
 
@@ -325,6 +385,11 @@ pub trait Resource: Send + Sync + 'static {
     /// The text before and after, for types that manage a text.
     fn preview(_: &Self::Properties, _: &Self::State, _: &Host) -> Option<Preview> {
         None
+    }
+
+    /// Returns the values of [`Resource::OUTPUTS`] in a state. A null is no value.
+    fn outputs(_: &Self::Properties, _: &Self::State) -> Vec<(&'static str, Value)> {
+        Vec::new()
     }
 
     /// The properties as in events: without secrets and large values.

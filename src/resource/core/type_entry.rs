@@ -19,7 +19,7 @@ use super::dyn_type::{
 };
 #[cfg(test)]
 use crate::resource::properties_test::{FixtureValues, TypeFixture as TableEntry};
-use crate::resource::{Change, Invalid, Nested, Pending, Preview, Resource, ResourceError, ShellDefaults, State};
+use crate::resource::{Change, Invalid, Nested, Pending, Preview, Resource, ResourceError, ResourceOutput, ShellDefaults, State};
 
 /// A resource type that can be in the table. In unit tests this requires the fixture, so that every type of the table has one.
 #[cfg(not(test))]
@@ -97,6 +97,10 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         R::shell_defaults(ensure)
     }
 
+    fn outputs(&self) -> &'static [ResourceOutput] {
+        R::OUTPUTS
+    }
+
     fn batches(&self) -> bool {
         R::BATCHES
     }
@@ -142,6 +146,10 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
 
     fn providers(&self) -> Vec<&'static str> {
         R::PROVIDERS.iter().map(|entry| entry.name).collect()
+    }
+
+    fn choose_provider(&self, wanted: &str, providers: &Providers, host: &Host) -> Result<&'static str, BindError> {
+        choose_provider::<R>(wanted, providers, host).map(|(name, _)| name)
     }
 
     fn query(&self, name: &str) -> Option<Result<Arc<dyn ParsedResource>, DecodeError>> {
@@ -346,6 +354,11 @@ impl<R: Resource> ObservedResource for ObservedState<'_, R> {
 
     fn status(&self) -> Map<String, Value> {
         fields(&self.state)
+    }
+
+    fn outputs(&self) -> Map<String, Value> {
+        let all = R::outputs(&self.bound.decoded.0, &self.state).into_iter();
+        all.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn steps(&self) -> Vec<ChangeStep> {

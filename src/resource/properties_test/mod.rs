@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::host::Host;
 use crate::skip::is_root;
 
-use super::{Resource, ResourceError, State, TYPES};
+use super::{OutputKind, Resource, ResourceError, State, TYPES};
 
 /// The imports of a fixture.
 pub(in crate::resource) mod prelude {
@@ -197,6 +197,16 @@ fn check_case<R: TypeFixture>(
     if !changes.is_empty() {
         tried.changes.set(tried.changes.get() + 1);
         tried.successes.set(tried.successes.get() + u32::from(applied.is_ok()));
+    }
+    for (name, value) in R::outputs(properties, &state).into_iter().filter(|(_, value)| !value.is_null()) {
+        let declared = R::OUTPUTS.iter().find(|output| output.name == name);
+        let fits = declared.is_some_and(|output| match output.kind {
+            OutputKind::Text => value.is_string(),
+            OutputKind::Number => value.is_u64() || value.is_i64(),
+            OutputKind::Flag => value.is_boolean(),
+            OutputKind::List => value.is_array(),
+        });
+        prop_assert!(fits, "the output {} = {} is not declared, or of another type", name, value);
     }
     if applied.is_ok() && R::CONVERGES {
         let left = R::diff(properties, &R::observe(properties, &provider, &host).unwrap()).unwrap();

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::host::command::is_executable;
+use crate::host::command::{OUTPUT_CAP, is_executable};
 use crate::host::{Host, ProcessCommand, fs};
 use crate::model::effects::{PathScope, RUN_GRANT};
 use crate::model::secret::REDACTED;
 use crate::model::{Effect, Effects, HumanDuration, Identity, Need, RedactedProperty};
 
 use crate::resource::core::{path_order, text};
-use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 /// Maximum length of a failed command's output in its error, in characters from the end.
 const TAIL: usize = 400;
@@ -119,6 +119,11 @@ pub struct ExecState {
     unless_satisfied: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     output: String,
+    /// The output for templates; none when the command did not run, or wrote too much.
+    #[serde(skip)]
+    stdout: Option<String>,
+    #[serde(skip)]
+    stderr: Option<String>,
 }
 
 impl State for ExecState {
@@ -201,6 +206,14 @@ impl Resource for ExecType {
         ("refreshonly", "when it runs"),
         ("logoutput", "what the event shows"),
     ];
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::text(
+            "stdout",
+            "The standard output, without the line end at its end; none beyond a mebibyte, and none when the command did not run.",
+        ),
+        ResourceOutput::text("stderr", "The standard error, in the same way."),
+        ResourceOutput::number("exitcode", "The exit code; none when the command did not run."),
+    ];
     const PROVIDERS: &'static [ProviderEntry<dyn Interpreter>] = &[
         ProviderEntry::everywhere("posix", |_| Box::new(Posix)),
         ProviderEntry::on_request("shell", |_| is_executable(Path::new(SHELL)), |_| Box::new(Shell)),
@@ -275,6 +288,10 @@ impl Resource for ExecType {
         Ok(state)
     }
 
+    fn outputs(_: &Properties, state: &ExecState) -> Vec<(&'static str, Value)> {
+        vec![("stdout", json!(state.stdout)), ("stderr", json!(state.stderr)), ("exitcode", json!(state.exitcode))]
+    }
+
     fn diff(p: &Properties, state: &ExecState) -> Result<Vec<ExecChange>, ResourceError> {
         let satisfied = state.creates_satisfied
             || (!p.onlyif.is_empty() && !state.onlyif_satisfied)
@@ -293,6 +310,7 @@ impl Resource for ExecType {
         let output = host.run(&p.prepare(p.command_line(), provider)?)?;
         state.exitcode = Some(output.code);
         state.creates_satisfied = exists(&p.creates)?;
+        (state.stdout, state.stderr) = (output_text(&output.stdout), output_text(&output.stderr));
         if p.logoutput {
             state.output = host.output_excerpt(&output, LOGGED);
         }
@@ -331,6 +349,12 @@ impl Resource for ExecType {
 
 fn exists(path: &str) -> Result<bool, ResourceError> {
     if path.is_empty() { Ok(false) } else { Ok(fs::stat(Path::new(path), false)?.is_some()) }
+}
+
+/// Returns an output as text, as a shell does in `$(...)`; none for an output that may be cut.
+fn output_text(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    (bytes.len() < OUTPUT_CAP).then(|| text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 fn guard(line: &str, p: &Properties, provider: &dyn Interpreter, host: &Host) -> Result<bool, ResourceError> {

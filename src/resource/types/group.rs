@@ -7,6 +7,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::host::{Host, ProcessCommand};
 use crate::model::{Effect, Effects, Identity, Need};
@@ -16,7 +17,7 @@ use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 /// Groups.
 pub struct GroupType;
@@ -122,6 +123,8 @@ impl Resource for GroupType {
         ("system", "which number a new group gets"),
         ("append", "adds the members that are named anyway"),
     ];
+    const OUTPUTS: &'static [ResourceOutput] =
+        &[ResourceOutput::number("gid", "The number."), ResourceOutput::list("members", "The users in the group.")];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
 
@@ -181,6 +184,10 @@ impl Resource for GroupType {
             gid: found.map(|group| group.gid),
             members: found.map(|group| group.members.clone()).unwrap_or_default(),
         })
+    }
+
+    fn outputs(_: &Properties, state: &GroupState) -> Vec<(&'static str, Value)> {
+        vec![("gid", json!(state.gid)), ("members", json!(state.gid.map(|_| &state.members)))]
     }
 
     fn diff(p: &Properties, state: &GroupState) -> Result<Vec<GroupChange>, ResourceError> {

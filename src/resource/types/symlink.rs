@@ -8,6 +8,7 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::host::fs::{self, LinkInfo};
 use crate::host::{Host, PathInfo};
@@ -15,7 +16,7 @@ use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects, Identity, Need};
 
 use crate::resource::core::{parent_checks, path_order, text};
-use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 /// Symbolic links.
 pub struct SymlinkType;
@@ -164,6 +165,7 @@ impl Resource for SymlinkType {
         ("force", "replaces what is at the same path"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
+    const OUTPUTS: &'static [ResourceOutput] = &[ResourceOutput::text("target", "The path that the link leads to.")];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("posix")];
 
     type Properties = Properties;
@@ -254,6 +256,10 @@ impl Resource for SymlinkType {
         };
         let obstacle = missing.or_else(|| parent_checks::account_error(&p.owner, &p.group, host));
         Ok(SymlinkState { found, obstacle, wanted, target, owner, group })
+    }
+
+    fn outputs(_: &Properties, state: &SymlinkState) -> Vec<(&'static str, Value)> {
+        vec![("target", json!(matches!(state.found, FoundLink::Link(_)).then_some(&state.target)))]
     }
 
     fn diff(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {

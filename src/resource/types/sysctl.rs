@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::host::{FsError, Host, PathResolver};
 use crate::model::effects::EffectKind;
@@ -18,7 +19,7 @@ use crate::resource::core::ensure::Presence;
 use crate::resource::core::owned_file;
 use crate::resource::core::owned_file::OwnedFile;
 use crate::resource::core::{text, watch_targets};
-use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 /// The directory of persisted settings; for administrators, and read at every boot.
 const DIRECTORY: &str = "/etc/sysctl.d";
@@ -148,6 +149,7 @@ impl Resource for SysctlType {
         ("persist", "whether the same file is written"),
         ("runtime", "whether the same key is set"),
     ];
+    const OUTPUTS: &'static [ResourceOutput] = &[ResourceOutput::text("value", "The value in the running kernel.")];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("linux")];
 
     type Properties = Properties;
@@ -221,6 +223,10 @@ impl Resource for SysctlType {
             persisted: file.as_ref().and_then(|file| parse_persisted(&file.text)),
             file,
         })
+    }
+
+    fn outputs(_: &Properties, state: &SysctlState) -> Vec<(&'static str, Value)> {
+        vec![("value", json!(state.value))]
     }
 
     fn diff(p: &Properties, state: &SysctlState) -> Result<Vec<SysctlChange>, ResourceError> {

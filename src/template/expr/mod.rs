@@ -70,6 +70,11 @@ impl Compiled {
         missing_keys::find(&self.node, &self.paths, data)
     }
 
+    /// The outputs that the expression uses: the resource as `type#name`, and the output.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.paths.iter().filter_map(ValuePath::output).map(|(resource, output, _)| (resource, output))
+    }
+
     /// True when the value of a path outside of the facts passes a test.
     pub(super) fn any_path_value(&self, env: &dyn Env, test: &dyn Fn(&Json) -> bool) -> bool {
         let seen = |path: &&ValuePath| {

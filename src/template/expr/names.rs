@@ -4,6 +4,7 @@ use super::error::{ExprError, TemplateErrorKind};
 use super::functions;
 use super::node::{PREDICATE_FUNCTIONS, PredicateFunction};
 use crate::diag::did_you_mean;
+use crate::model::ResourceRef;
 use crate::template::functions::bus_functions::PROMETHEUS;
 
 /// Functions that some scopes lack.
@@ -20,12 +21,38 @@ pub(in crate::template) struct ValuePath {
     pub(in crate::template) offset: usize,
 }
 
+impl ValuePath {
+    /// The resource and the output of a path into `resources`, and true when the output may be missing.
+    pub(in crate::template) fn output(&self) -> Option<(&str, &str, bool)> {
+        match self.steps.as_slice() {
+            [PathStep { to: Member::Key(resource), .. }, PathStep { to: Member::Key(output), optional }, ..]
+                if self.root == Root::Resources =>
+            {
+                Some((resource, output, *optional))
+            }
+            _ => None,
+        }
+    }
+
+    /// Refuses a path into `resources` without a literal resource and output: both decide the order of the resources.
+    pub(super) fn check_output(&self) -> Result<(), ExprError> {
+        let is_whole = self.output().is_some_and(|(resource, ..)| resource.parse::<ResourceRef>().is_ok());
+        if self.root != Root::Resources || is_whole {
+            return Ok(());
+        }
+        let wanted = "resources needs the resource and its output as literal texts, as resources['exec#build'].stdout";
+        Err(ExprError::syntax(self.offset, wanted))
+    }
+}
+
 /// The value at the beginning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::template) enum Root {
     Facts,
     Data,
     Environ,
+    /// The outputs of the resources that have run, by `type#name`.
+    Resources,
     /// The value that a validation tests.
     Value,
 }
@@ -37,6 +64,7 @@ impl Root {
             Self::Facts => "acts",
             Self::Data => "ata",
             Self::Environ => "nviron",
+            Self::Resources => "esources",
             Self::Value => "alue",
         })
     }
@@ -75,12 +103,13 @@ impl NameScope<'_> {
             "value" | "Value" if self.value_only => Ok(Root::Value),
             _ if self.value_only => Err(unknown_name(name, offset, ["value"])),
             "Facts" => Ok(Root::Facts),
-            "Data" | "Environ" if self.facts_only => {
+            "Data" | "Environ" | "resources" if self.facts_only => {
                 Err(ExprError::syntax(offset, format!("{name} is not available here, only Facts is")))
             }
             "Data" => Ok(Root::Data),
             "Environ" => Ok(Root::Environ),
-            _ => Err(unknown_name(name, offset, ["Facts", "Data", "Environ"])),
+            "resources" => Ok(Root::Resources),
+            _ => Err(unknown_name(name, offset, ["Facts", "Data", "Environ", "resources"])),
         }
     }
 

@@ -25,6 +25,7 @@ impl Env for Arc<ScopeState> {
         });
         match (path.root, path.steps.first().map(|step| &step.to)) {
             (Root::Data, _) => self.note_data(keys),
+            (Root::Resources, _) => self.record_output(path)?,
             (Root::Environ, Some(Member::Key(name))) => self.check_environ(name)?,
             (root, _) => self.note_root(root),
         }

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::error::TemplateError;
 use super::interpolation::{self, Segment, may_be_template};
+use super::outputs::OutputReference;
 use super::scope::Scope;
-use crate::template::expr::{Compiled, ExprError, MissingKey};
+use crate::template::expr::{Compiled, ExprError, MissingKey, Root};
 use crate::template::files::jet;
 
 /// Returns the position of the first `{{` without an end, which therefore begins no expression.
@@ -118,6 +119,28 @@ impl Scope {
     /// Returns the first key that a bare expression uses and `data` does not have.
     pub fn missing_key(&self, expression: &str, data: &Value) -> Option<MissingKey> {
         self.inner.compile(expression).ok()?.missing_key(data)
+    }
+
+    /// Returns the outputs that a text uses. An expression that can't be parsed uses none.
+    pub fn outputs(&self, text: &str) -> Vec<OutputReference> {
+        if !may_be_template(text) || !Root::Resources.is_mentioned(text) {
+            return Vec::new();
+        }
+        let expressions = interpolation::scan(text).into_iter().filter_map(|segment| match segment {
+            Segment::Text(_) => None,
+            Segment::Expr { source, .. } => Some(source),
+        });
+        expressions.flat_map(|source| self.expression_outputs(source)).collect()
+    }
+
+    /// Returns the outputs that a bare expression uses. An expression that can't be parsed uses none.
+    pub fn expression_outputs(&self, expression: &str) -> Vec<OutputReference> {
+        if !Root::Resources.is_mentioned(expression) {
+            return Vec::new();
+        }
+        let compiled = self.inner.compile(expression);
+        let found = compiled.iter().flat_map(|compiled| compiled.outputs());
+        found.filter_map(|(resource, output)| OutputReference::new(resource, output)).collect()
     }
 
     /// The data that expressions see.

@@ -2,7 +2,7 @@
 //!
 //! - `scope` has the values that expressions see, `sources` the readers behind them, `reads` the reads with their checks.
 //! - `interpolation` finds the expressions of a text, `resolve` evaluates them, `calls` calls functions and other templates.
-//! - `lookup` walks paths, `trace` records the uses of values.
+//! - `outputs` has the outputs of resources, `lookup` walks paths, `trace` records the uses of values.
 //! - `check` finds errors before any value is resolved, `validate` has conditions over one value.
 
 mod calls;
@@ -10,6 +10,7 @@ mod check;
 mod error;
 mod interpolation;
 mod lookup;
+mod outputs;
 mod reads;
 mod resolve;
 mod scope;
@@ -23,6 +24,7 @@ pub use self::interpolation::is_template;
 pub(super) use self::interpolation::outside_quotes;
 pub(super) use self::lookup::plain_steps;
 pub use self::lookup::query;
+pub use self::outputs::{OutputReference, OutputTable, OutputsOfResource};
 pub use self::scope::Scope;
 pub(super) use self::scope::ScopeState;
 pub use self::sources::{FactsSource, SecretReader, TemplateFile, TemplateFileReader};

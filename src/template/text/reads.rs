@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::scope::ScopeState;
 use super::{lookup, trace};
 use crate::model::TemplateRead;
-use crate::template::expr::Root;
+use crate::template::expr::{Root, ValuePath};
 use crate::template::functions::bus_functions;
 
 /// The reason to refuse a read after a template has used a value of the bus.
@@ -64,8 +64,26 @@ impl ScopeState {
         match root {
             Root::Data => self.note_data([]),
             Root::Environ => self.note_read(),
-            Root::Facts | Root::Value => {}
+            Root::Facts | Root::Resources | Root::Value => {}
         }
+    }
+
+    /// Records the use of an output of a resource.
+    pub(in crate::template) fn record_output(&self, path: &ValuePath) -> Result<(), String> {
+        let Some((resource, output, optional)) = path.output() else { return Ok(()) };
+        let table = self.parts.outputs.as_ref().ok_or(
+            "outputs of resources are known only when a resource runs: write resources[...] into a property of the resource \
+             itself, or into its control",
+        )?;
+        let uses = table.check(resource, output, optional)?;
+        self.note_read();
+        if uses.bus {
+            self.note_bus(false);
+        }
+        if uses.secret {
+            self.parts.secrets.note_use();
+        }
+        Ok(())
     }
 
     /// Returns the value at a path that begins with facts, data, environ or env.

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::Value;
 
+use super::outputs::OutputTable;
 use super::sources::{FactsSource, SecretReader, TemplateFileReader};
 use super::trace::{Trace, TraceMark, ValueUses};
 use crate::model::{DiscoveryClient, EvaluationBudget, ReadAccess, Secrets, TemplateRead, UnrestrictedAccess};
 use crate::template::expr::{Compiled, Root};
 use crate::template::functions::limits;
 
-/// The root `value`, which only conditions of `validate` have.
+/// The root of a scope without the root.
 static NULL: Value = Value::Null;
 
 /// The values that expressions see, and the functions that they call. Clones share everything.
@@ -48,6 +49,8 @@ pub(in crate::template) struct ScopeOptions {
     new_data_is_unsigned: bool,
     /// True where the data comes from values that were read.
     pub(super) data_was_read: bool,
+    /// The outputs of resources; none before the resource of the templates runs.
+    pub(super) outputs: Option<Arc<OutputTable>>,
 }
 
 impl ScopeOptions {
@@ -68,6 +71,7 @@ impl ScopeOptions {
             tracks_unsigned: false,
             new_data_is_unsigned: false,
             data_was_read: false,
+            outputs: None,
         }
     }
 }
@@ -167,6 +171,12 @@ impl Scope {
         Self::from_options(ScopeOptions { new_data_is_unsigned: used.bus, ..self.inner.parts.clone() })
     }
 
+    /// Returns the scope with the outputs of the resources that have run.
+    #[must_use]
+    pub fn with_outputs(&self, outputs: OutputTable) -> Self {
+        Self::from_options(ScopeOptions { outputs: Some(Arc::new(outputs)), ..self.inner.parts.clone() })
+    }
+
     /// Returns the present counts of uses; see [`Scope::since`].
     pub fn mark(&self) -> TraceMark {
         self.inner.parts.trace.mark(self.inner.parts.secrets.use_count())
@@ -203,6 +213,7 @@ impl ScopeState {
             Root::Facts => self.parts.facts.value.get_or_init(|| (self.parts.facts.gather)()),
             Root::Data => &self.parts.data,
             Root::Environ => &self.parts.environ,
+            Root::Resources => self.parts.outputs.as_ref().map_or(&NULL, |outputs| outputs.values()),
             Root::Value => &NULL,
         }
     }

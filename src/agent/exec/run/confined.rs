@@ -95,6 +95,7 @@ impl ConfinedRun<'_> {
             noop: job.is_dry() && job.kind != JobKind::HealthCheck,
             health_check_only: job.kind == JobKind::HealthCheck,
             selection: None,
+            outputs: engine::OutputStore::default(),
             parallelism: engine::default_parallelism(),
             // The diff of a plan is for people. The diff of a run would only repeat the command.
             diff: if job.command.options.noop { Diff::Public } else { Diff::None },

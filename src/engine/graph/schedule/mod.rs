@@ -131,6 +131,13 @@ impl<'g> Schedule<'g> {
         Some(Start { resources })
     }
 
+    /// Selects a resource that waits for one that runs now. Without a selection, nothing changes.
+    pub fn select(&mut self, index: usize) {
+        if let Some(selected) = &mut self.selected {
+            set(selected, index, true);
+        }
+    }
+
     /// Records the end of a resource. `changed` is true when its subscribers must run too.
     pub fn ended(&mut self, index: usize, changed: bool) {
         let Some(TaskState::Running(number)) = self.states.get(index).copied() else { return };

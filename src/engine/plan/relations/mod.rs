@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::context::PlanContext;
 use super::known_resource::KnownResource;
 use super::place::narrow_place;
+use super::received_outputs::{self, ReceivedOutput};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::manifest::Ordering;
 use crate::model::ResourceRef;
@@ -134,7 +135,10 @@ pub(super) fn references(
             continue;
         }
         if before.is_single_resource() {
-            let hint = "put both into a manifest, or use a session (ensign session new)".to_owned();
+            // A session keeps events, and no outputs.
+            let is_output = known.received.iter().any(|received| received.reference.resource == *reference);
+            let session = if is_output { "" } else { ", or use a session (ensign session new)" };
+            let hint = format!("put both into a manifest{session}");
             say(format!("names {reference}, and it is the only resource of this request"), hint);
             continue;
         }
@@ -145,6 +149,11 @@ pub(super) fn references(
             |near| format!("did you mean \"{}#{near}\"?", reference.kind),
         );
         say(format!("names {reference}, and there is no such resource"), hint);
+    }
+    for ReceivedOutput { property, reference } in known.received {
+        let Some(sender) = resource::find(&reference.resource.kind) else { continue };
+        let Some((why, hint)) = received_outputs::unknown_output(sender, &reference.output) else { continue };
+        errors.push(known.at_reference(document, property, &reference.resource, &why, hint));
     }
 }
 

@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
 use crate::host::fs::{self, FileInfo};
@@ -20,7 +20,7 @@ use crate::host::{Host, PathInfo};
 use crate::http::redact_url;
 use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, WatchTarget, effects};
 use crate::resource::core::{path_order, text, watch_targets};
-use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, ShellDefaults, State};
 use crate::unpack::Format;
 
 use properties::MODE;
@@ -161,6 +161,10 @@ impl Resource for ArchiveType {
         ("group", "attribute at the same path"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::text("checksum", "The SHA-256 of the archive, as lower-case hex, when `checksum` is given."),
+        ResourceOutput::number("size", "The size in bytes."),
+    ];
     const PROVIDERS: &'static [ProviderEntry<dyn Archives>] = &[ProviderEntry::everywhere("http", |_| Box::new(Http))];
 
     type Properties = Properties;
@@ -283,6 +287,11 @@ impl Resource for ArchiveType {
         }
         let remains = marked || foreign || place.as_ref().map_or(Ok(false), ResumableFile::exists)?;
         Ok(ArchiveState { found, interrupted: marked && p.extracts(), remains, downloaded: None, wanted, metadata })
+    }
+
+    fn outputs(_: &Properties, state: &ArchiveState) -> Vec<(&'static str, Value)> {
+        let Metadata { checksum, size, .. } = &state.metadata;
+        vec![("checksum", json!(checksum)), ("size", json!(state.found.as_ref().map(|_| size)))]
     }
 
     fn diff(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, ResourceError> {

@@ -11,7 +11,7 @@ mod tree;
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::host::fs::{self, TempFile};
 use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
@@ -19,10 +19,10 @@ use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
 use crate::model::{Effects, Identity, Need};
 
 use crate::resource::core::{parent_checks, path_order};
-use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults};
+use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ResourceOutput, ShellDefaults};
 
 use properties::FileEnsure;
-use state::{DesiredFile, FoundFile, describe};
+use state::{DesiredFile, FoundFile, Metadata, describe};
 
 pub use change::FileChange;
 pub(in crate::resource) use properties::mode;
@@ -90,6 +90,13 @@ impl Resource for FileType {
     ];
     const CONTENT: &'static [&'static str] = &["content"];
     const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "content", "source", "owner", "group", "mode"];
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::text("checksum", "The SHA-256 of the content, as lower-case hex, when the content is managed."),
+        ResourceOutput::number("size", "The size in bytes."),
+        ResourceOutput::text("mode", "The permissions, as `0644`."),
+        ResourceOutput::text("owner", "The name of the owner."),
+        ResourceOutput::text("group", "The name of the group."),
+    ];
     const PROVIDERS: &'static [ProviderEntry<dyn FileProvider>] = &[ProviderEntry::everywhere("posix", |_| Box::new(Posix))];
 
     type Properties = Properties;
@@ -183,6 +190,16 @@ impl Resource for FileType {
         let metadata = describe(p, Some(&look), host);
         let obstacle = obstacle(p, false, host)?;
         Ok(FileState { metadata, found: FoundFile::Something { look, link }, wanted, below, obstacle, mounted })
+    }
+
+    fn outputs(_: &Properties, state: &FileState) -> Vec<(&'static str, Value)> {
+        let Metadata { checksum, size, mode, owner, group, mtime, .. } = &state.metadata;
+        // Only an object has a time.
+        if mtime.is_none() {
+            return Vec::new();
+        }
+        let texts = [("mode", mode), ("owner", owner), ("group", group)].map(|(name, text)| (name, json!(text)));
+        texts.into_iter().chain([("checksum", json!(checksum)), ("size", json!(size))]).collect()
     }
 
     fn diff(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {

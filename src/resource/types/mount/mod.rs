@@ -13,13 +13,14 @@ mod provider;
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::host::mountinfo::Mounted;
 use crate::host::{Host, mountinfo};
 use crate::model::{Effects, Identity, Need};
 
 use crate::resource::core::{path_order, text};
-use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 use fstab::FstabEntry;
 use properties::{auto, defaults};
@@ -127,6 +128,12 @@ impl Resource for MountType {
     const REFRESHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] =
         &[("dump", "which program of backups saves it"), ("pass", "when it is checked at boot")];
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::flag("mounted", "True while it is mounted."),
+        ResourceOutput::text("device", "The mounted device."),
+        ResourceOutput::text("fstype", "The type of the file system."),
+        ResourceOutput::text("options", "The active options."),
+    ];
     const PROVIDERS: &'static [ProviderEntry<dyn MountProvider>] =
         &[ProviderEntry::new("linux", |_| mountinfo::is_supported(), |_| Box::new(linux::Linux))];
 
@@ -209,6 +216,16 @@ impl Resource for MountType {
             fstype: shown.fstype,
             options: shown.options,
         })
+    }
+
+    fn outputs(_: &Properties, state: &MountState) -> Vec<(&'static str, Value)> {
+        let active = |text| json!(Some(text).filter(|_| state.mounted));
+        vec![
+            ("mounted", json!(state.mounted)),
+            ("device", active(&state.device)),
+            ("fstype", active(&state.fstype)),
+            ("options", active(&state.options)),
+        ]
     }
 
     fn diff(p: &Properties, state: &MountState) -> Result<Vec<MountChange>, ResourceError> {

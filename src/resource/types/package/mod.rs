@@ -24,7 +24,9 @@ mod transaction;
 use crate::host::Host;
 use crate::model::{Effect, Effects, Identity};
 
-use crate::resource::{Invalid, Pending, ProviderEntry, Resource, ResourceError};
+use serde_json::{Value, json};
+
+use crate::resource::{Invalid, Pending, ProviderEntry, Resource, ResourceError, ResourceOutput};
 
 use manager::PackageJob;
 use properties::{RequestedVersion, two_minutes};
@@ -47,6 +49,10 @@ impl Resource for PackageType {
         ("ensure", "another version of the same package"),
         ("cache_valid", "when the index of the node is read again"),
         ("lock_timeout", "limit of a wait"),
+    ];
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::text("version", "The newest installed version."),
+        ResourceOutput::text("arch", "The architecture of that version."),
     ];
     const PROVIDERS: &'static [ProviderEntry<dyn PackageManager>] = &[
         ProviderEntry::new("apt", |_| apt::is_installed(), |host| Box::new(apt::Apt::new(host.dpkg()))),
@@ -102,6 +108,11 @@ impl Resource for PackageType {
 
     fn observe(p: &Properties, manager: &(dyn PackageManager + 'static), host: &Host) -> Result<PackageState, ResourceError> {
         difference::observe(p, manager, host)
+    }
+
+    fn outputs(_: &Properties, state: &PackageState) -> Vec<(&'static str, Value)> {
+        let Some(newest) = state.newest() else { return Vec::new() };
+        vec![("version", json!(newest.version)), ("arch", json!(newest.architecture))]
     }
 
     fn diff(p: &Properties, state: &PackageState) -> Result<Vec<PackageChange>, ResourceError> {

@@ -20,12 +20,13 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 
 use crate::host::{Host, systemd};
 use crate::model::{Effect, Effects, HumanDuration, Identity, Need, WatchTarget};
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 use activity::Activity;
 use manager::{Systemctl, UnitAction, best};
@@ -229,6 +230,10 @@ impl Resource for ServiceType {
         ("refresh", "the same unit"),
         ("timeout", "limit of a wait"),
     ];
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::flag("active", "True while the service runs."),
+        ResourceOutput::flag("enabled", "True when the service starts at boot."),
+    ];
     const PROVIDERS: &'static [ProviderEntry<Services>] = &[
         ProviderEntry::new("systemd", |_| systemd::is_booted(), |host| Box::new(Services::new(best(host), host))),
         ProviderEntry::on_request(
@@ -319,6 +324,10 @@ impl Resource for ServiceType {
             unit_file_state: word,
         };
         Ok(ServiceState { activity, metadata })
+    }
+
+    fn outputs(_: &Properties, state: &ServiceState) -> Vec<(&'static str, Value)> {
+        vec![("active", json!(state.metadata.running)), ("enabled", json!(state.metadata.enabled))]
     }
 
     fn diff(p: &Properties, state: &ServiceState) -> Result<Vec<ServiceChange>, ResourceError> {

@@ -7,6 +7,8 @@ mod properties;
 mod state;
 mod steps;
 
+use serde_json::{Value, json};
+
 use crate::host::passwd::ShadowEntry;
 use crate::host::{Host, PathResolver, ProcessCommand, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
@@ -16,7 +18,7 @@ use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils::ShadowTools;
 use crate::resource::core::{path_order, shadow_utils, watch_targets};
-use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError};
+use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput};
 
 use properties::{check_path, is_hash, is_separator};
 use state::observe_account;
@@ -44,6 +46,14 @@ impl Resource for UserType {
         ("password_hash", "of the same account"),
         ("locked", "of the same account"),
         ("expires", "of the same account"),
+    ];
+    const OUTPUTS: &'static [ResourceOutput] = &[
+        ResourceOutput::number("uid", "The number."),
+        ResourceOutput::number("gid", "The number of the primary group."),
+        ResourceOutput::text("group", "The primary group."),
+        ResourceOutput::list("groups", "The other groups."),
+        ResourceOutput::text("home", "The home directory."),
+        ResourceOutput::text("shell", "The login shell."),
     ];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
@@ -182,6 +192,18 @@ impl Resource for UserType {
             host.managed_paths(false).place(&host.system_path(&seen.home))?;
         }
         Ok(UserState { account, wanted_gid, own_group: local(&p.name).is_some(), wanted_home })
+    }
+
+    fn outputs(_: &Properties, state: &UserState) -> Vec<(&'static str, Value)> {
+        let Some(account) = &state.account else { return Vec::new() };
+        vec![
+            ("uid", json!(account.uid)),
+            ("gid", json!(account.gid)),
+            ("group", json!(account.group)),
+            ("groups", json!(account.groups)),
+            ("home", json!(account.home)),
+            ("shell", json!(account.shell)),
+        ]
     }
 
     fn diff(p: &Properties, state: &UserState) -> Result<Vec<UserChange>, ResourceError> {

@@ -107,6 +107,7 @@ impl<'t> Parser<'_, 't> {
         }
         let shown = self.source.get(offset..self.offset()).unwrap_or_default().trim().to_owned();
         let path = ValuePath { root, steps, written: shown, offset };
+        path.check_output()?;
         let same = |known: &ValuePath| known.root == path.root && known.steps == path.steps && known.written == path.written;
         let index = self.paths.iter().position(same).unwrap_or_else(|| {
             self.paths.push(path);
