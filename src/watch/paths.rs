@@ -1,8 +1,8 @@
 //! The watches of paths: which directories are watched, and which resources an event is about.
 //!
-//! A watch belongs to a directory, not to a file: an editor that replaces a file makes a new object under the old name. Every
-//! ancestor is watched too, so that a renamed or removed parent is an event. A node is armed from the top: first the watch of
-//! the directory, then the look at its entries. So a change before the look is seen, and a later one is an event.
+//! A watch belongs to a directory, not to a file. An editor that replaces a file makes a new object under the old name. Every
+//! ancestor is watched too, so that a renamed or removed parent is an event. Nodes are armed from the top: first the watch of
+//! the directory, then the examination of its entries. So an earlier change is seen, and a later change is an event.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::OsStr;
