@@ -16,6 +16,7 @@
 //!
 //! Neighbours: `host` makes the system calls. The reconciler of `engine` and `agent` debounces and checks.
 
+mod armed_trie;
 mod file_system;
 mod hub;
 mod paths;

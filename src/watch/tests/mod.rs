@@ -82,7 +82,8 @@ fn changes_of_a_file_have_their_kind() {
     bench.write("other");
     bench.expect(&[], "another file");
     let path = bench.at("f");
-    let changes: [(fn(&Path), ChangeKind); 5] = [
+    type Change = fn(&Path);
+    let changes: [(Change, ChangeKind); 5] = [
         (|path| fs::write(path, "").unwrap(), ChangeKind::Created),
         (|path| fs::write(path, "x").unwrap(), ChangeKind::Content),
         (|path| fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap(), ChangeKind::Attributes),
