@@ -53,9 +53,10 @@ struct Shared {
     table: Mutex<UnitTable>,
     link: Mutex<Link>,
     link_changed: Condvar,
-    /// New names, or the end.
-    news: Notify,
-    end: Mutex<bool>,
+    /// New names wait for their object paths.
+    names_added: Notify,
+    /// The owner is gone.
+    ended: Notify,
 }
 
 /// The changes since the last report.
@@ -94,7 +95,7 @@ impl UnitEvents {
     /// Watches a unit. Every later change is reported while the connection lasts.
     pub fn watch(&self, name: &str) {
         lock(&self.shared.table).watch(name);
-        self.shared.news.notify_one();
+        self.shared.names_added.notify_one();
     }
 
     /// Ends the watch of a unit.
@@ -111,8 +112,7 @@ impl UnitEvents {
 
 impl Drop for UnitEvents {
     fn drop(&mut self) {
-        *lock(&self.shared.end) = true;
-        self.shared.news.notify_one();
+        self.shared.ended.notify_one();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported by then.
             let _ended = thread.join();
@@ -121,10 +121,6 @@ impl Drop for UnitEvents {
 }
 
 impl Shared {
-    fn is_over(&self) -> bool {
-        *lock(&self.end)
-    }
-
     /// Records a new or lost connection. Every unit may have changed while signals were missing.
     fn set_link(&self, link: Link, waker: &Waker) {
         lock(&self.table).mark_all();
@@ -134,31 +130,25 @@ impl Shared {
     }
 }
 
-/// Follows the signals over one connection after the other, to the end.
+/// Follows the signals over one connection after the other, until the owner is gone.
 async fn follow(shared: &Shared, waker: &Waker) {
+    tokio::select! {
+        () = reconnect(shared, waker) => {}
+        () = shared.ended.notified() => {}
+    }
+}
+
+async fn reconnect(shared: &Shared, waker: &Waker) {
     let mut pause = RECONNECT.0;
-    while !shared.is_over() {
-        let connected = follow_connection(shared, waker, &mut pause).await;
-        if let Err(error) = connected {
+    loop {
+        if let Err(error) = follow_connection(shared, waker, &mut pause).await {
             tracing::debug!(error = %crate::diag::error_chain(&error), "lost the signals of systemd");
-        }
-        if shared.is_over() {
-            return;
         }
         if *lock(&shared.link) != Link::Lost {
             shared.set_link(Link::Lost, waker);
         }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = until_over(shared) => return,
-        }
+        tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT.1);
-    }
-}
-
-async fn until_over(shared: &Shared) {
-    while !shared.is_over() {
-        shared.news.notified().await;
     }
 }
 
@@ -184,10 +174,7 @@ async fn follow_connection(shared: &Shared, waker: &Waker, pause: &mut Duration)
                 }
                 handle(shared, waker, &calls, &message).await?;
             }
-            () = shared.news.notified() => {}
-        }
-        if shared.is_over() {
-            return Ok(());
+            () = shared.names_added.notified() => {}
         }
     }
 }
@@ -279,6 +266,16 @@ mod tests {
 
     fn state(active: &str, sub: &str) -> UnitSignal {
         UnitSignal::State { path: PATH.to_owned(), active: Some(active.to_owned()), sub: Some(sub.to_owned()) }
+    }
+
+    #[test]
+    fn the_thread_ends_with_its_owner() {
+        let waker = Waker::new().unwrap();
+        let events = UnitEvents::start(waker.clone()).unwrap();
+        events.watch("a.service");
+        let report = events.report();
+        assert_eq!((report.is_connected, waker.clear()), (systemd::is_booted(), true), "{report:?}");
+        drop(events);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::host::inotify::ChangeKind;
+use crate::host::systemd::is_booted;
 use crate::model::WatchTarget;
-use crate::watch::{Cause, Hub, HubOptions, ResourceKey};
+use crate::watch::{Cause, Hub, HubOptions, PollReason, ResourceKey};
 
 /// A hub and a directory for its test.
 struct Bench {
@@ -406,6 +407,20 @@ fn a_wait_ends_with_the_change() {
     let dirty = bench.hub.wait(None).unwrap();
     assert_eq!(dirty.iter().map(|dirty| dirty.key.0).collect::<Vec<_>>(), [1]);
     thread.join().unwrap();
+}
+
+#[test]
+fn without_systemd_units_are_polled() {
+    let mut bench = Bench { hub: Hub::open(HubOptions { fallback_poll: Duration::from_millis(20) }).unwrap(), ..Bench::new() };
+    let unit = WatchTarget::Unit("ensign-test-none.service".to_owned());
+    let armed = bench.hub.set(ResourceKey(1), std::slice::from_ref(&unit));
+    if is_booted() {
+        assert_eq!(armed.polled, []);
+        return;
+    }
+    assert_eq!((armed.polled, bench.hub.stats().polled_keys), (vec![(unit, PollReason::NoSystemd)], 1));
+    let dirty = bench.hub.wait(None).unwrap();
+    assert_eq!(dirty.into_iter().map(|dirty| (dirty.key.0, dirty.cause)).collect::<Vec<_>>(), [(1, Cause::Poll)]);
 }
 
 #[test]
