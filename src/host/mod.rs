@@ -38,6 +38,7 @@ pub mod systemd;
 pub mod terminal;
 pub mod tree;
 pub mod unit_events;
+mod unit_table;
 pub mod waker;
 pub mod watch_probe;
 

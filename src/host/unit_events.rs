@@ -1,9 +1,8 @@
 //! Changes of systemd units, as the manager signals them on the system bus (`org.freedesktop.systemd1(5)`).
 //!
-//! A thread of its own follows the signals. The thread keeps the last state of each watched unit, because a look at a unit makes
-//! systemd load and unload the unit, which it signals as well: only a different state is a change.
+//! A thread of its own follows the signals, over a connection of its own.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,7 +12,8 @@ use futures_util::stream::select;
 use tokio::sync::Notify;
 use zbus::{Connection, Message, MessageStream, OwnedObjectPath, OwnedVariant};
 
-use super::systemd::{self, SystemdError, path_of};
+use super::systemd::{self, SystemdError};
+use super::unit_table::{UnitSignal, UnitState, UnitTable};
 use super::waker::Waker;
 use crate::model::lock;
 
@@ -33,128 +33,8 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 /// The longest wait for the first connection. The bus of a running system answers within milliseconds.
 const FIRST_CONNECTION: Duration = Duration::from_secs(5);
 
-/// The state of a unit: `ActiveState` and `SubState`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct UnitState {
-    active: String,
-    sub: String,
-}
-
-impl UnitState {
-    /// The state of a unit that is not in the memory of systemd.
-    fn unloaded() -> Self {
-        Self { active: "inactive".to_owned(), sub: "dead".to_owned() }
-    }
-}
-
 /// A row of `ListUnitsByPatterns`: name, description, load state, active state, sub state, follower, object path, and the job.
 type UnitRow = (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
-
-/// A signal of systemd, reduced to what may change a unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum UnitSignal {
-    /// A unit has another state.
-    State { path: String, active: Option<String>, sub: Option<String> },
-    /// Another property of the unit changed, as its enablement.
-    Property { path: String },
-    /// A unit was loaded, in a state that the signal does not name.
-    Loaded { path: String },
-    /// A unit was unloaded.
-    Unloaded { path: String },
-    /// Unit files changed, or systemd read all of them again.
-    Everything,
-}
-
-/// The watched units with the same object path: a unit and its aliases.
-#[derive(Debug, Default)]
-struct WatchedUnit {
-    names: BTreeSet<String>,
-    /// The last state; none before the first signal.
-    state: Option<UnitState>,
-}
-
-/// The watched units and their changes.
-#[derive(Debug, Default)]
-struct UnitTable {
-    units: BTreeMap<String, WatchedUnit>,
-    paths: BTreeMap<String, String>,
-    changed: BTreeSet<String>,
-    /// Names whose object path systemd has not confirmed yet.
-    unresolved: BTreeSet<String>,
-}
-
-impl UnitTable {
-    fn watch(&mut self, name: &str) {
-        if !self.paths.contains_key(name) {
-            self.assign(name, path_of(name));
-            self.unresolved.insert(name.to_owned());
-        }
-    }
-
-    fn unwatch(&mut self, name: &str) {
-        if let Some(path) = self.paths.remove(name)
-            && let Some(unit) = self.units.get_mut(&path)
-        {
-            unit.names.remove(name);
-            if unit.names.is_empty() {
-                self.units.remove(&path);
-            }
-        }
-        self.changed.remove(name);
-        self.unresolved.remove(name);
-    }
-
-    /// Moves a name to the object path that systemd reports for it. True when the path is another one.
-    fn assign(&mut self, name: &str, path: String) -> bool {
-        if self.paths.get(name) == Some(&path) {
-            return false;
-        }
-        self.unwatch(name);
-        self.units.entry(path.clone()).or_default().names.insert(name.to_owned());
-        self.paths.insert(name.to_owned(), path);
-        true
-    }
-
-    fn mark_all(&mut self) {
-        self.changed.extend(self.paths.keys().cloned());
-    }
-
-    /// Applies a signal. Returns the object path of a watched unit whose state must be asked for.
-    fn apply(&mut self, signal: UnitSignal) -> Option<String> {
-        match signal {
-            UnitSignal::State { path, active, sub } => {
-                let unit = self.units.get(&path)?;
-                let last = unit.state.clone().unwrap_or_else(UnitState::unloaded);
-                let state = UnitState { active: active.unwrap_or(last.active), sub: sub.unwrap_or(last.sub) };
-                self.set_state(&path, state);
-                None
-            }
-            UnitSignal::Property { path } => {
-                self.changed.extend(self.units.get(&path)?.names.iter().cloned());
-                None
-            }
-            UnitSignal::Loaded { path } => self.units.contains_key(&path).then_some(path),
-            UnitSignal::Unloaded { path } => {
-                self.set_state(&path, UnitState::unloaded());
-                None
-            }
-            UnitSignal::Everything => {
-                self.mark_all();
-                self.unresolved.extend(self.paths.keys().cloned());
-                None
-            }
-        }
-    }
-
-    /// Records a state, and marks the unit if the last state is another one.
-    fn set_state(&mut self, path: &str, state: UnitState) {
-        let Some(unit) = self.units.get_mut(path) else { return };
-        if unit.state.as_ref() != Some(&state) {
-            unit.state = Some(state);
-            self.changed.extend(unit.names.iter().cloned());
-        }
-    }
-}
 
 /// The state of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -173,9 +53,10 @@ struct Shared {
     table: Mutex<UnitTable>,
     link: Mutex<Link>,
     link_changed: Condvar,
-    /// New names, or the end.
-    news: Notify,
-    end: Mutex<bool>,
+    /// New names wait for their object paths.
+    names_added: Notify,
+    /// The owner is gone.
+    ended: Notify,
 }
 
 /// The changes since the last report.
@@ -214,7 +95,7 @@ impl UnitEvents {
     /// Watches a unit. Every later change is reported while the connection lasts.
     pub fn watch(&self, name: &str) {
         lock(&self.shared.table).watch(name);
-        self.shared.news.notify_one();
+        self.shared.names_added.notify_one();
     }
 
     /// Ends the watch of a unit.
@@ -231,8 +112,7 @@ impl UnitEvents {
 
 impl Drop for UnitEvents {
     fn drop(&mut self) {
-        *lock(&self.shared.end) = true;
-        self.shared.news.notify_one();
+        self.shared.ended.notify_one();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported by then.
             let _ended = thread.join();
@@ -241,11 +121,7 @@ impl Drop for UnitEvents {
 }
 
 impl Shared {
-    fn is_over(&self) -> bool {
-        *lock(&self.end)
-    }
-
-    /// Every unit may have changed when signals were missing, and may change unseen from now on when the connection is lost.
+    /// Records a new or lost connection. Every unit may have changed while signals were missing.
     fn set_link(&self, link: Link, waker: &Waker) {
         lock(&self.table).mark_all();
         *lock(&self.link) = link;
@@ -254,31 +130,25 @@ impl Shared {
     }
 }
 
-/// Follows the signals over one connection after the other, to the end.
+/// Follows the signals over one connection after the other, until the owner is gone.
 async fn follow(shared: &Shared, waker: &Waker) {
+    tokio::select! {
+        () = reconnect(shared, waker) => {}
+        () = shared.ended.notified() => {}
+    }
+}
+
+async fn reconnect(shared: &Shared, waker: &Waker) {
     let mut pause = RECONNECT.0;
-    while !shared.is_over() {
-        let connected = follow_connection(shared, waker, &mut pause).await;
-        if let Err(error) = connected {
+    loop {
+        if let Err(error) = follow_connection(shared, waker, &mut pause).await {
             tracing::debug!(error = %crate::diag::error_chain(&error), "lost the signals of systemd");
-        }
-        if shared.is_over() {
-            return;
         }
         if *lock(&shared.link) != Link::Lost {
             shared.set_link(Link::Lost, waker);
         }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = until_over(shared) => return,
-        }
+        tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT.1);
-    }
-}
-
-async fn until_over(shared: &Shared) {
-    while !shared.is_over() {
-        shared.news.notified().await;
     }
 }
 
@@ -304,10 +174,7 @@ async fn follow_connection(shared: &Shared, waker: &Waker, pause: &mut Duration)
                 }
                 handle(shared, waker, &calls, &message).await?;
             }
-            () = shared.news.notified() => {}
-        }
-        if shared.is_over() {
-            return Ok(());
+            () = shared.names_added.notified() => {}
         }
     }
 }
@@ -336,7 +203,7 @@ async fn resolve_names(shared: &Shared, waker: &Waker, connection: &Connection) 
             Err(error) => return Err(error),
         };
         let mut table = lock(&shared.table);
-        if table.paths.contains_key(&name) && table.assign(&name, path.as_str().to_owned()) {
+        if table.is_watched(&name) && table.assign(&name, path.as_str().to_owned()) {
             // Signals under the right path were ignored so far.
             table.changed.insert(name);
             waker.wake();
@@ -346,8 +213,7 @@ async fn resolve_names(shared: &Shared, waker: &Waker, connection: &Connection) 
 
 /// Returns the state of a unit without loading it.
 async fn loaded_state(connection: &Connection, path: &str, shared: &Shared) -> Result<UnitState, SystemdError> {
-    let names: Vec<String> =
-        lock(&shared.table).units.get(path).map(|unit| unit.names.iter().cloned().collect()).unwrap_or_default();
+    let names: Vec<String> = lock(&shared.table).names(path);
     // The names are patterns for systemd, in which a backslash quotes.
     let patterns: Vec<String> = names.iter().map(|name| name.replace('\\', "\\\\")).collect();
     let body = (Vec::<String>::new(), patterns);
@@ -402,53 +268,14 @@ mod tests {
         UnitSignal::State { path: PATH.to_owned(), active: Some(active.to_owned()), sub: Some(sub.to_owned()) }
     }
 
-    fn changes(table: &mut UnitTable, signal: UnitSignal) -> Vec<String> {
-        table.apply(signal);
-        std::mem::take(&mut table.changed).into_iter().collect()
-    }
-
     #[test]
-    fn only_another_state_is_a_change() {
-        let mut table = UnitTable::default();
-        table.watch("a.service");
-        table.watch("b.service");
-        let loaded = || UnitSignal::Loaded { path: PATH.to_owned() };
-        let unloaded = || UnitSignal::Unloaded { path: PATH.to_owned() };
-        for (signal, is_change) in [
-            (state("inactive", "dead"), true),
-            (state("inactive", "dead"), false),
-            // A look at an inactive unit loads and unloads it.
-            (loaded(), false),
-            (unloaded(), false),
-            (state("activating", "start"), true),
-            (UnitSignal::State { path: PATH.to_owned(), active: Some("active".to_owned()), sub: None }, true),
-            (state("active", "start"), false),
-            (unloaded(), true),
-            (UnitSignal::Property { path: PATH.to_owned() }, true),
-            (UnitSignal::State { path: "/other".to_owned(), active: None, sub: None }, false),
-        ] {
-            let text = format!("{signal:?}");
-            let expected = if is_change { vec!["a.service".to_owned()] } else { vec![] };
-            assert_eq!(changes(&mut table, signal), expected, "{text}");
-        }
-        assert_eq!(table.apply(loaded()), Some(PATH.to_owned()), "a loaded unit may have another state");
-        assert_eq!(changes(&mut table, UnitSignal::Everything), ["a.service", "b.service"]);
-    }
-
-    #[test]
-    fn an_alias_follows_its_unit() {
-        let mut table = UnitTable::default();
-        table.watch("alias.service");
-        table.watch("a.service");
-        assert_eq!(changes(&mut table, state("active", "running")), ["a.service"]);
-        assert!(table.assign("alias.service", PATH.to_owned()));
-        assert!(!table.assign("alias.service", PATH.to_owned()));
-        assert_eq!(changes(&mut table, state("failed", "failed")), ["a.service", "alias.service"]);
-        table.unwatch("a.service");
-        assert_eq!(changes(&mut table, state("active", "running")), ["alias.service"]);
-        table.unwatch("alias.service");
-        assert!(table.units.is_empty() && table.paths.is_empty() && table.unresolved.is_empty());
-        assert_eq!(table.apply(UnitSignal::Loaded { path: PATH.to_owned() }), None);
+    fn the_thread_ends_with_its_owner() {
+        let waker = Waker::new().unwrap();
+        let events = UnitEvents::start(waker.clone()).unwrap();
+        events.watch("a.service");
+        let report = events.report();
+        assert_eq!((report.is_connected, waker.clear()), (systemd::is_booted(), true), "{report:?}");
+        drop(events);
     }
 
     #[test]

@@ -72,7 +72,18 @@ pub fn subdirectories(path: &Path) -> io::Result<Vec<OsString>> {
 pub fn link_destination(link: &Path) -> io::Result<PathBuf> {
     let text = std::fs::read_link(link)?;
     let directory = std::fs::canonicalize(link.parent().unwrap_or(Path::new("/")))?;
-    Ok(normalize_absolute(&directory.join(text)))
+    let mut path = directory;
+    for part in text.components() {
+        match part {
+            // The parent of a link's destination, not of the link.
+            Component::ParentDir => {
+                path = std::fs::canonicalize(&path).unwrap_or(path);
+                path.pop();
+            }
+            other => path.push(other),
+        }
+    }
+    Ok(normalize_absolute(&path))
 }
 
 /// Removes `.` and `..` from an absolute path, by its text alone.
@@ -121,7 +132,7 @@ mod tests {
         let root = std::fs::canonicalize(dir.path()).unwrap();
         std::fs::create_dir(root.join("d")).unwrap();
         std::os::unix::fs::symlink("d", root.join("to-d")).unwrap();
-        for (text, expected) in [("x/y", "d/x/y"), ("../f", "f"), (".", "d")] {
+        for (text, expected) in [("x/y", "d/x/y"), ("../f", "f"), (".", "d"), ("../to-d/../f", "f"), ("none/../f", "d/f")] {
             let link = root.join("d/l");
             std::os::unix::fs::symlink(text, &link).unwrap();
             assert_eq!(link_destination(&root.join("to-d/l")).unwrap(), root.join(expected));

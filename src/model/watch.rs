@@ -9,7 +9,8 @@ pub enum WatchTarget {
     /// The object at an absolute path: its existence, kind, content and attributes. The entries of a directory do not count.
     /// Symbolic links are followed, and count themselves.
     ///
-    /// Some changes are not reported: through a memory map, by another host on a network file system, under a later hard link.
+    /// Not reported are changes through a memory map, and changes that another host makes on a network file system. The same
+    /// holds for changes under a hard link that was made later.
     Path(PathBuf),
     /// The object at an absolute path, and every object below. Links below are not followed. Not reported are also changes under
     /// hard links outside of the tree.

@@ -99,7 +99,7 @@ impl Hub {
     /// Returns the figures of the hub.
     pub fn stats(&self) -> HubStats {
         HubStats {
-            watches: self.paths.len(),
+            watches: self.paths.armed.len(),
             keys: self.keys.len(),
             polled_keys: self.keys.values().filter(|entry| entry.is_polled).count(),
             overflows: self.overflows,
@@ -162,8 +162,8 @@ impl Hub {
 
     fn subscribe(&mut self, key: ResourceKey, target: &WatchTarget) {
         match target {
-            WatchTarget::Path(path) => self.paths.subscribe(key, path, Depth::Object),
-            WatchTarget::Tree(path) => self.paths.subscribe(key, path, Depth::Tree),
+            WatchTarget::Path(path) => self.paths.armed.subscribe(key, path, Depth::Object),
+            WatchTarget::Tree(path) => self.paths.armed.subscribe(key, path, Depth::Tree),
             WatchTarget::Unit(name) => self.units.subscribe(key, name),
             WatchTarget::Mounts => _ = self.mount_keys.insert(key),
             WatchTarget::Poll(_) => {}
@@ -172,8 +172,8 @@ impl Hub {
 
     fn unsubscribe(&mut self, key: ResourceKey, target: &WatchTarget) {
         match target {
-            WatchTarget::Path(path) => self.paths.unsubscribe(key, path, Depth::Object),
-            WatchTarget::Tree(path) => self.paths.unsubscribe(key, path, Depth::Tree),
+            WatchTarget::Path(path) => self.paths.armed.unsubscribe(key, path, Depth::Object),
+            WatchTarget::Tree(path) => self.paths.armed.unsubscribe(key, path, Depth::Tree),
             WatchTarget::Unit(name) => self.units.unsubscribe(key, name),
             WatchTarget::Mounts => _ = self.mount_keys.remove(&key),
             WatchTarget::Poll(_) => {}
@@ -183,8 +183,8 @@ impl Hub {
     /// Returns the reason for which a target must be polled.
     fn poll_reason(&self, target: &WatchTarget) -> Option<PollReason> {
         match target {
-            WatchTarget::Path(path) => self.paths.refusal(path, Depth::Object),
-            WatchTarget::Tree(path) => self.paths.refusal(path, Depth::Tree),
+            WatchTarget::Path(path) => self.paths.armed.refusal(path, Depth::Object),
+            WatchTarget::Tree(path) => self.paths.armed.refusal(path, Depth::Tree),
             WatchTarget::Unit(_) => (!self.units.is_connected()).then_some(PollReason::NoSystemd),
             WatchTarget::Mounts => self.mounts.is_none().then_some(PollReason::NoMountTable),
             WatchTarget::Poll(_) => None,
@@ -230,7 +230,7 @@ impl Hub {
         for key in self.intervals.expire(Instant::now()) {
             if self.keys.get(&key).is_some_and(|entry| entry.is_polled) {
                 // The limit may have been raised meanwhile.
-                self.paths.retry();
+                self.paths.armed.retry();
             }
             self.mark(key, Cause::Poll);
         }
@@ -256,7 +256,7 @@ impl Hub {
         for (key, cause) in self.paths.finish() {
             self.mark(key, cause);
         }
-        if self.paths.refusals_changed() {
+        if self.paths.armed.refusals_changed() {
             self.update_polled();
         }
         Ok(())

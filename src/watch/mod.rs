@@ -1,8 +1,8 @@
 //! The watch hub: reports which resources may have changed, without polling them.
 //!
 //! A resource names its targets ([`crate::model::WatchTarget`]) under a [`ResourceKey`]. [`Hub::set`] arms the watches before
-//! it returns, so a check after that misses no change. [`Hub::wait`] blocks until a target changes. A report can be
-//! superfluous, and none is lost: where the kernel reports nothing, the hub polls and says so in [`Armed`].
+//! it returns, so a check after that misses no change. [`Hub::wait`] blocks until a target changes. A report can be superfluous,
+//! and none is lost. A target that the kernel does not report is polled, as [`Armed`] tells the caller.
 //!
 //! ```text
 //!  inotify (one instance)   /proc/self/mountinfo   systemd over D-Bus    intervals
@@ -16,6 +16,7 @@
 //!
 //! Neighbours: `host` makes the system calls. The reconciler of `engine` and `agent` debounces and checks.
 
+mod armed_trie;
 mod file_system;
 mod hub;
 mod paths;

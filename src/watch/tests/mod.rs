@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::host::inotify::ChangeKind;
+use crate::host::systemd::is_booted;
 use crate::model::WatchTarget;
-use crate::watch::{Cause, Hub, HubOptions, ResourceKey};
+use crate::watch::{Cause, Hub, HubOptions, PollReason, ResourceKey};
 
 /// A hub and a directory for its test.
 struct Bench {
@@ -82,7 +83,8 @@ fn changes_of_a_file_have_their_kind() {
     bench.write("other");
     bench.expect(&[], "another file");
     let path = bench.at("f");
-    let changes: [(fn(&Path), ChangeKind); 5] = [
+    type Change = fn(&Path);
+    let changes: [(Change, ChangeKind); 5] = [
         (|path| fs::write(path, "").unwrap(), ChangeKind::Created),
         (|path| fs::write(path, "x").unwrap(), ChangeKind::Content),
         (|path| fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap(), ChangeKind::Attributes),
@@ -408,9 +410,23 @@ fn a_wait_ends_with_the_change() {
 }
 
 #[test]
+fn without_systemd_units_are_polled() {
+    let mut bench = Bench { hub: Hub::open(HubOptions { fallback_poll: Duration::from_millis(20) }).unwrap(), ..Bench::new() };
+    let unit = WatchTarget::Unit("ensign-test-none.service".to_owned());
+    let armed = bench.hub.set(ResourceKey(1), std::slice::from_ref(&unit));
+    if is_booted() {
+        assert_eq!(armed.polled, []);
+        return;
+    }
+    assert_eq!((armed.polled, bench.hub.stats().polled_keys), (vec![(unit, PollReason::NoSystemd)], 1));
+    let dirty = bench.hub.wait(None).unwrap();
+    assert_eq!(dirty.into_iter().map(|dirty| (dirty.key.0, dirty.cause)).collect::<Vec<_>>(), [(1, Cause::Poll)]);
+}
+
+#[test]
 fn intervals_are_reported_until_they_are_removed() {
     let mut bench = Bench::new();
-    bench.hub.set(ResourceKey(1), &[WatchTarget::Poll(Duration::from_millis(20)), WatchTarget::Mounts]);
+    bench.hub.set(ResourceKey(1), &[WatchTarget::Poll(Duration::from_millis(20))]);
     for _ in 0..3 {
         let dirty = bench.hub.wait(None).unwrap();
         assert_eq!(dirty.into_iter().map(|dirty| (dirty.key.0, dirty.cause)).collect::<Vec<_>>(), [(1, Cause::Poll)]);

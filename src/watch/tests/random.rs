@@ -1,6 +1,7 @@
 //! Random operations on a small tree: each changed object of a resource is reported.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -72,7 +73,7 @@ fn describe(path: &Path, text: &mut String) {
         PathKind::Link => format!("{:?}", fs::read_link(path).unwrap()),
         PathKind::Directory | PathKind::Missing => String::new(),
     };
-    *text += &format!("{kind:?} {mode:o} {content}\n");
+    writeln!(text, "{kind:?} {mode:o} {content}").unwrap();
 }
 
 fn describe_below(directory: &Path, text: &mut String) {
@@ -80,7 +81,7 @@ fn describe_below(directory: &Path, text: &mut String) {
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths {
-        *text += &format!("{} ", path.file_name().unwrap().display());
+        write!(text, "{} ", path.file_name().unwrap().display()).unwrap();
         describe(&path, text);
         if examine_path(&path).kind == PathKind::Directory {
             describe_below(&path, text);
@@ -89,7 +90,7 @@ fn describe_below(directory: &Path, text: &mut String) {
 }
 
 /// The resources of the test: path, tree, and the state at the last check.
-type Resources = std::collections::BTreeMap<u32, (PathBuf, bool, String)>;
+type Resources = BTreeMap<u32, (PathBuf, bool, String)>;
 
 fn perform(bench: &mut Bench, operation: &Operation) {
     // Failures are part of the game, as of a write to a directory.

@@ -99,34 +99,34 @@ fn a_full_limit_affects_only_the_resources_without_watches() {
     let files = SimulatedFiles::new(3, &["/a/x", "/b"]);
     let mut paths = PathWatches::new(&files);
     let all = [(KEYS[0], "/a/x/f"), (KEYS[1], "/b/f"), (KEYS[2], "/a/g")];
-    all.iter().for_each(|(key, path)| paths.subscribe(*key, Path::new(path), Depth::Object));
-    let refusals = |paths: &PathWatches<_>| all.map(|(_, path)| paths.refusal(Path::new(path), Depth::Object));
+    all.iter().for_each(|(key, path)| paths.armed.subscribe(*key, Path::new(path), Depth::Object));
+    let refusals = |paths: &PathWatches<_>| all.map(|(_, path)| paths.armed.refusal(Path::new(path), Depth::Object));
     assert_eq!(refusals(&paths), [None, Some(PollReason::WatchLimit), None]);
-    assert!(paths.refusals_changed() && !paths.refusals_changed());
+    assert!(paths.armed.refusals_changed() && !paths.armed.refusals_changed());
     assert!(!paths.has_work(), "no retry without a reason");
     // The kernel frees a watch.
-    paths.unsubscribe(KEYS[0], Path::new("/a/x/f"), Depth::Object);
+    paths.armed.unsubscribe(KEYS[0], Path::new("/a/x/f"), Depth::Object);
     assert!(paths.has_work());
     assert_eq!(causes(paths.finish()), [(1, Cause::Rearmed)]);
     assert_eq!(refusals(&paths), [None; 3]);
-    assert!(paths.refusals_changed() && !paths.has_work());
+    assert!(paths.armed.refusals_changed() && !paths.has_work());
 }
 
 #[test]
 fn a_raised_limit_is_used_after_a_retry() {
     let files = SimulatedFiles::new(2, &["/t/a", "/t/b", "/t/c"]);
     let mut paths = PathWatches::new(&files);
-    paths.subscribe(KEYS[0], Path::new("/t"), Depth::Tree);
-    assert_eq!(paths.refusal(Path::new("/t"), Depth::Tree), Some(PollReason::WatchLimit));
-    assert_eq!(paths.refusal(Path::new("/t"), Depth::Object), None, "the directory itself is watched");
+    paths.armed.subscribe(KEYS[0], Path::new("/t"), Depth::Tree);
+    assert_eq!(paths.armed.refusal(Path::new("/t"), Depth::Tree), Some(PollReason::WatchLimit));
+    assert_eq!(paths.armed.refusal(Path::new("/t"), Depth::Object), None, "the directory itself is watched");
     let before = files.additions.get();
-    paths.retry();
+    paths.armed.retry();
     assert_eq!(causes(paths.finish()), []);
     assert_eq!(files.additions.get(), before + 1, "the first refusal ends the retry");
     files.limit.set(10);
-    paths.retry();
+    paths.armed.retry();
     assert_eq!(causes(paths.finish()), [(0, Cause::Rearmed)]);
-    assert_eq!((paths.refusal(Path::new("/t"), Depth::Tree), paths.len()), (None, 5));
+    assert_eq!((paths.armed.refusal(Path::new("/t"), Depth::Tree), paths.armed.len()), (None, 5));
 }
 
 #[test]
@@ -134,15 +134,15 @@ fn an_unreadable_directory_is_refused_with_all_below() {
     let files = SimulatedFiles::new(10, &["/a/b", "/c"]);
     files.unreadable.borrow_mut().insert(PathBuf::from("/a"));
     let mut paths = PathWatches::new(&files);
-    paths.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
-    paths.subscribe(KEYS[1], Path::new("/c/f"), Depth::Object);
-    paths.subscribe(KEYS[2], Path::new("/a"), Depth::Object);
-    let refusal = |path: &str| paths.refusal(Path::new(path), Depth::Object);
+    paths.armed.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
+    paths.armed.subscribe(KEYS[1], Path::new("/c/f"), Depth::Object);
+    paths.armed.subscribe(KEYS[2], Path::new("/a"), Depth::Object);
+    let refusal = |path: &str| paths.armed.refusal(Path::new(path), Depth::Object);
     assert_eq!(refusal("/a/b/f"), Some(PollReason::Unwatchable));
     assert_eq!(refusal("/c/f"), None);
     // The directory itself is an entry of the root, which is watched.
     let additions = files.additions.get();
-    paths.subscribe(KEYS[1], Path::new("/a/b/g"), Depth::Object);
+    paths.armed.subscribe(KEYS[1], Path::new("/a/b/g"), Depth::Object);
     assert_eq!(files.additions.get(), additions, "one refusal is enough");
 }
 
@@ -150,35 +150,35 @@ fn an_unreadable_directory_is_refused_with_all_below() {
 fn an_overflow_arms_everything_again() {
     let files = SimulatedFiles::new(10, &["/a", "/t"]);
     let mut paths = PathWatches::new(&files);
-    paths.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
-    paths.subscribe(KEYS[1], Path::new("/t"), Depth::Tree);
+    paths.armed.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
+    paths.armed.subscribe(KEYS[1], Path::new("/t"), Depth::Tree);
     // Their events are lost.
     files.mkdir("/a/b");
     files.mkdir("/t/x/y");
     paths.handle(InotifyEvent::Overflow);
     assert_eq!(causes(paths.finish()), [(0, Cause::Overflow), (1, Cause::Overflow)]);
-    assert_eq!(paths.len(), 6);
+    assert_eq!(paths.armed.len(), 6);
 }
 
 #[test]
 fn a_directory_that_appears_while_its_parent_is_armed_is_found() {
     let files = SimulatedFiles::new(10, &["/"]);
     let mut paths = PathWatches::new(&files);
-    paths.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
+    paths.armed.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
     files.mkdir("/a");
     *files.appears_after.borrow_mut() = Some((PathBuf::from("/a"), PathBuf::from("/a/b")));
     let event =
         InotifyEvent::Entry { watch: files.watch("/"), name: OsStr::new("a"), kind: ChangeKind::Created, is_directory: true };
     paths.handle(event);
     assert_eq!(paths.finish().len(), 1);
-    assert_eq!(paths.len(), 3, "the new directory is watched");
+    assert_eq!(paths.armed.len(), 3, "the new directory is watched");
 }
 
 #[test]
 fn a_watch_that_the_kernel_removed_is_added_again() {
     let files = SimulatedFiles::new(10, &["/a"]);
     let mut paths = PathWatches::new(&files);
-    paths.subscribe(KEYS[0], Path::new("/a/f"), Depth::Object);
+    paths.armed.subscribe(KEYS[0], Path::new("/a/f"), Depth::Object);
     let watch = files.watch("/a");
     files.watches.borrow_mut().remove(Path::new("/a"));
     for event in [
@@ -190,5 +190,5 @@ fn a_watch_that_the_kernel_removed_is_added_again() {
     }
     assert_eq!(paths.finish().len(), 1);
     assert_ne!(files.watch("/a"), watch);
-    assert_eq!(paths.len(), 2);
+    assert_eq!(paths.armed.len(), 2);
 }
