@@ -6,7 +6,7 @@ pub(super) mod dyn_type;
 pub mod ensure;
 pub(super) mod owned_file;
 pub(super) mod parent_checks;
-pub(super) mod path_order;
+pub mod path_order;
 pub(super) mod resource;
 pub(super) mod safe_replace;
 pub mod shadow_utils;
