@@ -8,7 +8,7 @@ use crate::manifest::Ordering;
 use super::edge::{Cause, Edge, Reason};
 use super::node::{BatchKey, Node, ReferenceKind};
 use super::order;
-use super::semaphore::{CountConflict, SemaphoreTable};
+use super::semaphore_table::{CountConflict, SemaphoreTable};
 use super::{automatic, cycle};
 
 /// The order of the resources of a manifest.

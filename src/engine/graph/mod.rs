@@ -27,12 +27,14 @@ mod node;
 mod order;
 mod schedule;
 mod semaphore;
+mod semaphore_table;
 
 pub use build::{CycleEdge, Graph, GraphError, explicit_cycle};
 pub use edge::{Cause, Edge, Reason};
 pub use node::{BatchKey, Node, Reference, ReferenceKind};
 pub use schedule::{Schedule, ScheduleSettings, Start};
-pub use semaphore::{CountConflict, InvalidSemaphore, Semaphore};
+pub use semaphore::{InvalidSemaphore, Semaphore};
+pub use semaphore_table::CountConflict;
 
 #[cfg(test)]
 mod tests;
