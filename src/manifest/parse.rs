@@ -401,6 +401,8 @@ mod tests {
             ("ccm:\n  resources:\n  - exec:\n    - defaults: {}\n    - defaults: {}\n", "multiple defaults found", 5),
             ("ccm:\n  resources:\n  - exec: 5\n", "must be followed by its properties", 3),
             ("ccm:\n  fail_on_error: maybe\n  resources: [{exec: {name: a}}]\n", "true or false", 2),
+            ("ccm:\n  ordering: grahp\n  resources: [{exec: {name: a}}]\n", "must be \"list\" or \"graph\", not \"grahp\"", 2),
+            ("ccm:\n  ordering: true\n  resources: [{exec: {name: a}}]\n", "not \"true\"", 2),
         ] {
             let errors = read(text).unwrap_err();
             assert!(errors[0].message.contains(message), "{text}: {errors:?}");

@@ -5,7 +5,7 @@ pub mod data;
 pub(super) mod dotenv;
 pub mod ensure;
 pub mod facts;
-pub(super) mod graph;
+pub mod graph;
 pub mod inputs;
 pub mod manifest_source;
 mod prepare;

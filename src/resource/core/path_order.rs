@@ -9,8 +9,9 @@ pub(in crate::resource) fn path_if(is_managed: bool, path: &str) -> Vec<Identity
     is_managed.then(|| Identity::Path(path.into())).into_iter().collect()
 }
 
-/// Returns the needs of a path with an owner and a group: the directories and mounts above it, the accounts, and for a path of
-/// `/etc` the package of that name.
+/// Returns the needs of a path: the nearest directory or mount above, and its owner and group.
+///
+/// A path in `/etc` also needs the package of its directory.
 pub(in crate::resource) fn path_needs(path: &str, owner: &str, group: &str) -> Vec<Need> {
     let mut needs = vec![Need::above(path)];
     needs.extend(Some(owner).filter(|owner| !owner.is_empty()).map(Need::user));

@@ -64,7 +64,7 @@ pub(super) fn stem(name: &str) -> &str {
     stem.split_once('@').map_or(stem, |(template, _)| template)
 }
 
-/// Returns the names of the files that make a unit: its own, its template, and the service that a timer or socket starts.
+/// Returns the names of the files that make a unit: its own and its template. A timer or socket also needs those of its service.
 pub(super) fn unit_files(name: &str) -> Vec<String> {
     let unit = unit(name);
     let (own, suffix) = unit.rsplit_once('.').unwrap_or((&unit, "service"));

@@ -85,21 +85,22 @@ fn exclusive_parts(planned: &PlannedResource) -> Vec<String> {
 }
 
 fn cycle_error(list: &[KnownResource<'_>], cycle: &[CycleEdge], document: &YamlDocument) -> Diagnostic {
-    let names = |edge: &CycleEdge| list.get(edge.from).zip(list.get(edge.target));
-    let place = |edge: &CycleEdge| {
-        let (from, target) = names(edge)?;
-        let is_target = |(property, reference): &&(&str, _)| *property == edge.kind.property() && target.is_named(reference);
-        let (property, reference) = from.references.iter().find(is_target)?;
-        Some(from.at_reference(document, property, reference, "", String::new()))
-    };
-    let steps = cycle.iter().filter_map(|edge| {
-        let (from, target) = names(edge)?;
-        let place = place(edge)?.place.map(|place| format!("{}:{}: ", place.file, place.line)).unwrap_or_default();
-        Some(format!("\n{place}{}: {} {}", from.label(), edge.kind.property(), target.label()))
-    });
-    let message = format!("resources wait for each other:{}", steps.collect::<String>());
-    match cycle.first().and_then(place) {
-        Some(first) => Diagnostic { message, ..first }.hint("remove one of these references"),
+    let steps: Vec<_> = cycle
+        .iter()
+        .filter_map(|edge| {
+            let (from, target) = list.get(edge.from).zip(list.get(edge.target))?;
+            let mut references = from.references.iter().filter(|(property, _)| *property == edge.kind.property());
+            let (property, reference) = references.find(|(_, reference)| target.is_named(reference))?;
+            let place = from.at_reference(document, property, reference, "", String::new()).place;
+            let at = place.as_ref().map(|place| format!("{}:{}: ", place.file, place.line)).unwrap_or_default();
+            Some((from, *property, place, format!("\n{at}{}: {property} {}", from.label(), target.label())))
+        })
+        .collect();
+    let message = format!("resources wait for each other:{}", steps.iter().map(|step| step.3.as_str()).collect::<String>());
+    match steps.into_iter().next() {
+        Some((from, property, place, _)) => {
+            from.diagnose(document, property, &message, "remove one of these references").at(place)
+        }
         None => Diagnostic::new(message),
     }
 }
@@ -112,3 +113,6 @@ fn dropped_warning(list: &[KnownResource<'_>], edge: &Edge, document: &YamlDocum
     let hint = "the automatic order yields to references, and then to the written order: check that this order works";
     Some(after.diagnose(document, "name", &message, hint))
 }
+
+#[cfg(test)]
+mod tests;
