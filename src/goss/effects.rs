@@ -1,4 +1,4 @@
-//! The effects of the items of each section, derived from the rules alone: run, read, look, fetch and connect.
+//! The effects of the items of each section, derived from the rules alone: run, read, look, request and connect.
 //!
 //! A rule about state without content (an open port, an installed package) is harmless. A rule that compares content counts
 //! as a read, since repeated guesses reveal the content.
@@ -13,6 +13,9 @@ use crate::template;
 
 /// Attributes of a file that depend on its content.
 const CONTENT: &[&str] = &["contents", "contains", "sha256", "sha512"];
+
+/// Parameters of the kernel that are secrets: only root may read them, and a comparison reveals them piece by piece.
+const SECRET_PARAMETERS: &[&str] = &["stable_secret", "tcp_fastopen_key"];
 
 /// The item of a rule, for its effects.
 pub(super) struct ItemOptions<'a> {
@@ -46,6 +49,12 @@ pub(super) fn command(said: &ItemOptions<'_>) -> Vec<Effect> {
     vec![Effect::run_always(said.name("exec"))]
 }
 
+pub(super) fn kernel_param(said: &ItemOptions<'_>) -> Vec<Effect> {
+    let name = said.name("name");
+    let is_secret = name.rsplit(['.', '/']).next().is_some_and(|last| SECRET_PARAMETERS.contains(&last));
+    if is_secret { vec![Effect::read(format!("/proc/sys/{}", name.replace('.', "/")))] } else { Vec::new() }
+}
+
 pub(super) fn mount(said: &ItemOptions<'_>) -> Vec<Effect> {
     vec![Effect::Look(PathScope::single(said.name("mountpoint")))]
 }
@@ -62,10 +71,10 @@ pub(super) fn dns(said: &ItemOptions<'_>) -> Vec<Effect> {
     vec![Effect::Connect(said.name("resolve"))]
 }
 
-/// A fetch of a URL. Any user of a host may read the bare status of a local URL: only a connection.
+/// A request to a URL. Any user of a host may read the bare status of a local URL: only a connection.
 pub(super) fn http(said: &ItemOptions<'_>) -> Vec<Effect> {
     let url = said.name("url");
     let bare = http::reads_status_only(&url, said.text("method").as_deref(), said.options.keys().map(String::as_str));
     let host = http::host_of(&url).filter(|_| bare && !template::is_template(&url));
-    vec![host.map_or_else(|| Effect::Fetch(RedactedUrl::new(url)), Effect::Connect)]
+    vec![host.map_or_else(|| Effect::Request(RedactedUrl::new(url)), Effect::Connect)]
 }

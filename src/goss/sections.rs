@@ -228,7 +228,7 @@ pub(super) static SECTIONS: &[Section] = &[
         example: "1",
         options: &["name"],
         probe: local::kernel_param,
-        effects: effects::none,
+        effects: effects::kernel_param,
         ..EMPTY_SECTION
     },
     Section {

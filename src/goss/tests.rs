@@ -360,9 +360,13 @@ fn rules_have_their_effects() {
         (json!({"addr": {"tcp://h:80": {}, "x": {"address": "[::1]:80"}}}), "connects to \"h\" connects to \"::1\""),
         (json!({"dns": {"name": {}, "x": {"resolve": "other"}}}), "connects to \"name\" connects to \"other\""),
         (json!({"mount": {"/srv": {"exists": true}}}), "looks for \"/srv\""),
+        (
+            json!({"kernel-param": {"kernel.ostype": {}, "x": {"name": "net.ipv4.tcp_fastopen_key"}}}),
+            "reads \"/proc/sys/net/ipv4/tcp_fastopen_key\"",
+        ),
         (json!({"http": {"http://localhost:8080/health": {"status": 200}}}), "connects to \"localhost\""),
-        (json!({"http": {"http://localhost/": {"status": 200, "body": []}}}), "fetches \"http://localhost/\""),
-        (json!({"http": {"x": {"url": "https://u:p@h/?t=1", "status": 200}}}), "fetches \"https://h/\""),
+        (json!({"http": {"http://localhost/": {"status": 200, "body": []}}}), "sends a request to \"http://localhost/\""),
+        (json!({"http": {"x": {"url": "https://u:p@h/?t=1", "status": 200}}}), "sends a request to \"https://h/\""),
     ] {
         let found: Vec<_> = effects(rules.as_object().unwrap()).iter().map(ToString::to_string).collect();
         assert_eq!(found.join(" "), wanted, "{rules}");

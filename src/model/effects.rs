@@ -52,6 +52,8 @@ pub enum Effect {
     Mount(MountRequest),
     /// Fetches from, or sends to, a URL.
     Fetch(RedactedUrl),
+    /// Sends a request of the author's choice to a URL, and reveals something that depends on the response.
+    Request(RedactedUrl),
     /// Connects to a host, or looks up its name.
     Connect(String),
     /// Creates, changes, removes or acts as a user or group.
@@ -176,6 +178,8 @@ pub enum EffectKind {
     Mount,
     /// See [`Effect::Fetch`].
     Fetch,
+    /// See [`Effect::Request`].
+    Request,
     /// See [`Effect::Connect`].
     Connect,
     /// See [`Effect::Account`].
@@ -210,6 +214,7 @@ impl EffectKind {
         Self::Variable,
         Self::Mount,
         Self::Fetch,
+        Self::Request,
         Self::Connect,
         Self::Account,
         Self::Unit,
@@ -231,6 +236,7 @@ impl EffectKind {
             Self::Variable => "sets",
             Self::Mount => "mounts",
             Self::Fetch => "fetches",
+            Self::Request => "sends a request to",
             Self::Connect => "connects to",
             Self::Account => "changes the account",
             Self::Unit => "controls the unit",
@@ -311,6 +317,7 @@ impl Effect {
             Self::Variable { .. } => EffectKind::Variable,
             Self::Mount(_) => EffectKind::Mount,
             Self::Fetch(_) => EffectKind::Fetch,
+            Self::Request(_) => EffectKind::Request,
             Self::Connect(_) => EffectKind::Connect,
             Self::Account { .. } => EffectKind::Account,
             Self::Unit(_) => EffectKind::Unit,
@@ -329,7 +336,7 @@ impl Effect {
             Self::Look(place) | Self::Read(place) | Self::Expose(place) | Self::Write { place, .. } => vec![&place.path],
             Self::Variable { name, value } => vec![name, value.reveal()],
             Self::Mount(MountRequest { device, fstype, options, point, .. }) => vec![device, fstype, options, point],
-            Self::Fetch(url) => vec![url.reveal()],
+            Self::Fetch(url) | Self::Request(url) => vec![url.reveal()],
             Self::Run { command: text, .. }
             | Self::Account { name: text, .. }
             | Self::Connect(text)
@@ -350,7 +357,7 @@ impl fmt::Display for Effect {
         let verb = self.kind().map_or("has an effect that is not known", EffectKind::verb);
         match self {
             Self::Variable { name, .. } => write!(f, "{verb} \"{name}=...\""),
-            Self::Fetch(url) => write!(f, "{verb} \"{url}\""),
+            Self::Fetch(url) | Self::Request(url) => write!(f, "{verb} \"{url}\""),
             Self::Mount(MountRequest { device, point, .. }) => write!(f, "{verb} \"{device}\" at \"{point}\""),
             Self::Unknown { aspect: None, what } => write!(f, "{verb}: {what}"),
             Self::Unknown { what, .. } => write!(f, "{verb} \"{what}\", which is unknown"),

@@ -1,12 +1,13 @@
 //! Plain data, shared by every layer: identities, events, summaries, secrets.
 //!
 //! No I/O, no clock, no async. Neighbours: every module above uses these types. This module uses only the standard library,
-//! serde and the types of the crates for time and ids.
+//! serde, base64 and the types of the crates for time and ids.
 
 pub mod access;
 pub mod budget;
 pub mod duration;
 pub mod effects;
+mod encoded_forms;
 pub mod ensure;
 pub mod event;
 pub mod id;

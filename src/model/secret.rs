@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use zeroize::Zeroize;
 
+use super::encoded_forms::encoded_forms;
 use super::lock;
 
 /// Replacement for a secret in all printed and serialised text.
@@ -146,8 +147,9 @@ impl Secrets {
         }
     }
 
-    /// Adds a text, its longer lines, and both in their quoted forms.
+    /// Adds a text, its longer lines, and both in their quoted forms. Adds the encoded forms of the text, too.
     fn add_forms(&self, text: &str, everywhere: bool) {
+        encoded_forms(text).iter().for_each(|form| self.add_text_as(form, REDACTED, everywhere));
         let lines = text.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE);
         for part in std::iter::once(text).chain(lines) {
             self.add_text_as(part, REDACTED, everywhere);

@@ -66,7 +66,8 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actions: Option<Vec<String>>,
     /// Resource types, for `ensure`. A rule with types or names allows no other action, because the content of a manifest is
-    /// unknown at verification. A resource with commands (health checks, post commands) needs `exec` too.
+    /// unknown at verification. A resource with commands (health checks, post commands) needs `exec` too. Types alone allow no
+    /// registration: `names` must have it, as `CLUSTER/SERVICE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub types: Option<Vec<String>>,
     /// Resource names, for `ensure`. Paths are compared after `.` and `..` are resolved; `*` does not cross a `/`, `**` does.
@@ -76,8 +77,8 @@ pub struct Rule {
     pub names: Option<Vec<String>>,
     /// Objects that templates may read on the node, beside the files of a signed bundle. Allowed are files (`/etc/app/**`),
     /// `env:NAME`, `credential:NAME`, `kv:BUCKET/KEY` and `registrations`. The `source` of a resource must match this list or
-    /// `names`. When the list is left out, a rule with types, names or `noop_only` reads nothing. Any other rule reads
-    /// everything that the node allows.
+    /// `names`. So must the URL of a health check, except where the check asks the node itself for a status alone. When the list
+    /// is left out, a rule with types, names or `noop_only` reads nothing. Any other rule reads everything that the node allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<Vec<String>>,
     /// Nodes that may be named. A rule that lists nodes and no groups allows no groups.

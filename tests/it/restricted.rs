@@ -5,7 +5,9 @@
 //! rule and the limits was written.
 
 mod arena;
+mod carriers;
 mod cases;
+mod expressions;
 
 use crate::support::nats::binaries;
 use crate::support::skip::is_root;
@@ -44,6 +46,16 @@ async fn a_restricted_key_reads_nothing() {
 #[tokio::test]
 async fn a_restricted_key_stays_within_its_names() {
     attack("exec = true", cases::names).await;
+}
+
+#[tokio::test]
+async fn no_property_carries_more_than_the_rule_allows() {
+    attack("exec = true", carriers::of_rules).await;
+}
+
+#[tokio::test]
+async fn no_expression_takes_the_agent_down() {
+    attack("exec = true", expressions::bombs).await;
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ pub(in crate::resource) struct OwnedFile {
     pub(in crate::resource) text: String,
     /// True for a regular file of root with the right mode.
     pub(in crate::resource) has_right_attributes: bool,
+    /// True when all users of the host may read the file. The text of any other file stays out of events and plans.
+    pub(in crate::resource) is_public: bool,
 }
 
 /// Observes an owned file; none where no file exists.
@@ -26,7 +28,7 @@ pub(in crate::resource) struct OwnedFile {
 /// # Errors
 /// When it can't be read, or is a directory.
 pub(in crate::resource) fn observe(path: &Path) -> Result<Option<OwnedFile>, ResourceError> {
-    let unsound = || Ok(Some(OwnedFile { text: String::new(), has_right_attributes: false }));
+    let unsound = || Ok(Some(OwnedFile { text: String::new(), has_right_attributes: false, is_public: false }));
     let Some(place) = PathResolver::system().place(path)? else { return Ok(None) };
     match place.inspect(false)? {
         PathInfo::Nothing => return Ok(None),
@@ -38,7 +40,10 @@ pub(in crate::resource) fn observe(path: &Path) -> Result<Option<OwnedFile>, Res
     let read = place.open_regular().and_then(|(file, look)| Ok((fs::read_open(file, path, LIMIT)?, look)));
     match read {
         Ok((bytes, look)) => match String::from_utf8(bytes) {
-            Ok(text) => Ok(Some(OwnedFile { text, has_right_attributes: (look.uid, look.gid, look.mode) == (0, 0, MODE) })),
+            Ok(text) => {
+                let has_right_attributes = (look.uid, look.gid, look.mode) == (0, 0, MODE);
+                Ok(Some(OwnedFile { text, has_right_attributes, is_public: fs::is_public(look.mode) }))
+            }
             Err(_) => unsound(),
         },
         Err(FsError::NotAFile(_) | FsError::Shared { .. } | FsError::TooLarge { .. }) => unsound(),
@@ -79,7 +84,7 @@ mod tests {
         for name in ["link", "pipe", "binary"] {
             assert_eq!(
                 observe(&at(name)).unwrap(),
-                Some(OwnedFile { text: String::new(), has_right_attributes: false }),
+                Some(OwnedFile { text: String::new(), has_right_attributes: false, is_public: false }),
                 "{name}"
             );
         }

@@ -93,7 +93,8 @@ impl ReplaceOptions<'_> {
         let backup = match self.backup {
             "" | "false" => None,
             "true" => Some(Effect::implied(format!("{path}.*{SUFFIX}"))),
-            suffix if suffix.starts_with('.') => Some(Effect::implied(format!("{path}.*{suffix}"))),
+            // The author's own suffix may turn the old content into something that others read or run, as `.sh`.
+            suffix if suffix.starts_with('.') => Some(Effect::write(format!("{path}.*{suffix}"))),
             directory => Some(Effect::write_below(directory)),
         };
         validate.into_iter().chain(backup).collect()

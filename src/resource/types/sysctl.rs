@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::host::{FsError, Host, PathResolver};
+use crate::host::{FsError, Host, PathResolver, fs};
 use crate::model::effects::EffectKind;
 use crate::model::{Effect, Effects, SysctlKey, WatchTarget};
 
@@ -84,7 +84,7 @@ fn normalize_whitespace(value: &str) -> String {
 /// The values in the kernel and in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SysctlState {
-    /// The value in the running kernel; none for a missing key.
+    /// The value in the running kernel; none for a missing key, and for a value that only root may read.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
     /// The value in the file of the setting.
@@ -92,11 +92,14 @@ pub struct SysctlState {
     persisted: Option<String>,
     #[serde(skip)]
     file: Option<OwnedFile>,
+    /// The value in the running kernel, also where `value` does not show it.
+    #[serde(skip)]
+    actual: Option<String>,
 }
 
 impl State for SysctlState {
     fn ensure(&self) -> &str {
-        Presence::from_exists(self.value.is_some() || self.file.is_some()).as_str()
+        Presence::from_exists(self.actual.is_some() || self.file.is_some()).as_str()
     }
 }
 
@@ -105,7 +108,7 @@ impl State for SysctlState {
 pub enum SysctlChange {
     /// Set the value in the running kernel.
     Set {
-        /// The old value; none for a missing key.
+        /// The old value; none for a missing key, and for a value that only root may read.
         from: Option<String>,
         /// The new value.
         to: String,
@@ -213,15 +216,19 @@ impl Resource for SysctlType {
         let key = p.known_key()?;
         let file = owned_file::observe(&file(&key, host))?;
         let needed = p.ensure == Presence::Present && p.runtime;
-        let value = match read(&kernel_path(&key, host)) {
+        let path = kernel_path(&key, host);
+        let actual = match read(&path) {
             Err(error) if needed => return Err(error),
             read => read.unwrap_or(None),
         };
+        // For absent, the value of the running kernel does not matter.
+        let actual = actual.filter(|_| p.ensure == Presence::Present);
+        let is_public = fs::stat(&path, false).is_ok_and(|look| look.is_some_and(|look| fs::is_public(look.mode)));
         Ok(SysctlState {
-            // For absent, the value of the running kernel does not matter.
-            value: value.filter(|_| p.ensure == Presence::Present),
-            persisted: file.as_ref().and_then(|file| parse_persisted(&file.text)),
+            value: actual.clone().filter(|_| is_public),
+            persisted: file.as_ref().filter(|file| file.is_public).and_then(|file| parse_persisted(&file.text)),
             file,
+            actual,
         })
     }
 
@@ -234,7 +241,7 @@ impl Resource for SysctlType {
         let to = normalize_whitespace(&p.value);
         let mut changes = Vec::new();
         // The kernel first: a value that it refuses must not be persisted.
-        if present && p.runtime && state.value.as_ref() != Some(&to) {
+        if present && p.runtime && state.actual.as_ref() != Some(&to) {
             changes.push(SysctlChange::Set { from: state.value.clone(), to });
         }
         match &state.file {
@@ -345,7 +352,8 @@ mod tests {
         SysctlState {
             value: value.map(str::to_owned),
             persisted: text.and_then(parse_persisted),
-            file: text.map(|text| OwnedFile { text: text.to_owned(), has_right_attributes: sound }),
+            file: text.map(|text| OwnedFile { text: text.to_owned(), has_right_attributes: sound, is_public: true }),
+            actual: value.map(str::to_owned),
         }
     }
 
@@ -375,6 +383,34 @@ mod tests {
             SysctlType::validate(&p).unwrap();
             let changes = SysctlType::diff(&p, &state).unwrap();
             assert_eq!(changes.iter().flat_map(Change::details).collect::<Vec<_>>(), wanted, "{extra} {state:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_only_root_may_read_are_not_shown() {
+        let secret = SysctlState { value: None, ..state(Some("hunter2"), None, true) };
+        let details = |state: &SysctlState| {
+            let changes = SysctlType::diff(&properties(&json!({})), state).unwrap();
+            changes.iter().flat_map(Change::details).collect::<Vec<_>>()
+        };
+        assert_eq!(details(&secret), ["value → 1 2 3", "persisted the value"]);
+        assert!(!serde_json::to_string(&secret).unwrap().contains("hunter2"));
+        assert_eq!(secret.ensure(), "present");
+        let root = tempfile::TempDir::new().unwrap();
+        let host = Host::system(None).with_root(root.path());
+        let kernel = root.path().join("proc/sys/net/ipv4/tcp_rmem");
+        let persisted = root.path().join("etc/sysctl.d/99-zz-ensign-net.ipv4.tcp_rmem.conf");
+        for path in [&kernel, &persisted] {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "net.ipv4.tcp_rmem = hunter2\n").unwrap();
+        }
+        for (mode, shown) in [(0o600, false), (0o644, true)] {
+            for path in [&kernel, &persisted] {
+                std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            }
+            let found = SysctlType::observe(&properties(&json!({})), &(), &host).unwrap();
+            let text = format!("{} {:?}", serde_json::to_string(&found).unwrap(), details(&found));
+            assert_eq!(text.contains("hunter2"), shown, "{text}");
         }
     }
 

@@ -55,13 +55,16 @@ const MODIFIERS: &[(&str, Modifier)] = &[
 
 /// The maximum of wildcards in a path: each one multiplies the matching time.
 const MAX_WILDCARDS: usize = 4;
+/// The maximum of steps and brackets in a path: the crate recurses into each.
+const MAX_STEPS: usize = 128;
 /// The maximum length of a path, in bytes.
 const MAX_PATH: usize = 4 << 10;
 
 /// Returns the value at a GJSON path in a JSON text.
 pub(in crate::template) fn find_gjson(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
-    if path.len() > MAX_PATH || path.matches('*').count() > MAX_WILDCARDS {
-        return Err(format!("a path has at most {MAX_PATH} bytes and {MAX_WILDCARDS} wildcards"));
+    let count = |signs: &[char]| path.matches(signs).count();
+    if path.len() > MAX_PATH || count(&['*']) > MAX_WILDCARDS || count(&['.', '|', '#', '(', '[', '{']) > MAX_STEPS {
+        return Err(format!("a path has at most {MAX_PATH} bytes, {MAX_STEPS} steps and {MAX_WILDCARDS} wildcards"));
     }
     let (mut json, mut path) = (Cow::Borrowed(json), path);
     loop {
@@ -114,12 +117,59 @@ fn split_modifier(path: &str) -> Option<ModifierSplit<'_>> {
 }
 
 fn call_gjson(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
-    // Each part of `[a,b]` can be the whole value, and `@pretty` repeats a text of the path on each line.
-    let copies = if path.contains("@pretty") { path.len() } else { path.matches(',').count() };
-    let most = json.len().saturating_mul(1 + copies);
-    budget.charge(most).map_err(|spent| spent.to_string())?;
+    budget.charge(json.len().saturating_mul(growth(path))).map_err(|spent| spent.to_string())?;
+    budget.charge_work(wildcard_work(json, path)).map_err(|spent| spent.to_string())?;
     let found = gjson::get(json, path);
     Ok(found.exists().then(|| serde_json::from_str(found.json()).unwrap_or_else(|_| Value::String(found.str().to_owned()))))
+}
+
+/// The most times that a result can be as long as the value. Each part of `[a,b]` can be the whole value, and the next `[a,b]`
+/// repeats that. The product is largest for groups of equal size.
+fn growth(path: &str) -> usize {
+    let (groups, commas) = (path.matches(['[', '{']).count(), path.matches(',').count());
+    let parts = 1 + commas.div_ceil(groups.max(1));
+    let copies = parts.saturating_pow(u32::try_from(groups).unwrap_or(u32::MAX));
+    // Texts of the path are repeated for each element, and `@pretty` repeats one on each line.
+    let has_texts = path.contains('{') || (path.contains('[') && path.contains('!'));
+    let repeats = path.contains("@pretty") || (path.contains('#') && has_texts);
+    copies.saturating_mul(if repeats { path.len() } else { 1 })
+}
+
+/// The work of the wildcards. The crate goes back for each of them, so the length of a text counts once for each.
+fn wildcard_work(json: &str, path: &str) -> usize {
+    let wildcards = u32::try_from(wildcards_of_a_part(path)).unwrap_or(u32::MAX);
+    if wildcards < 2 {
+        return 0;
+    }
+    let (mut work, mut length, mut escaped) = (0_usize, 0_usize, false);
+    for byte in json.bytes().chain([b'"']) {
+        if byte == b'"' && !escaped {
+            work = work.saturating_add(length.saturating_pow(wildcards));
+            length = 0;
+        } else {
+            length += 1;
+        }
+        escaped = byte == b'\\' && !escaped;
+    }
+    work
+}
+
+/// The most wildcards in a part of a path: between two steps, or in a whole bracket.
+fn wildcards_of_a_part(path: &str) -> usize {
+    let (mut most, mut here, mut depth, mut escaped) = (0, 0, 0_usize, false);
+    for c in path.chars() {
+        match c {
+            _ if escaped => {}
+            '.' | '|' if depth == 0 => here = 0,
+            '*' => here += 1,
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        escaped = c == '\\' && !escaped;
+        most = most.max(here);
+    }
+    most
 }
 
 #[cfg(test)]
@@ -169,6 +219,37 @@ mod tests {
             }
         }
         assert_eq!(plain_steps("data.list.#"), None);
+    }
+
+    #[test]
+    fn costly_paths_are_refused_before_their_work() {
+        let long = "a".repeat(20_000);
+        let json = json!({"list": [{"s": long}, {"s": "b"}], long.as_str(): 1}).to_string();
+        let key = "k".repeat(3000);
+        for path in [
+            "[@this,@this]|".repeat(20),
+            "[@this,@this].".repeat(20),
+            "{\"a\":@this,\"b\":@this}|".repeat(20),
+            "[[@this,@this],[@this,@this]]|".repeat(6),
+            "list.#(s%\"*a*a*b\")".to_owned(),
+            "list.#(s%*a*.*a*)".to_owned(),
+            "*a*a*b".to_owned(),
+            "x\\.*a*\\.*b".to_owned(),
+            format!("list.#.{{\"{key}\":s}}"),
+            "[".repeat(1000),
+            "#(".repeat(1000),
+            "@this|".repeat(500),
+        ] {
+            let error = find_gjson(&json, &path, &EvaluationBudget::default()).unwrap_err();
+            assert!(["MiB", "work", "at most"].iter().any(|part| error.contains(part)), "{error}");
+        }
+        for (path, expected) in [
+            ("list.#(s%\"b*\").s", Some(json!("b"))),
+            ("li*.1.*", Some(json!("b"))),
+            ("[list.1.s,list.1.s,list.1.s,list.1.s]|#", Some(json!(4))),
+        ] {
+            assert_eq!(find_gjson(&json, path, &EvaluationBudget::default()), Ok(expected), "{path}");
+        }
     }
 
     proptest! {

@@ -116,7 +116,7 @@ impl NodeLimits {
             Effect::Run { .. } | Effect::Variable { .. } => self.check_type(RUN_GRANT),
             Effect::Nested(_) => self.check_type(NESTED_GRANT),
             Effect::Mount(mounting) => self.check_mount(mounting),
-            Effect::Fetch(url) => self.check_url(url.reveal()),
+            Effect::Fetch(url) | Effect::Request(url) => self.check_url(url.reveal()),
             Effect::Connect(host) if !is_loopback(host) && !self.host_allowed(host) => {
                 Err(format!("this node does not fetch from \"{host}\""))
             }
@@ -152,7 +152,7 @@ impl NodeLimits {
             EffectKind::Mount if self.restricts_host() || self.mount.is_some() => {
                 Err(format!("this node does not mount \"{what}\""))
             }
-            EffectKind::Fetch | EffectKind::Connect if self.fetch_hosts.is_some() => {
+            EffectKind::Fetch | EffectKind::Request | EffectKind::Connect if self.fetch_hosts.is_some() => {
                 Err(format!("this node does not fetch from \"{what}\""))
             }
             _ => Ok(()),

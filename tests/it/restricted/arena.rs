@@ -59,6 +59,9 @@ fn rules() -> Vec<(&'static str, Value)> {
         ("jobs", json!({"types": ["cron"], "names": ["backup", "/bin/true"]})),
         ("kernel", json!({"types": ["sysctl"], "names": ["net.*"]})),
         ("people", json!({"types": ["user", "group"], "names": ["web*"]})),
+        ("exact", json!({"types": ["file", "line"], "names": ["W/www/plain"]})),
+        ("any-file", json!({"types": ["file", "line", "cron", "sysctl"]})),
+        ("halts", json!({"actions": ["halt", "resume"], "nodes": ["db*"]})),
     ]
 }
 
@@ -126,6 +129,9 @@ impl Arena {
         std::fs::write(self.path("www/evil"), self.expand("#!/bin/sh\n: > W/marks/evil\n")).unwrap();
         std::fs::set_permissions(self.path("www/evil"), PermissionsExt::from_mode(0o755)).unwrap();
         std::fs::write(self.path("www/tpl/new"), "x").unwrap();
+        std::os::unix::fs::symlink("chain2", self.path("www/chain1")).unwrap();
+        std::os::unix::fs::symlink("sub/../leak", self.path("www/chain2")).unwrap();
+        std::os::unix::fs::symlink("chain1", self.path("www/chain0")).unwrap();
         for (engine, text) in TEMPLATES {
             std::fs::create_dir(self.path(&format!("www/tpl-{engine}"))).unwrap();
             std::fs::write(self.path(&format!("www/tpl-{engine}/a.j2")), self.expand(text)).unwrap();

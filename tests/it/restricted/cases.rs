@@ -29,17 +29,23 @@ pub struct Case {
     pub may_end_well: bool,
 }
 
-fn ensure(key: &'static str, kind: &str, properties: Value) -> Case {
+pub fn ensure(key: &'static str, kind: &str, properties: Value) -> Case {
     let about = format!("{key}: {kind} {properties}");
     Case { about, key, ask: AttackRequest::Ensure(kind.to_owned(), properties), only_where: None, may_end_well: false }
 }
 
-fn noop(key: &'static str, kind: &str, properties: Value) -> Case {
+/// An attack that does no harm when it runs: only what happens counts.
+pub fn harmless(mut case: Case) -> Case {
+    case.may_end_well = true;
+    case
+}
+
+pub fn noop(key: &'static str, kind: &str, properties: Value) -> Case {
     let about = format!("{key}, dry run: {kind} {properties}");
     Case { about, key, ask: AttackRequest::Noop(kind.to_owned(), properties), only_where: None, may_end_well: true }
 }
 
-fn manifest(key: &'static str, text: &str) -> Case {
+pub fn manifest(key: &'static str, text: &str) -> Case {
     Case {
         about: format!("{key}: {text}"),
         key,
@@ -54,13 +60,13 @@ fn manifest_of(kind: &str, properties: &Value) -> String {
 }
 
 /// Returns the properties with more of them.
-fn with(base: &Value, more: &Value) -> Value {
+pub fn with(base: &Value, more: &Value) -> Value {
     let mut all: Map<String, Value> = base.as_object().unwrap().clone();
     all.extend(more.as_object().unwrap().clone());
     Value::Object(all)
 }
 
-fn file() -> Value {
+pub fn file() -> Value {
     json!({"name": "W/www/file", "ensure": "present", "content": "x", "owner": "root", "group": "root", "mode": "0644"})
 }
 

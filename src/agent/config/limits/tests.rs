@@ -58,6 +58,16 @@ fn links_lead_nowhere_else() {
 }
 
 #[test]
+fn the_nodes_that_the_agent_trusts_are_among_its_own_files() {
+    let text = "fleet = \"f\"\n[nats]\nservers = [\"nats://127.0.0.1:4222\"]\n[trust]\nroot = [\"ed25519:AAAA\"]\n\
+                [registration]\nknown_nodes = \"/etc/ensign/known_nodes\"\n";
+    let around =
+        config::HostDefaults { hostname: "web1".into(), state_dir: "/var/lib/ensign".into(), directory: "/etc/ensign".into() };
+    let settings = config::AgentSettings::read(text, "agent.toml", &around).unwrap();
+    assert!(own_files(&settings).contains(&PathBuf::from("/etc/ensign/known_nodes")));
+}
+
+#[test]
 fn the_agents_own_files_are_out_of_reach() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();

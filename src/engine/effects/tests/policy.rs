@@ -189,6 +189,21 @@ fn every_effect_of_a_resource_must_be_allowed() {
         all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         ensure("user", &all)
     };
+    let exact = json!({"keys": ["a"], "types": ["file", "line"], "names": ["/srv/a"]});
+    let service = |more: &Value| {
+        let mut all = json!({"name": "x", "ensure": "running"});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ensure("service", &all)
+    };
+    let registers = || {
+        let entry = json!({"cluster": "prod", "service": "db", "protocol": "tcp", "address": "10.0.0.1", "priority": 1});
+        service(&json!({"register_when_stable": [entry]}))
+    };
+    let asks = |rule: Value| service(&json!({"health_checks": [{"goss_rules": {"http": {"http://localhost/x": rule}}}]}));
+    let parameter = |name: &str| {
+        let rules = json!({"kernel-param": {name: {"value": {"have-prefix": "a"}}}});
+        service(&json!({"health_checks": [{"goss_rules": rules}]}))
+    };
     for (rule, changes, wanted) in [
         (&srv, file(&json!({})), None),
         (&srv, file(&json!({"mode": "{{ Facts.x }}", "content": "{{ Facts.x }}"})), None),
@@ -225,6 +240,22 @@ fn every_effect_of_a_resource_must_be_allowed() {
         (&kinds, mount("x", "fuse", "ro"), Some("does not allow the type exec")),
         (&kinds, mount("tmpfs", "tmpfs", "helper=x"), Some("does not allow the type exec")),
         (&kinds, mount("tmpfs", "tmpfs", "unheard=x"), Some("unheard")),
+        (&srv, file(&json!({"backup": ".sh"})), None),
+        (&exact, file(&json!({"backup": true})), None),
+        (&exact, file(&json!({"backup": ".sh"})), Some("writes \"/srv/a.*.sh\"")),
+        (&exact, ensure("line", &json!({"name": "/srv/a", "line": "x", "backup": ".sh"})), Some("writes \"/srv/a.*.sh\"")),
+        (&kinds, registers(), Some("registers \"prod/db\"")),
+        (&json!({"keys": ["a"], "names": ["x"]}), registers(), Some("registers \"prod/db\"")),
+        (&json!({"keys": ["a"], "types": ["service"], "names": ["x", "prod/*"]}), registers(), None),
+        (&json!({"keys": ["a"]}), registers(), None),
+        (&kinds, asks(json!({"status": 200})), None),
+        (&kinds, asks(json!({"status": 200, "body": ["a"]})), Some("sends a request to \"http://localhost/x\"")),
+        (&kinds, asks(json!({"status": 200, "method": "DELETE"})), Some("sends a request")),
+        (&kinds, asks(json!({"url": "http://10.0.0.1/", "status": 200})), Some("sends a request to \"http://10.0.0.1/\"")),
+        (&json!({"keys": ["a"], "types": ["service"], "reads": ["http://localhost/**"]}), asks(json!({"body": ["a"]})), None),
+        (&kinds, parameter("kernel.ostype"), None),
+        (&kinds, parameter("net/ipv4/tcp_fastopen_key"), Some("reads \"/proc/sys/net/ipv4/tcp_fastopen_key\"")),
+        (&kinds, parameter("net.ipv6.conf.all.stable_secret"), Some("stable_secret")),
         (&reads, file(&json!({"source": "/etc/app/x"})), None),
         (&reads, file(&json!({"source": "/etc/app/../shadow"})), Some("neither")),
         (&people, user(&json!({"groups": ["web"]})), None),

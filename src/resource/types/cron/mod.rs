@@ -434,7 +434,7 @@ impl Resource for CronType {
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<CronState, ResourceError> {
         let Some(file) = owned_file::observe(&path(p, host))? else { return Ok(CronState::default()) };
-        let parsed = parse(&file.text);
+        let parsed = parse(if file.is_public { &file.text } else { "" });
         let command = parsed.command.replace("\\%", "%");
         let (schedule, user) = (parsed.when.clone(), parsed.user.to_owned());
         Ok(CronState { schedule, user, command, file: Some(file) })
@@ -448,7 +448,7 @@ impl Resource for CronType {
             (Presence::Present, Some(file)) => file,
         };
         let wanted = p.known_text()?;
-        let details = differences(&file.text, &wanted);
+        let details = differences(&file.text, &wanted, file.is_public);
         Ok(match (file.has_right_attributes, details.is_empty()) {
             (true, true) => vec![],
             (false, true) => vec![CronChange::Update { details: vec!["owner or mode of the file".to_owned()] }],
@@ -494,8 +494,8 @@ fn path(p: &Properties, host: &Host) -> PathBuf {
     host.system_path(DIRECTORY).join(&p.name)
 }
 
-/// Returns the differences between two files, for the user.
-fn differences(before: &str, after: &str) -> Vec<String> {
+/// Returns the differences between two files, for the user. A file that not all users may read gives no old values.
+fn differences(before: &str, after: &str, is_public: bool) -> Vec<String> {
     if before == after {
         return vec![];
     }
@@ -505,7 +505,7 @@ fn differences(before: &str, after: &str) -> Vec<String> {
         [("schedule", old.when.as_str(), new.when.as_str()), ("user", old.user, new.user), ("command", old.command, new.command)]
     {
         if old != new {
-            details.push(if old.is_empty() { format!("{what} {new}") } else { format!("{what} {old} → {new}") });
+            details.push(if old.is_empty() || !is_public { format!("{what} {new}") } else { format!("{what} {old} → {new}") });
         }
     }
     if old.variables != new.variables {

@@ -118,7 +118,7 @@ fn decisions() {
     let right = format!("{HEADER}0 3 * * * root /bin/job\n");
     let daily = json!({"minute": 0, "hour": 3});
     let found = |text: &str, sound| CronState {
-        file: Some(OwnedFile { text: text.to_owned(), has_right_attributes: sound }),
+        file: Some(OwnedFile { text: text.to_owned(), has_right_attributes: sound, is_public: true }),
         ..CronState::default()
     };
     for (extra, state, wanted) in [
@@ -145,7 +145,7 @@ fn decisions() {
 #[test]
 fn values_of_variables_are_not_shown() {
     let p = properties(&json!({"minute": 0, "environment": ["TOKEN=hunter2"]}));
-    let file = OwnedFile { text: "TOKEN = hunter1\n0 * * * * root x\n".to_owned(), has_right_attributes: true };
+    let file = OwnedFile { text: "TOKEN = hunter1\n0 * * * * root x\n".to_owned(), has_right_attributes: true, is_public: true };
     let state = CronState { file: Some(file), ..CronState::default() };
     let preview = CronType::preview(&p, &state, &Host::system(None)).unwrap();
     let changes = CronType::diff(&p, &state).unwrap();
@@ -153,4 +153,21 @@ fn values_of_variables_are_not_shown() {
         assert!(!shown.contains("hunter"), "{shown}");
     }
     assert_eq!(preview.before, "TOKEN=***\n0 * * * * root x\n");
+}
+
+#[test]
+fn entries_that_only_root_may_read_are_not_shown() {
+    let root = tempfile::TempDir::new().unwrap();
+    let host = Host::system(None).with_root(root.path());
+    let file = root.path().join("etc/cron.d/job");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "0 3 * * * hunter2 /bin/old --password hunter2\n").unwrap();
+    for (mode, shown) in [(0o600, false), (0o644, true)] {
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        let p = properties(&json!({"minute": 0}));
+        let state = CronType::observe(&p, &(), &host).unwrap();
+        let changes = CronType::diff(&p, &state).unwrap();
+        let text = format!("{} {changes:?}", serde_json::to_string(&state).unwrap());
+        assert_eq!(text.contains("hunter2"), shown, "{text}");
+    }
 }

@@ -128,6 +128,9 @@ impl Rights {
         match effect {
             Effect::Look(_) | Effect::Connect(_) | Effect::Fetch(_) | Effect::Write { implied: true, .. } => true,
             Effect::Read(place) => self.allows_read(place, all),
+            Effect::Request(url) => self.allows_request(url.reveal()),
+            // A registration decides where others connect to, so types alone do not allow any.
+            Effect::Publish(name) => (self.types.is_none() || self.names.is_some()) && named(name),
             Effect::Write { place, .. } | Effect::Expose(place) => placed(place),
             Effect::Run { command, .. } => self.names.as_deref().is_none_or(|names| {
                 // Without types, names are names of every type: a pattern of paths does not allow programs.
@@ -140,11 +143,7 @@ impl Rights {
                 placed(&PathScope::below(point)) && (device.is_empty() || named(&pattern::normalize_path(device)))
             }
             Effect::Account { name, .. } => named(name),
-            Effect::Unit(name)
-            | Effect::Package(name)
-            | Effect::Kernel(name)
-            | Effect::Schedule(name)
-            | Effect::Publish(name) => named(name),
+            Effect::Unit(name) | Effect::Package(name) | Effect::Kernel(name) | Effect::Schedule(name) => named(name),
             Effect::Nested(_) => !self.is_selective(),
             Effect::Unknown { aspect, .. } => {
                 let matters = matches!(aspect, None | Some(EffectKind::Run | EffectKind::Read));
@@ -159,6 +158,12 @@ impl Rights {
         pattern::matches_any_path(reads, place)
             || self.names.as_deref().is_some_and(|names| pattern::matches_any_path(names, place))
             || (!self.noop_only && all.writes(place))
+    }
+
+    /// True when `reads` or `names` allow requests to a URL: their responses reveal content, and may change something there.
+    fn allows_request(&self, url: &str) -> bool {
+        let Some(reads) = self.readable() else { return true };
+        pattern::matches_any(reads, url) || self.names.as_deref().is_some_and(|names| pattern::matches_any(names, url))
     }
 
     /// Returns the same rights over paths with their links resolved. `real` replaces the part of each pattern before its first
