@@ -38,6 +38,7 @@ fn from_effect(effect: &Effect, host: &Host) -> Vec<WatchTarget> {
         | Effect::Schedule(_)
         | Effect::Nested(_)
         | Effect::Publish(_)
+        | Effect::Request(_)
         | Effect::Unknown { .. } => vec![],
     }
 }
