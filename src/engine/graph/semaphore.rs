@@ -15,7 +15,7 @@ pub struct Semaphore {
 /// An invalid semaphore.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSemaphore {
-    /// There is no name.
+    /// The name is missing.
     #[error("semaphore \"{0}\" has no name: write NAME or NAME:COUNT")]
     NoName(String),
     /// The count is not a whole number from 1 on.
