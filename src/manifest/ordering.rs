@@ -8,7 +8,7 @@ use crate::yaml::{KeyOrIndex, YamlDocument};
 /// The order in which the resources of a manifest run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ordering {
-    /// One after the other, as written.
+    /// The written order, one resource after the other.
     #[default]
     List,
     /// In the order of the graph: every resource that waits for no other may run.

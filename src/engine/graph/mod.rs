@@ -9,7 +9,7 @@
 //! - [`Graph::order`] is the order of events: the order of a run with parallelism 1. Other runs have the same order of events.
 //!
 //! - [`Schedule::new`] begins a run. [`Schedule::next`] gives a [`Start`]: a resource, or a batch that is applied together. Call
-//!   `next` until it returns none, then wait for the end of a start, and report each of its resources with [`Schedule::ended`].
+//!   `next` until it returns none. Then wait for the end of a start, and report its resources with [`Schedule::ended`].
 //!
 //! - [`Schedule::recordable`] gives the ended resources whose events can be recorded in the order of events. Call it after
 //!   `ended`. A later resource may already have ended, so that references need the latest outcomes, not the recorded events.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::cycle::Successors;
 use super::node::BatchKey;
 
-/// Returns the order in which one worker goes through the resources: the first ready resource, with all ready ones of its batch.
+/// Returns the order in which one worker goes through the resources. All ready resources of a batch run together.
 pub(super) fn canonical(next: &Successors, batches: &[Option<BatchKey>]) -> Vec<usize> {
     let mut waits = vec![0_usize; next.len()];
     for after in next.iter().flatten() {

@@ -73,7 +73,7 @@ fn node(planned: &PlannedResource, references: Vec<Reference>, ordering: Orderin
     }
 }
 
-/// Returns the parts of the host that only one resource may change at a time: files of the system, and the packages.
+/// Returns the files of the system that the resource changes, and the packages. Only one resource may change them at a time.
 fn exclusive_parts(planned: &PlannedResource) -> Vec<String> {
     let effects = planned.decoded.effects();
     let part = |effect: &Effect| match effect {
