@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 use crate::agent::rollout::gate::RolloutTurn;
 use crate::model::HealthStatus;
 
-pub(in crate::agent) use terms::{
-    AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelWork, Enforced, Timers,
-};
+pub(in crate::agent) use terms::{AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelWork, Enforced, Timers};
 
 /// Pause before another attempt at an assignment that cannot be applied.
 const RETRY: Duration = Duration::from_secs(30);

@@ -191,10 +191,12 @@ fn drift_of_the_assignment_in_force_is_repaired() {
     let turn = S::AwaitingTurn { ask_at: clock.at(300), good, why: None };
     let degraded = S::Degraded { timers: clock.timers(60, 60), why: "not found".into() };
     let stopped = S::Stopped { ask_at: clock.at(300), good, why: "over".into() };
-    for (state, view) in [(&in_force, view), (&in_force, alone), (&in_force, waves), (&first, view)]
-        .into_iter()
-        .chain([(&turn, waves), (&turn, filtered), (&degraded, filtered), (&stopped, view)])
-    {
+    for (state, view) in [(&in_force, view), (&in_force, alone), (&in_force, waves), (&first, view)].into_iter().chain([
+        (&turn, waves),
+        (&turn, filtered),
+        (&degraded, filtered),
+        (&stopped, view),
+    ]) {
         let repair = S::AwaitingRepair { resume: boxed(state) };
         check(state, ChannelEvent::Drifted, &view, now, &repair, &[ChannelEffect::RunSelected]);
         // The times of the next runs stay, whatever the end of the repair.
