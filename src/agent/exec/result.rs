@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::messages;
+use crate::engine::reactive::WatchedResource;
 use crate::model::{ApplyState, HealthStatus, RunOutcome, TransactionEvent};
 use crate::trust::RejectionCode;
 use crate::wire::command::Action;
@@ -35,6 +36,10 @@ pub(in crate::agent) struct RunResult {
     pub(in crate::agent) planned: bool,
     /// The worst health status; none without health checks.
     pub(in crate::agent) health: Option<HealthStatus>,
+    /// The resources to watch from now on, after a run of all resources of a watched assignment.
+    pub(in crate::agent) watched: Option<Vec<WatchedResource>>,
+    /// The events of a repair of drift, without details.
+    pub(in crate::agent) checks: Vec<TransactionEvent>,
 }
 
 impl RunResult {
@@ -51,6 +56,8 @@ impl RunResult {
             checked: Vec::new(),
             planned: false,
             health: None,
+            watched: None,
+            checks: Vec::new(),
         }
     }
 

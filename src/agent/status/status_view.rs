@@ -104,6 +104,7 @@ pub(in crate::agent) fn status(node: &ViewHandles, bus: &Bus) -> AgentStatus {
         },
         confinement: node.node_state.confinement(),
         channels: snapshot.channels,
+        watches: snapshot.assignments.into_iter().filter_map(|one| Some((one.channel, one.watch?))).collect(),
         running: snapshot.running,
         queued: snapshot.queued,
         queue: settings.queue as u64,

@@ -252,6 +252,7 @@ mod tests {
             outcome: None,
             stable_runs: 0,
             health: None,
+            watch: None,
         });
         state
     }
