@@ -186,6 +186,7 @@ impl Agent {
                 durable: Arc::clone(durable),
                 publisher: publisher.clone(),
                 status: Arc::clone(status),
+                counters: Arc::clone(counters),
                 facts: Arc::clone(facts),
                 desired_state: Arc::clone(desired_state),
                 rollouts: rollouts.clone(),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::messages;
 use crate::engine::reactive::WatchedResource;
-use crate::model::{ApplyState, HealthStatus, RunOutcome, TransactionEvent};
+use crate::model::{ApplyState, HealthStatus, ResourceRef, RunOutcome, TransactionEvent, WatchTarget};
 use crate::trust::RejectionCode;
 use crate::wire::command::Action;
 use crate::wire::report::{HealthReport, PlannedChanges};
@@ -36,9 +36,18 @@ pub(in crate::agent) struct RunResult {
     pub(in crate::agent) planned: bool,
     /// The worst health status; none without health checks.
     pub(in crate::agent) health: Option<HealthStatus>,
-    /// The resources to watch from now on, after a run of all resources of a watched assignment.
-    pub(in crate::agent) watched: Option<Vec<WatchedResource>>,
-    /// The events of a repair of drift, without details.
+    /// The news for the watcher of the assignment.
+    pub(in crate::agent) watch: WatchUpdate,
+}
+
+/// The news of a run for the watcher of its assignment.
+#[derive(Debug, Default)]
+pub(in crate::agent) struct WatchUpdate {
+    /// The resources to watch from now on, after a run of all resources.
+    pub(in crate::agent) resources: Option<Vec<WatchedResource>>,
+    /// The watch targets within nested manifests, by the resource of the outermost one.
+    pub(in crate::agent) nested: BTreeMap<ResourceRef, Vec<WatchTarget>>,
+    /// The events of a run of selected resources, without details.
     pub(in crate::agent) checks: Vec<TransactionEvent>,
 }
 
@@ -56,8 +65,7 @@ impl RunResult {
             checked: Vec::new(),
             planned: false,
             health: None,
-            watched: None,
-            checks: Vec::new(),
+            watch: WatchUpdate::default(),
         }
     }
 

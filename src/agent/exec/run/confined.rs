@@ -91,7 +91,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
     if lost {
         return Err(broke(crate::host::confine::WorkerGone));
     }
-    let watched = (job.is_watched() && is_whole).then(|| watched_resources(&plan, host, &report.nested_watches));
+    let watched = (job.is_watched() && is_whole).then(|| watched_resources(&plan, host));
     Ok(ConfinedResult::Planned(report, watched))
 }
 

@@ -21,7 +21,7 @@ use super::confinement::{self, Placement, UnconfinedBus};
 use super::context::RunContext;
 use super::event_sink::RunRecorder;
 use super::job::{Job, JobKind};
-use super::result::{RunResult, outcome_and_reason};
+use super::result::{RunResult, WatchUpdate, outcome_and_reason};
 use super::summary::{publish_health, publish_state, summary};
 use crate::agent::config::limits;
 use crate::agent::exec::approval;
@@ -108,8 +108,7 @@ pub(in crate::agent) fn run(
         checked: told.checked,
         planned: true,
         health: told.health,
-        watched,
-        checks: told.checks,
+        watch: WatchUpdate { resources: watched, nested: report.nested_targets, checks: told.checks },
         ..RunResult::new(outcome, why)
     }
 }
