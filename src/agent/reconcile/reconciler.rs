@@ -33,7 +33,7 @@ use crate::trust::RejectionCode;
 use crate::wire::{CommandOutcome, CommandResult};
 
 use super::channel::{
-    AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelStep, ChannelView, ChannelWork, Timers, step,
+    AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelStep, ChannelView, Timers, step,
 };
 use super::desired_state::{Assignment, ChannelAssignments, DesiredState};
 use super::watcher::WatchReport;
