@@ -251,7 +251,7 @@ impl Agent {
     }
 
     fn view(&self) -> StatusView {
-        let Handles { identity, settings, trust, durable, status, counters, node_state, .. } = &self.handles;
+        let Handles { identity, settings, trust, durable, status, counters, node_state, run, .. } = &self.handles;
         let handles = ViewHandles {
             identity: Arc::clone(identity),
             settings: settings.clone(),
@@ -260,6 +260,7 @@ impl Agent {
             status: Arc::clone(status),
             counters: Arc::clone(counters),
             node_state: node_state.clone(),
+            run: Arc::clone(run),
         };
         StatusView::new(handles, self.bus.clone())
     }

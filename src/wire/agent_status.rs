@@ -58,6 +58,9 @@ pub struct AgentStatus {
     /// The command that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
+    /// Refreshes that subscribers have not received yet.
+    #[serde(default)]
+    pub pending_refreshes: u64,
     /// The number of commands that wait behind it.
     pub queued: u64,
     /// The number of commands that may wait.

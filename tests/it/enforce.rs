@@ -99,7 +99,9 @@ fn drift_is_repaired_when_it_happens() {
         fs::remove_file(&motd).unwrap();
         repaired("deleted", &motd, "first").await;
         fs::set_permissions(&motd, fs::Permissions::from_mode(0o600)).unwrap();
-        fleet.until("the mode is repaired", || fs::metadata(&motd).is_ok_and(|meta| meta.permissions().mode() & 0o777 == 0o644)).await;
+        fleet
+            .until("the mode is repaired", || fs::metadata(&motd).is_ok_and(|meta| meta.permissions().mode() & 0o777 == 0o644))
+            .await;
         fs::write(fleet.path("other"), "drift").unwrap();
         fs::rename(fleet.path("other"), &motd).unwrap();
         repaired("replaced", &motd, "first").await;
@@ -152,7 +154,9 @@ fn a_new_assignment_takes_the_place_of_the_enforced_one_when_it_can_be_applied()
         let wrong = fleet.path("wrong.yaml");
         fs::write(&wrong, "ccm:\n  resources:\n    - nothing:\n        - x: {}\n").unwrap();
         fleet.store_assignment(&fleet.assignment(3, enforced(&wrong))).await;
-        fleet.state("the wrong one is refused", |state| state.alarms.iter().any(|text| text.contains("cannot apply the new"))).await;
+        fleet
+            .state("the wrong one is refused", |state| state.alarms.iter().any(|text| text.contains("cannot apply the new")))
+            .await;
         fs::write(&motd, "drift").unwrap();
         repaired("drift while the latest cannot be applied", &motd, "second").await;
 
@@ -222,7 +226,8 @@ fn a_fight_over_a_file_is_bounded_and_reported() {
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        let is_told = |state: &NodeState| state.alarms.iter().any(|text| text.contains("again and again") && text.contains("motd"));
+        let is_told =
+            |state: &NodeState| state.alarms.iter().any(|text| text.contains("again and again") && text.contains("motd"));
         let state = fleet.state("the fight is reported", is_told).await;
         assert_eq!(state.assignments[0].watch.unwrap().flapping, 1, "{state:?}");
         // Other files are repaired as before.

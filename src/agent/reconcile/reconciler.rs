@@ -32,9 +32,7 @@ use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::{CommandOutcome, CommandResult};
 
-use super::channel::{
-    AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelStep, ChannelView, Timers, step,
-};
+use super::channel::{AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelStep, ChannelView, Timers, step};
 use super::desired_state::{Assignment, ChannelAssignments, DesiredState};
 use super::watcher::WatchReport;
 use super::watchers::Watchers;
