@@ -35,7 +35,7 @@ pub(in crate::agent) struct RepairSelection {
 
 impl RepairSelection {
     /// Returns true when the numbers select the same resources in this plan.
-    pub(in crate::agent) fn fits(&self, plan: &Plan) -> bool {
+    pub(in crate::agent) fn matches_plan(&self, plan: &Plan) -> bool {
         let has = |(number, name): &(usize, ResourceRef)| {
             plan.resources.get(*number).is_some_and(|planned| planned.references().any(|reference| reference == *name))
         };

@@ -61,7 +61,8 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
     };
     checkpoint(Checkpoint::RunPlanned);
     // A plan from other facts or data may have other resources, and then runs as a whole.
-    let selection = job.selection.as_ref().filter(|repair| repair.fits(&plan)).map(|repair| Arc::clone(&repair.selection));
+    let selection =
+        job.selection.as_ref().filter(|repair| repair.matches_plan(&plan)).map(|repair| Arc::clone(&repair.selection));
     let is_whole = selection.is_none();
     let settings = engine::RunSettings { selection, ..inside.settings() };
     if let Some(approved) = &inside.approved {
