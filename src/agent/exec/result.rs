@@ -45,8 +45,8 @@ pub(in crate::agent) struct RunResult {
 pub(in crate::agent) struct WatchUpdate {
     /// The resources to watch from now on, after a run of all resources.
     pub(in crate::agent) resources: Option<Vec<WatchedResource>>,
-    /// The watch targets within nested manifests, by the resource of the outermost one.
-    pub(in crate::agent) nested: BTreeMap<ResourceRef, Vec<WatchTarget>>,
+    /// The watch targets that only the run of a resource finds.
+    pub(in crate::agent) late: BTreeMap<ResourceRef, Vec<WatchTarget>>,
     /// The events of a run of selected resources, without details.
     pub(in crate::agent) checks: Vec<TransactionEvent>,
 }

@@ -209,8 +209,8 @@ impl WatchThread {
                 self.context.counters.repaired(repair.latency);
             }
         }
-        for (resource, targets) in &update.nested {
-            self.enforcer.watch_nested(resource, targets);
+        for (resource, targets) in &update.late {
+            self.enforcer.watch_late(resource, targets);
         }
         if is_repair {
             self.enforcer.end_pass(now);

@@ -108,7 +108,7 @@ pub(in crate::agent) fn run(
         checked: told.checked,
         planned: true,
         health: told.health,
-        watch: WatchUpdate { resources: watched, nested: report.nested_targets, checks: told.checks },
+        watch: WatchUpdate { resources: watched, late: report.late_targets, checks: told.checks },
         ..RunResult::new(outcome, why)
     }
 }
