@@ -186,6 +186,7 @@ impl Agent {
                 durable: Arc::clone(durable),
                 publisher: publisher.clone(),
                 status: Arc::clone(status),
+                counters: Arc::clone(counters),
                 facts: Arc::clone(facts),
                 desired_state: Arc::clone(desired_state),
                 rollouts: rollouts.clone(),
@@ -250,7 +251,7 @@ impl Agent {
     }
 
     fn view(&self) -> StatusView {
-        let Handles { identity, settings, trust, durable, status, counters, node_state, .. } = &self.handles;
+        let Handles { identity, settings, trust, durable, status, counters, node_state, run, .. } = &self.handles;
         let handles = ViewHandles {
             identity: Arc::clone(identity),
             settings: settings.clone(),
@@ -259,6 +260,7 @@ impl Agent {
             status: Arc::clone(status),
             counters: Arc::clone(counters),
             node_state: node_state.clone(),
+            run: Arc::clone(run),
         };
         StatusView::new(handles, self.bus.clone())
     }

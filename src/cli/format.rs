@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use crate::diag::count_noun;
 use crate::model::NodeId;
+use crate::wire::report::WatchStatus;
 
 /// Nodes that are named before the rest is counted.
 const MAX_NAMES: usize = 3;
@@ -31,6 +32,19 @@ pub(super) fn first_names(nodes: &[NodeId], most: usize) -> String {
 /// Joins the parts that are not empty, each followed by a space.
 pub(super) fn spaced(parts: &[&str]) -> String {
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("{part} ")).collect()
+}
+
+/// `12 resources, converged for 3h`, with the resources that are not as wanted.
+pub(super) fn describe_watch(watch: &WatchStatus, now: Timestamp) -> String {
+    let counts = [(watch.polled, "at intervals only"), (watch.failed, "failed"), (watch.flapping, "flapping")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
+    let convergence = if watch.converged { "converged" } else { "not converged" };
+    format!(
+        "{}{}, {convergence} for {}",
+        count_noun(watch.resources, "resource"),
+        counts.collect::<String>(),
+        ago(watch.since, now)
+    )
 }
 
 /// Formats the time since `then` in its largest unit: `3m`, `2h`, `4d`.

@@ -51,6 +51,8 @@ pub struct Limits {
     pub mount: Option<Vec<MountLimit>>,
     /// True when manifests may be applied.
     pub apply: bool,
+    /// True when assignments may have drift repaired when it happens. The agent then watches the files that they manage.
+    pub watch: bool,
     /// Hosts that bundles and archives may come from. When left out: every host but addresses of this machine itself
     /// (loopback, link-local, cloud metadata), which must be named.
     pub fetch_hosts: Option<Vec<String>>,
@@ -81,6 +83,7 @@ impl Default for Limits {
             exec: false,
             mount: None,
             apply: true,
+            watch: true,
             fetch_hosts: None,
             confine: ConfinePolicy::Auto,
             unix_sockets: false,

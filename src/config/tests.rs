@@ -42,6 +42,7 @@ fn a_minimal_file_has_the_defaults() {
         unix_sockets: false,
         mount: None,
         apply: true,
+        watch: true,
         fetch_hosts: None,
         bus_data: BusDataPolicy::Signed,
         archive_size: 8 << 30,

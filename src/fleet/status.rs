@@ -28,6 +28,10 @@ pub struct FleetStatus {
     pub last_runs: BTreeMap<&'static str, usize>,
     /// Number of nodes whose last run corrected drift.
     pub drifted: usize,
+    /// Number of nodes that repair drift when it happens.
+    pub watching: usize,
+    /// The part of them on which everything has been as wanted for a while.
+    pub converged: usize,
     /// Number of nodes by version of the trust bundle.
     pub trust: BTreeMap<u64, usize>,
     /// Number of nodes by version of the agent.
@@ -103,6 +107,8 @@ pub fn fleet_status(fleet: &str, states: &NodeStates) -> FleetStatus {
         alive: 0,
         last_runs: BTreeMap::new(),
         drifted: 0,
+        watching: 0,
+        converged: 0,
         trust: BTreeMap::new(),
         versions: BTreeMap::new(),
         attention: Vec::new(),
@@ -111,6 +117,11 @@ pub fn fleet_status(fleet: &str, states: &NodeStates) -> FleetStatus {
     for state in states.values() {
         *view.last_runs.entry(last_run(state)).or_default() += 1;
         view.drifted += usize::from(state.last_run.as_ref().is_some_and(|run| run.corrective > 0));
+        let mut watches = state.assignments.iter().filter_map(|assignment| assignment.watch).peekable();
+        if watches.peek().is_some() {
+            view.watching += 1;
+            view.converged += usize::from(watches.all(|watch| watch.converged));
+        }
         *view.trust.entry(state.trust).or_default() += 1;
         *view.versions.entry(state.version.clone()).or_default() += 1;
         let mut attend = |what: String| view.attention.push(Alert { node: state.node.clone(), what });

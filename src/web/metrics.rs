@@ -4,6 +4,7 @@ use std::fmt::{Display, Write};
 
 use crate::diag::clean;
 use crate::wire::AgentStatus;
+use crate::wire::agent_status::REPAIR_LATENCY_BOUNDS;
 
 /// The most values of a metric. Labels have names of channels and alarms, and a scraper keeps a series for each.
 const MAX_SAMPLES: usize = 256;
@@ -17,6 +18,8 @@ enum MetricKind {
     Counter,
     /// Grows and shrinks.
     Gauge,
+    /// Counts of values up to bounds, with their sum.
+    Histogram,
 }
 
 /// The text of the page, built metric by metric.
@@ -28,6 +31,7 @@ impl MetricsText {
         let kind = match kind {
             MetricKind::Counter => "counter",
             MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         // Writing to a String does not fail.
         let _written = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n").is_ok();
@@ -49,13 +53,17 @@ struct MetricFamily<'a> {
 impl MetricFamily<'_> {
     /// Adds a value; values beyond the bound of a metric are left out.
     fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.suffixed_sample("", labels, value);
+    }
+
+    fn suffixed_sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         self.samples += 1;
         if self.samples > MAX_SAMPLES {
             return;
         }
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _written = writeln!(self.page, "{}{labels} {value}", self.name).is_ok();
+        let _written = writeln!(self.page, "{}{suffix}{labels} {value}", self.name).is_ok();
     }
 }
 
@@ -71,6 +79,7 @@ pub(super) fn text(status: &AgentStatus) -> String {
     connection_metrics(status, &mut page);
     command_metrics(status, &mut page);
     last_run_metrics(status, &mut page);
+    watch_metrics(status, &mut page);
     page.0
 }
 
@@ -194,6 +203,46 @@ fn last_run_metrics(status: &AgentStatus, page: &mut MetricsText) {
     }
 }
 
+/// The watched channels, and the checks that follow from changes of the host.
+fn watch_metrics(status: &AgentStatus, page: &mut MetricsText) {
+    let repairs = &status.counts.repairs;
+    let help = "Checks of resources after changes of the host.";
+    page.single_value("ensign_repair_checks_total", MetricKind::Counter, help, repairs.checks);
+    page.single_value("ensign_repair_changes_total", MetricKind::Counter, "Checks that changed something.", repairs.changes);
+    let mut failures = page.family("ensign_repair_failures_total", MetricKind::Counter, "Failed checks, by what follows.");
+    failures.sample(&[("next", "retry")], repairs.failures_retried);
+    failures.sample(&[("next", "none")], repairs.failures_final);
+    let help = "Time from the first report of a change to the end of the repair.";
+    let mut latency = page.family("ensign_repair_latency_seconds", MetricKind::Histogram, help);
+    let mut total = 0;
+    let bounds = REPAIR_LATENCY_BOUNDS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+    for (bound, count) in bounds.zip(repairs.latency) {
+        total += count;
+        latency.suffixed_sample("_bucket", &[("le", &bound)], total);
+    }
+    latency.suffixed_sample("_sum", &[], repairs.latency_seconds);
+    latency.suffixed_sample("_count", &[], total);
+    let help = "Refreshes that subscribers have not received yet.";
+    page.single_value("ensign_refreshes_pending", MetricKind::Gauge, help, status.pending_refreshes);
+    let mut resources = page.family("ensign_watched_resources", MetricKind::Gauge, "Resources of a watched channel, by state.");
+    for (channel, watch) in &status.watches {
+        for (state, count) in [
+            ("all", watch.resources),
+            ("polled", watch.polled),
+            ("clean", watch.clean),
+            ("failed", watch.failed),
+            ("flapping", watch.flapping),
+        ] {
+            resources.sample(&[("channel", channel), ("state", state)], count);
+        }
+    }
+    let mut converged = page.family("ensign_converged", MetricKind::Gauge, "1 while a watched channel is as wanted for a while.");
+    status.watches.iter().for_each(|(channel, watch)| converged.sample(&[("channel", channel)], u8::from(watch.converged)));
+    let help = "Time of the last change of ensign_converged, as Unix time.";
+    let mut since = page.family("ensign_converged_change_time_seconds", MetricKind::Gauge, help);
+    status.watches.iter().for_each(|(channel, watch)| since.sample(&[("channel", channel)], seconds(watch.since)));
+}
+
 fn seconds(time: jiff::Timestamp) -> i64 {
     time.as_second()
 }
@@ -222,6 +271,8 @@ mod tests {
             limits: LimitsStatus::default(),
             channels: BTreeMap::new(),
             running: None,
+            watches: BTreeMap::new(),
+            pending_refreshes: 0,
             queued: 0,
             queue: 16,
             last_run: None,
@@ -251,6 +302,7 @@ mod tests {
         let mut status = status();
         status.counts.refused = BTreeMap::from([("expired".to_owned(), 2), ("not_allowed".to_owned(), 1)]);
         status.alarms.insert("a\"b\\c\nd".to_owned(), "x".to_owned());
+        (status.counts.repairs.latency[1], status.counts.repairs.latency[9]) = (3, 1);
         let text = text(&status);
         for line in [
             "ensign_build_info{version=\"0.1.0\",node=\"web1\",fleet=\"prod\"} 1",
@@ -260,6 +312,10 @@ mod tests {
             "ensign_commands_total{result=\"refused\"} 3",
             "ensign_commands_refused_total{code=\"expired\"} 2",
             r#"ensign_alarm{topic="a\"b\\c\\nd"} 1"#,
+            "ensign_repair_latency_seconds_bucket{le=\"0.005\"} 0",
+            "ensign_repair_latency_seconds_bucket{le=\"0.01\"} 3",
+            "ensign_repair_latency_seconds_bucket{le=\"+Inf\"} 4",
+            "ensign_repair_latency_seconds_count 4",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
@@ -270,6 +326,7 @@ mod tests {
         assert_eq!(once.len(), families.len());
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().unwrap();
+            let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
             assert!(once.contains(&name), "{line}");
         }
         assert!(text.ends_with('\n') && !text.contains("ensign_last_run"));

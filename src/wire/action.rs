@@ -180,6 +180,9 @@ pub struct Assign {
     /// False: runs are dry. The node reports drift and does not repair it.
     #[serde(default = "default_true")]
     pub enforce: bool,
+    /// True: between the runs, the node watches the host and repairs drift when it happens. Without effect when runs are dry.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub watch: bool,
 }
 
 fn interval() -> HumanDuration {
@@ -194,11 +197,21 @@ fn is_no_time(span: &HumanDuration) -> bool {
     span.as_std().is_zero()
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form of serde")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 fn default_true() -> bool {
     true
 }
 
 impl Assign {
+    /// Returns true when drift is repaired between the runs.
+    pub fn is_watched(&self) -> bool {
+        self.watch && self.enforce
+    }
+
     fn check(&self) -> Result<(), MalformedAction> {
         self.manifest.check()?;
         let spans = [

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::model::{ApplyState, NodeId};
 
 use super::confinement::ConfinementState;
-use super::report::ChannelPosition;
+use super::report::{ChannelPosition, WatchStatus};
 
 /// Protocol of an [`AgentStatus`].
 pub const STATUS: &str = "io.ensign.v1.agent.status";
@@ -52,9 +52,15 @@ pub struct AgentStatus {
     /// The latest serial of each channel.
     #[serde(default)]
     pub channels: BTreeMap<String, ChannelPosition>,
+    /// The watches of each channel whose drift is repaired when it happens.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub watches: BTreeMap<String, WatchStatus>,
     /// The command that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
+    /// Refreshes that subscribers have not received yet.
+    #[serde(default)]
+    pub pending_refreshes: u64,
     /// The number of commands that wait behind it.
     pub queued: u64,
     /// The number of commands that may wait.
@@ -150,7 +156,30 @@ pub struct AgentCounters {
     pub published: BTreeMap<String, u64>,
     /// Reloads of the configuration.
     pub reloads: u64,
+    /// The checks of watched resources.
+    #[serde(default)]
+    pub repairs: RepairCounters,
 }
+
+/// Counters of the checks that follow from changes of the host.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct RepairCounters {
+    /// Checks of resources.
+    pub checks: u64,
+    /// Checks that changed something.
+    pub changes: u64,
+    /// Failures that are tried again by themselves.
+    pub failures_retried: u64,
+    /// Failures after which the tries were used up.
+    pub failures_final: u64,
+    /// Repairs of drift within each time of [`REPAIR_LATENCY_BOUNDS`], and slower ones at the end.
+    pub latency: [u64; REPAIR_LATENCY_BOUNDS.len() + 1],
+    /// Seconds from the first report of a change to the end of its repair, in total.
+    pub latency_seconds: f64,
+}
+
+/// The upper bounds of the repair latency, in seconds.
+pub const REPAIR_LATENCY_BOUNDS: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 impl AgentStatus {
     /// Returns all alarms, including a missing connection: empty while the agent can do its work.

@@ -432,6 +432,29 @@ pub struct AssignmentStatus {
     /// The worst result of the last health checks; absent when there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<String>,
+    /// The watches, while drift is repaired when it happens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<WatchStatus>,
+}
+
+/// State of the watches of an assignment on a node. Each count is a number of resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WatchStatus {
+    /// All resources of the manifest.
+    pub resources: u64,
+    /// Those of them that are checked at intervals, because the host does not report their changes.
+    pub polled: u64,
+    /// Those of them that were as wanted at their last check.
+    pub clean: u64,
+    /// Those of them that failed, or whose requirements failed.
+    pub failed: u64,
+    /// Those of them that something else changes again and again.
+    pub flapping: u64,
+    /// True when all of them have been as wanted for a while.
+    pub converged: bool,
+    /// The time of the last change of `converged`.
+    #[schemars(with = "String")]
+    pub since: Timestamp,
 }
 
 /// Progress of a node in a channel.

@@ -29,6 +29,7 @@ mod data;
 mod disk;
 mod documents;
 mod duplicate_node_ids;
+mod enforce;
 mod examples;
 mod fleet;
 mod fuzz;

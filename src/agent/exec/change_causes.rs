@@ -3,7 +3,7 @@
 //! A change is corrective when an earlier run of the channel converged the resource with the same properties. Every other
 //! change is intentional: by a command, by a new assignment, by other facts or data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -34,6 +34,8 @@ pub(in crate::agent) struct ChangeCauses {
     current: Convergence,
     /// The first resources that failed in this run.
     failing: Vec<FailingResource>,
+    /// The resources that ran.
+    ran: BTreeSet<String>,
     corrective: u64,
     /// True for a noop run of a command or an observation of health checks: neither records anything about resources.
     is_passive: bool,
@@ -74,6 +76,7 @@ impl ChangeCauses {
         if self.is_passive {
             return;
         }
+        self.ran.insert(label.clone());
         if outcome == ResourceOutcome::Failed {
             let since = self.previous.failing.get(&label).copied().unwrap_or(at);
             self.current.failing.insert(label.clone(), since);
@@ -92,15 +95,15 @@ impl ChangeCauses {
         }
     }
 
-    /// Stores the records for the next run and for the node state. Returns the number of corrective changes. A run that
-    /// did not finish changes nothing about the resources that it did not reach.
+    /// Stores the records for the next run and for the node state. Returns the number of corrective changes. A run of a part,
+    /// or one that did not finish, changes nothing about the other resources.
     pub(in crate::agent) fn finish(mut self, context: &RunContext, whole: bool) -> u64 {
         if self.is_passive {
             return self.corrective;
         }
         if !whole {
-            carry_over(&mut self.current.wanted, &self.previous.wanted);
-            carry_over(&mut self.current.failing, &self.previous.failing);
+            carry_over(&mut self.current.wanted, &self.previous.wanted, &self.ran);
+            carry_over(&mut self.current.failing, &self.previous.failing, &self.ran);
         }
         if let Some((state_dir, channel)) = &self.channel
             && self.current != self.previous
@@ -114,16 +117,17 @@ impl ChangeCauses {
         }
         let origin = self.channel.map(|(_, channel)| channel).unwrap_or_default();
         context.status.change(|snapshot| {
-            if whole || !self.failing.is_empty() {
-                snapshot.failing.insert(origin, self.failing);
-            }
+            let before = snapshot.failing.remove(&origin).filter(|_| !whole).unwrap_or_default();
+            self.failing.extend(before.into_iter().filter(|failing| !self.ran.contains(&failing.resource)));
+            self.failing.truncate(MAX_FAILING);
+            snapshot.failing.insert(origin, self.failing);
         });
         self.corrective
     }
 }
 
-fn carry_over<T: Clone>(to: &mut BTreeMap<String, T>, from: &BTreeMap<String, T>) {
-    for (label, value) in from {
+fn carry_over<T: Clone>(to: &mut BTreeMap<String, T>, from: &BTreeMap<String, T>, ran: &BTreeSet<String>) {
+    for (label, value) in from.iter().filter(|(label, _)| !ran.contains(*label)) {
         to.entry(label.clone()).or_insert_with(|| value.clone());
     }
 }

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use serde_json::Value;
+
 use crate::config::PublishEvents;
 use crate::diag::error_chain;
 use crate::engine::Plan;
@@ -30,6 +32,8 @@ pub(in crate::agent) struct RunRecorder(Arc<Mutex<RecorderState>>);
 struct RecorderState {
     sink: RunEventSink,
     recording: Recording,
+    /// The begin of a repair of drift, which is recorded with the first event that matters.
+    pending_start: Option<(History, RunStart)>,
     manifest: Option<ManifestId>,
 }
 
@@ -38,6 +42,7 @@ impl RunRecorder {
         Self(Arc::new(Mutex::new(RecorderState {
             sink: RunEventSink::new(context, job),
             recording: Recording::default(),
+            pending_start: None,
             manifest: None,
         })))
     }
@@ -48,15 +53,23 @@ impl RunRecorder {
         let history = History::in_directory(context.settings.now().state_dir.join("runs"));
         let digest = manifest.as_ref().and_then(|manifest| manifest.digest.clone());
         let start = RunStart { run_id: job.run, started: context.identity.now(), what, digest };
-        // The history has no noop runs.
-        records.recording = Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start);
+        // The history has no noop runs, and no checks that found everything as wanted.
+        if job.selection.is_some() && !job.is_dry() {
+            records.pending_start = Some((history, start));
+        } else {
+            records.recording = Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start);
+        }
         records.manifest = manifest;
     }
 
     /// Records an event.
     pub(in crate::agent) fn record_event(&self, event: TransactionEvent) {
         let mut records = lock(&self.0);
+        let matters = event.outcome() != ResourceOutcome::Stable;
         records.sink.receive(event);
+        if let Some((history, start)) = records.pending_start.take_if(|_| matters) {
+            records.recording = Recording::begin(Some(&history), &start);
+        }
         let RecorderState { sink: heard, recording, .. } = &mut *records;
         if let Some(event) = &heard.record.last {
             recording.event(event);
@@ -81,6 +94,10 @@ pub(in crate::agent) fn run_name(job: &Job, plan: &Plan) -> String {
     }
 }
 
+fn without_details(event: TransactionEvent) -> TransactionEvent {
+    TransactionEvent { properties: Value::Null, status: None, health_check: Vec::new(), diff: None, ..event }
+}
+
 /// Receives the events of a run as they happen.
 pub(in crate::agent) struct RunEventSink {
     context: Arc<RunContext>,
@@ -100,6 +117,8 @@ pub(in crate::agent) struct RunRecord {
     pub(in crate::agent) checked: Vec<HealthReport>,
     /// The reasons for the changes.
     pub(in crate::agent) causes: ChangeCauses,
+    /// The events of a repair of drift, without details.
+    pub(in crate::agent) checks: Vec<TransactionEvent>,
 }
 
 impl RunEventSink {
@@ -135,6 +154,9 @@ impl RunEventSink {
             let of =
                 |result: &HealthResult| HealthReport { channel: String::new(), resource: event.label(), result: result.clone() };
             self.record.checked.extend(event.health_check.iter().map(of));
+        }
+        if self.job.selection.is_some() {
+            self.record.checks.push(without_details(event.clone()));
         }
         self.record.last = Some(event);
     }

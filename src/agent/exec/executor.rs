@@ -220,7 +220,11 @@ impl Task {
 
     async fn run_reconcile(&mut self, run: ReconcileRun) {
         let ReconcileRun { job, source, ended } = run;
-        tracing::info!(id = %job.id(), run = %job.run, "reconciling");
+        if job.selection.is_none() {
+            tracing::info!(id = %job.id(), run = %job.run, "reconciling");
+        } else {
+            tracing::debug!(id = %job.id(), run = %job.run, "checking for drift");
+        }
         self.update_board(Some(job.run));
         let until = Instant::now() + job.command.options.timeout.as_std();
         checkpoint(Checkpoint::AssignmentStarted);

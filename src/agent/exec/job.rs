@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::engine::{Plan, Selection};
+use crate::model::ResourceRef;
+
 use crate::trust::{Rights, Verified};
 use crate::wire::command::{Action, Apply, Command};
 
@@ -21,6 +24,25 @@ pub(in crate::agent) enum JobKind {
     Reconcile,
 }
 
+/// The resources to run in a repair of drift.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) struct RepairSelection {
+    /// The resources, by their number in the plan.
+    pub(in crate::agent) selection: Arc<Selection>,
+    /// Their names. In another plan, the same numbers would select other resources.
+    pub(in crate::agent) names: Vec<(usize, ResourceRef)>,
+}
+
+impl RepairSelection {
+    /// Returns true when the numbers select the same resources in this plan.
+    pub(in crate::agent) fn matches_plan(&self, plan: &Plan) -> bool {
+        let has = |(number, name): &(usize, ResourceRef)| {
+            plan.resources.get(*number).is_some_and(|planned| planned.references().any(|reference| reference == *name))
+        };
+        self.names.iter().all(has)
+    }
+}
+
 /// A job.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct Job {
@@ -32,18 +54,25 @@ pub(in crate::agent) struct Job {
     pub(in crate::agent) rights: Rights,
     /// The kind.
     pub(in crate::agent) kind: JobKind,
+    /// The resources to run in a repair of drift; none for a run of all resources.
+    pub(in crate::agent) selection: Option<RepairSelection>,
 }
 
 impl Job {
     /// Returns the job of a command that runs once.
     pub(in crate::agent) fn command(command: Arc<Verified<Command>>, reply: Option<String>) -> Self {
         let rights = command.rights().clone();
-        Self { run: command.id, command, rights, kind: JobKind::Command { reply } }
+        Self { run: command.id, command, rights, kind: JobKind::Command { reply }, selection: None }
     }
 
     /// Returns a run of an assignment.
     pub(in crate::agent) fn reconcile(command: &Arc<Verified<Command>>, run: Uuid) -> Self {
         Self { run, kind: JobKind::Reconcile, ..Self::command(Arc::clone(command), None) }
+    }
+
+    /// Returns a run of these resources of an assignment.
+    pub(in crate::agent) fn repair(command: &Arc<Verified<Command>>, run: Uuid, selection: RepairSelection) -> Self {
+        Self { selection: Some(selection), ..Self::reconcile(command, run) }
     }
 
     /// Returns the health check of this job.
@@ -84,6 +113,11 @@ impl Job {
             Action::Assign(assign) => Some(&assign.manifest),
             _ => None,
         }
+    }
+
+    /// Returns true for a run of all resources of an assignment whose drift is repaired between the runs.
+    pub(in crate::agent) fn is_watched(&self) -> bool {
+        self.kind == JobKind::Reconcile && matches!(&self.command.action, Action::Assign(assign) if assign.is_watched())
     }
 
     /// Returns true for a run that changes nothing.

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::messages;
-use crate::model::{ApplyState, HealthStatus, RunOutcome, TransactionEvent};
+use crate::engine::reactive::WatchedResource;
+use crate::model::{ApplyState, HealthStatus, ResourceRef, RunOutcome, TransactionEvent, WatchTarget};
 use crate::trust::RejectionCode;
 use crate::wire::command::Action;
 use crate::wire::report::{HealthReport, PlannedChanges};
@@ -35,6 +36,19 @@ pub(in crate::agent) struct RunResult {
     pub(in crate::agent) planned: bool,
     /// The worst health status; none without health checks.
     pub(in crate::agent) health: Option<HealthStatus>,
+    /// The news for the watcher of the assignment.
+    pub(in crate::agent) watch: WatchUpdate,
+}
+
+/// The news of a run for the watcher of its assignment.
+#[derive(Debug, Default)]
+pub(in crate::agent) struct WatchUpdate {
+    /// The resources to watch from now on, after a run of all resources.
+    pub(in crate::agent) resources: Option<Vec<WatchedResource>>,
+    /// The watch targets that only the run of a resource finds.
+    pub(in crate::agent) late: BTreeMap<ResourceRef, Vec<WatchTarget>>,
+    /// The events of a run of selected resources, without details.
+    pub(in crate::agent) checks: Vec<TransactionEvent>,
 }
 
 impl RunResult {
@@ -51,6 +65,7 @@ impl RunResult {
             checked: Vec::new(),
             planned: false,
             health: None,
+            watch: WatchUpdate::default(),
         }
     }
 

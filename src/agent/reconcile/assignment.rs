@@ -13,7 +13,7 @@ use crate::trust::Verified;
 use crate::wire::command::{Action, Assign, Command};
 use crate::wire::rollout_plan::RolloutPosition;
 
-use super::channel::{ChannelState, Timers};
+use super::channel::{ChannelState, Enforced, Timers};
 
 /// An accepted command of a channel.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +83,16 @@ impl ChannelAssignments {
     /// Returns the last good assignment, if it is an earlier one than the latest.
     pub(super) fn earlier_good(&self) -> Option<&Arc<Assignment>> {
         self.good.as_ref().filter(|good| good.command.id != self.latest.command.id)
+    }
+
+    /// Returns the assignment whose drift is repaired between the runs.
+    pub(super) fn watched(&self) -> Option<&Arc<Assignment>> {
+        let enforced = match self.state.enforced() {
+            Enforced::Latest => Some(&self.latest),
+            Enforced::EarlierGood => self.earlier_good(),
+            Enforced::None => None,
+        };
+        enforced.filter(|assignment| assignment.assign().is_some_and(Assign::is_watched))
     }
 
     /// Returns the next times of an assignment.

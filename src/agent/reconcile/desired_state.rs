@@ -164,6 +164,13 @@ impl DesiredState {
         next
     }
 
+    /// Returns the id of the assignment whose drift is repaired between the runs, by channel.
+    pub(super) fn watched(&self, settings: &AgentSettings) -> BTreeMap<String, Uuid> {
+        let channels = lock(&self.channels);
+        let here = channels.iter().filter(|(_, channel)| settings.limits.watch && channel.targets_node(settings));
+        here.filter_map(|(name, channel)| Some((name.clone(), channel.watched()?.command.id))).collect()
+    }
+
     /// Returns one channel.
     pub(in crate::agent) fn channel(&self, name: &str) -> Option<ChannelAssignments> {
         lock(&self.channels).get(name).cloned()
@@ -218,6 +225,7 @@ impl DesiredState {
                 outcome: ran.map(|(_, outcome)| outcome),
                 stable_runs,
                 health: health.map(|status| status.as_str().to_ascii_lowercase()),
+                watch: None,
                 channel: name,
             });
         }

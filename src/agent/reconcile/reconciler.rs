@@ -15,13 +15,14 @@ use crate::agent::durable::publisher::{MAX_WRITE_PAUSE, Publisher};
 use crate::agent::durable::state::DurableState;
 use crate::agent::exec::executor::ReconcileRun;
 use crate::agent::exec::fetch::ManifestFetcher;
-use crate::agent::exec::job::Job;
+use crate::agent::exec::job::{Job, RepairSelection};
 use crate::agent::exec::result::RunResult;
 use crate::agent::identity::AgentInstance;
 use crate::agent::jitter;
 use crate::agent::rollout::RolloutState;
 use crate::agent::rollout::gate::{RolloutProgress, RolloutTurn, poll_interval};
 use crate::agent::status::board::{AlarmKind, StatusBoard};
+use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::status::messages;
 use crate::diag::error_chain;
@@ -31,10 +32,10 @@ use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::{CommandOutcome, CommandResult};
 
-use super::channel::{
-    AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelStep, ChannelView, ChannelWork, Timers, step,
-};
+use super::channel::{AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelStep, ChannelView, Timers, step};
 use super::desired_state::{Assignment, ChannelAssignments, DesiredState};
+use super::watcher::WatchReport;
+use super::watchers::Watchers;
 
 /// Time between two questions to the rollout gate for a command without waves. No gate is asked: any value fits.
 const NO_GATE: Duration = Duration::ZERO;
@@ -46,6 +47,7 @@ pub(in crate::agent) struct Reconciler {
     pub(in crate::agent) durable: Arc<DurableState>,
     pub(in crate::agent) publisher: Publisher,
     pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) counters: Arc<SharedCounters>,
     pub(in crate::agent) facts: Arc<FactsCache>,
     pub(in crate::agent) desired_state: Arc<DesiredState>,
     pub(in crate::agent) rollouts: RolloutState,
@@ -59,7 +61,8 @@ pub(in crate::agent) fn spawn(
     runs: mpsc::Sender<Box<ReconcileRun>>,
     stop: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    tokio::spawn(Task { reconciler, runs, stop, rollouts: BTreeMap::new() }.run())
+    let (watchers, reports) = Watchers::new(&reconciler.identity, &reconciler.counters);
+    tokio::spawn(Task { reconciler, runs, stop, rollouts: BTreeMap::new(), reports, watchers, drift: None }.run())
 }
 
 struct Task {
@@ -68,6 +71,11 @@ struct Task {
     stop: watch::Receiver<bool>,
     /// The progress of the rollouts that channels wait for, by channel.
     rollouts: BTreeMap<String, (Uuid, RolloutProgress)>,
+    /// The reports of the watchers.
+    reports: mpsc::Receiver<WatchReport>,
+    watchers: Watchers,
+    /// The resources that the current repair checks.
+    drift: Option<RepairSelection>,
 }
 
 impl Reconciler {
@@ -103,9 +111,11 @@ impl Reconciler {
         }
     }
 
-    /// Shows the assignments on the status board.
-    fn update_board(&self) {
-        let (assignments, wrong) = self.desired_state.report(&self.settings.now(), self.identity.now());
+    /// Shows the assignments on the status board, with their watches.
+    fn update_board(&self, watchers: &Watchers) {
+        let (mut assignments, wrong) = self.desired_state.report(&self.settings.now(), self.identity.now());
+        assignments.iter_mut().for_each(|assignment| assignment.watch = watchers.status(&assignment.channel));
+        self.status.set(AlarmKind::Watches, watchers.alarm());
         self.status.change(|snapshot| snapshot.assignments = assignments);
         self.status.set(AlarmKind::Channels, wrong);
     }
@@ -170,7 +180,8 @@ impl Task {
     async fn run(mut self) {
         let mut settings = self.reconciler.settings.watch();
         loop {
-            self.reconciler.update_board();
+            self.watchers.retain(&self.reconciler.desired_state.watched(&self.reconciler.settings.now()));
+            self.reconciler.update_board(&self.watchers);
             let next = self
                 .reconciler
                 .desired_state
@@ -182,25 +193,57 @@ impl Task {
                     None => std::future::pending().await,
                 }
             };
-            // Cancel-safe: watches keep their last value, a notification keeps its permit, and a dropped sleep is made
-            // anew from the same time.
-            let is_due = tokio::select! {
+            // Cancel-safe: watches keep their last value, a notification keeps its permit, a dropped sleep is made anew from
+            // the same time, and a report that is not returned stays in its queue.
+            let (is_due, report) = tokio::select! {
                 biased;
                 _ = self.stop.wait_for(|stop| *stop) => return,
-                () = self.reconciler.desired_state.changed() => false,
-                _ = settings.changed() => false,
-                () = due => true,
+                () = self.reconciler.desired_state.changed() => (false, None),
+                _ = settings.changed() => (false, None),
+                () = due => (true, None),
+                report = self.reports.recv() => (false, report),
             };
             if let Some((_, name, work)) = next.filter(|_| is_due) {
-                self.reconcile_channel(&name, work).await;
+                self.reconcile_channel(&name, ChannelEvent::Due(work)).await;
+            }
+            if let Some((name, selection)) = report.and_then(|report| self.watchers.receive(report)) {
+                self.repair(&name, selection).await;
             }
         }
     }
 
+    /// Repairs the drift of a channel, if its state allows that.
+    async fn repair(&mut self, name: &str, selection: RepairSelection) {
+        self.drift = Some(selection);
+        self.reconcile_channel(name, ChannelEvent::Drifted).await;
+        if self.drift.take().is_some() {
+            // The next run of all resources starts the watcher again.
+            self.watchers.remove(name);
+        }
+    }
+
+    /// Runs the resources that may have drifted. Returns the event of the end of the run.
+    async fn run_selected(&mut self, name: &str, channel: &ChannelAssignments) -> Option<ChannelEvent> {
+        let wanted = channel.watched().filter(|assignment| self.watchers.watches(name, assignment.command.id)).cloned();
+        let Some((assignment, selection)) = wanted.and_then(|assignment| Some((assignment, self.drift.take()?))) else {
+            return Some(ChannelEvent::RunEnded(ChannelRunEnd::Planned(None)));
+        };
+        let job = Job::repair(&assignment.command, self.new_id(), selection);
+        let mut ended = self.perform(&assignment, job).await;
+        if ended.is_interrupted() {
+            return Some(ChannelEvent::Interrupted);
+        }
+        if !ended.planned {
+            tracing::error!(channel = name, "cannot check for drift: {}", ended.reason());
+        }
+        self.watchers.run_ended(name, assignment.command.id, std::mem::take(&mut ended.watch), true);
+        Some(ChannelEvent::RunEnded(ChannelRunEnd::Planned(ended.health)))
+    }
+
     /// Steps a channel until it waits for time again, or a later assignment takes its place.
-    async fn reconcile_channel(&mut self, name: &str, work: ChannelWork) {
+    async fn reconcile_channel(&mut self, name: &str, first: ChannelEvent) {
         let Some(ChannelAssignments { latest, .. }) = self.reconciler.desired_state.channel(name) else { return };
-        let mut event = Some(ChannelEvent::Due(work));
+        let mut event = Some(first);
         // The result of the last run of the latest assignment, until it is published.
         let mut result = None;
         while let Some(happened) = event.take() {
@@ -210,7 +253,7 @@ impl Task {
             if !self.reconciler.desired_state.change(name, &latest, |channel| channel.state = state) {
                 return;
             }
-            self.reconciler.update_board();
+            self.reconciler.update_board(&self.watchers);
             for effect in effects {
                 if let Some(next) = self.carry_out(name, &latest, effect, &mut result).await {
                     event = Some(next);
@@ -240,19 +283,22 @@ impl Task {
                 // The first run has the id of the command: the run's result is the result of the command.
                 let run = if channel.result_pending { latest.command.id } else { self.new_id() };
                 let job = Job::reconcile(&latest.command, run);
-                let ended = self.perform(latest, job.clone()).await;
+                let mut ended = self.perform(latest, job.clone()).await;
+                self.watchers.run_ended(name, latest.command.id, std::mem::take(&mut ended.watch), false);
                 return Some(self.end_latest_run(name, latest, &job, ended, result));
             }
             ChannelEffect::RunLastGood => {
                 let good = Arc::clone(channel.good.as_ref()?);
                 let job = Job::reconcile(&good.command, self.new_id());
-                let ended = self.perform(&good, job).await;
+                let mut ended = self.perform(&good, job).await;
+                self.watchers.run_ended(name, good.command.id, std::mem::take(&mut ended.watch), false);
                 if ended.is_interrupted() {
                     return Some(ChannelEvent::Interrupted);
                 }
                 self.reconciler.record_run(name, latest, &ended);
                 return Some(ChannelEvent::RunEnded(ChannelRunEnd::Planned(ended.health)));
             }
+            ChannelEffect::RunSelected => return self.run_selected(name, &channel).await,
             ChannelEffect::CheckHealth => {
                 let Some(good) = channel.good.clone() else { return Some(ChannelEvent::HealthChecked(None)) };
                 let job = Job::reconcile(&good.command, self.new_id()).health_check();

@@ -41,6 +41,8 @@ pub(in crate::agent) enum AlarmKind {
     Identity,
     /// An assignment is not in force.
     Channels,
+    /// Drift is not repaired when it happens, or something else causes the same drift again and again.
+    Watches,
     /// The stream of desired state differs from the assignments of this node.
     Divergence,
     /// The server denies this node the subscription to its commands, or to those of its groups.

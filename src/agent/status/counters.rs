@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::model::lock;
+use crate::model::{TransactionEvent, lock};
 use crate::wire::CommandResult;
-use crate::wire::agent_status::AgentCounters;
+use crate::wire::agent_status::{AgentCounters, REPAIR_LATENCY_BOUNDS};
 
 /// Most characters of the last rejection that is kept.
 const MAX_REJECTION_LENGTH: usize = 300;
@@ -65,6 +65,32 @@ impl SharedCounters {
     pub(in crate::agent) fn published(&self, subject: &str) {
         let kind = subject.rsplit('.').next().unwrap_or_default().to_owned();
         *lock(&self.0).published.entry(kind).or_default() += 1;
+    }
+
+    /// Counts the check of a watched resource.
+    pub(in crate::agent) fn checked(&self, event: &TransactionEvent) {
+        let repairs = &mut lock(&self.0).repairs;
+        repairs.checks += 1;
+        repairs.changes += u64::from(event.changed && !event.noop);
+        repairs.failures_retried += u64::from(event.failed);
+    }
+
+    /// Counts a failed check after which no try is left.
+    pub(in crate::agent) fn tries_used_up(&self) {
+        let repairs = &mut lock(&self.0).repairs;
+        repairs.failures_retried = repairs.failures_retried.saturating_sub(1);
+        repairs.failures_final += 1;
+    }
+
+    /// Counts a repair of drift that took this time.
+    pub(in crate::agent) fn repaired(&self, latency: Duration) {
+        let seconds = latency.as_secs_f64();
+        let slot = REPAIR_LATENCY_BOUNDS.iter().take_while(|bound| seconds > **bound).count();
+        let repairs = &mut lock(&self.0).repairs;
+        if let Some(count) = repairs.latency.get_mut(slot) {
+            *count += 1;
+        }
+        repairs.latency_seconds += seconds;
     }
 
     pub(in crate::agent) fn reloaded(&self) {

@@ -11,12 +11,14 @@ use tokio::sync::watch;
 
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::state::DurableState;
+use crate::agent::exec::context::RunContext;
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::NodeStateSource;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::counters::SharedCounters;
 use crate::agent::trust::TrustHandle;
 use crate::config::AgentSettings;
+use crate::model::lock;
 use crate::transport::Bus;
 use crate::wire::AgentStatus;
 use crate::wire::agent_status::{ConnectionStatus, LimitsStatus, STATUS, TrustStatus};
@@ -37,6 +39,7 @@ pub(in crate::agent) struct ViewHandles {
     pub(in crate::agent) status: Arc<StatusBoard>,
     pub(in crate::agent) counters: Arc<SharedCounters>,
     pub(in crate::agent) node_state: NodeStateSource,
+    pub(in crate::agent) run: Arc<RunContext>,
 }
 
 /// A view of a running agent. Clones share it.
@@ -104,7 +107,9 @@ pub(in crate::agent) fn status(node: &ViewHandles, bus: &Bus) -> AgentStatus {
         },
         confinement: node.node_state.confinement(),
         channels: snapshot.channels,
+        watches: snapshot.assignments.into_iter().filter_map(|one| Some((one.channel, one.watch?))).collect(),
         running: snapshot.running,
+        pending_refreshes: lock(&node.run.refreshes).all().count() as u64,
         queued: snapshot.queued,
         queue: settings.queue as u64,
         last_run: snapshot.last_run,

@@ -8,6 +8,7 @@ use crate::wire::AgentStatus;
 
 use super::location::{AgentLocationArgs, unreachable_agent};
 use crate::cli::error::{CliError, Exit};
+use crate::cli::format::describe_watch;
 use crate::cli::local::inputs::OutputFormat;
 use crate::cli::ui::{TextPart, Tone, Ui, text};
 
@@ -48,6 +49,9 @@ fn print_agent_status(status: &AgentStatus, ui: &mut Ui) {
     row(ui, "limits", limits(status));
     let channels = status.channels.iter().map(|(name, state)| format!("{name} {}.{}", state.epoch, state.serial));
     row(ui, "channels", list(&channels.collect::<Vec<_>>(), "none"));
+    for (channel, watch) in &status.watches {
+        row(ui, "watching", format_args!("{channel}: {}", describe_watch(watch, status.at)));
+    }
     let running = status.running.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
     row(ui, "running", format_args!("{running}; {} of at most {} wait", status.queued, status.queue));
     row(ui, "last run", last_run(status));

@@ -39,6 +39,9 @@ pub(super) struct AssignArgs {
     /// Report drift without repair: every run is a dry run.
     #[arg(long)]
     monitor: bool,
+    /// Repair drift when it happens: nodes watch what they manage, and the interval stays as the safety net.
+    #[arg(long, visible_alias = "watch", conflicts_with = "monitor")]
+    enforce: bool,
     /// Time for which nodes may accept the assignment: sign it again before. Nodes apply it afterwards too, and raise an alarm.
     #[arg(long, value_name = "DURATION", default_value = "30d")]
     life: HumanDuration,
@@ -61,6 +64,7 @@ pub(super) async fn assign(args: AssignArgs, context: &OperatorArgs, ui: &mut Ui
         health_interval: args.health_interval,
         splay: args.splay,
         enforce: !args.monitor,
+        watch: args.enforce,
     };
     let source = ApplySource::new(&args.source, !args.target.no_check)?;
     let session = context.open().await?;
@@ -156,10 +160,11 @@ fn serials(row: &view::ChannelRow) -> String {
 }
 
 fn print_row(row: &view::ChannelRow, now: Timestamp, ui: &mut Ui) {
-    let what = match (&row.manifest, row.enforce) {
-        (None, _) => "withdrawn".to_owned(),
-        (Some(manifest), true) => manifest.clone(),
-        (Some(manifest), false) => format!("{manifest} (monitored)"),
+    let what = match &row.manifest {
+        None => "withdrawn".to_owned(),
+        Some(manifest) if row.watch => format!("{manifest} (watched)"),
+        Some(manifest) if row.enforce => manifest.clone(),
+        Some(manifest) => format!("{manifest} (monitored)"),
     };
     ui.line(text!("{}@{}  {}", row.channel, row.serial, what));
     let tone = if row.in_force == row.nodes { Tone::Success } else { Tone::Changed };

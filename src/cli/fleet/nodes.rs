@@ -14,7 +14,7 @@ use crate::wire::command::NoParameters;
 use crate::wire::{Action, NodeState, Selector, Target, json as strict};
 
 use super::super::error::{CliError, Exit};
-use super::super::format::{ago, names};
+use super::super::format::{ago, describe_watch, names};
 use super::super::ui::{Tone, Ui, text};
 use super::facts::print_without;
 use super::node_keys::{self, NodeCommand};
@@ -211,6 +211,7 @@ fn describe_assignment(assignment: &crate::wire::report::AssignmentStatus, now: 
         parts.push("not selected here".to_owned());
     }
     parts.push(if assignment.enforce { "enforced".to_owned() } else { "monitored only".to_owned() });
+    parts.extend(assignment.watch.map(|watch| format!("watching {}", describe_watch(&watch, now))));
     let outcome = assignment.outcome.map(RunOutcome::as_str).unwrap_or("never");
     parts.push(assignment.ran.map_or_else(|| "never ran".to_owned(), |ran| format!("{outcome} {} ago", ago(ran, now))));
     if assignment.stable_runs > 1 {

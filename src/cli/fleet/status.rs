@@ -40,6 +40,9 @@ fn print_view(view: &FleetStatus, ui: &mut Ui) {
     if view.drifted > 0 {
         ui.line(text!("drift      corrected on {} by the last run", count(view.drifted)));
     }
+    if view.watching > 0 {
+        ui.line(text!("watched    on {}, converged on {}", count(view.watching), view.converged));
+    }
     ui.line(text!("versions   {}", counts(&view.versions)));
     ui.line(text!("trust      {}", counts(&view.trust)));
     for alarm in group_alerts(&view.attention) {

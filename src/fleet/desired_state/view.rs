@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
-use crate::wire::command::{Action, Channel, Command, Target};
+use crate::wire::command::{Action, Assign, Channel, Command, Target};
 use crate::wire::{Envelope, NodeState, Subjects, json};
 
 /// The latest command of a channel, as published and not verified: for display only. Nodes verify its signature.
@@ -94,6 +94,8 @@ pub struct ChannelRow {
     pub sha256: Option<String>,
     /// False when nodes report drift without a repair.
     pub enforce: bool,
+    /// True when nodes repair drift when it happens.
+    pub watch: bool,
     /// The target.
     pub to: Option<Target>,
     /// Time until which it must be signed again.
@@ -145,6 +147,7 @@ fn row_without_command(name: &str) -> ChannelRow {
         manifest: None,
         sha256: None,
         enforce: false,
+        watch: false,
         to: None,
         expires: None,
         reason: None,
@@ -177,6 +180,7 @@ fn channel_row(desired: &ChannelCommand, states: &BTreeMap<NodeId, NodeState>) -
         manifest: assign.map(|assign| assign.manifest.url.clone()),
         sha256: assign.map(|assign| assign.manifest.sha256.clone()),
         enforce: assign.is_some_and(|assign| assign.enforce),
+        watch: assign.is_some_and(Assign::is_watched),
         to: Some(command.to.clone()),
         expires: Some(command.expires),
         reason: command.reason.clone(),
@@ -248,6 +252,7 @@ mod tests {
             outcome: None,
             stable_runs: 0,
             health: None,
+            watch: None,
         });
         state
     }

@@ -29,6 +29,8 @@ pub struct NodeLimits {
     pub fetch_hosts: Option<Vec<String>>,
     /// True when manifests may be applied.
     pub apply: bool,
+    /// True when assignments may have drift repaired when it happens.
+    pub watch: bool,
     /// Channels whose assignments the node accepts.
     pub channels: Option<Vec<String>>,
 }
@@ -44,6 +46,7 @@ impl Default for NodeLimits {
             mount: None,
             fetch_hosts: None,
             apply: true,
+            watch: true,
             channels: None,
         }
     }
@@ -68,6 +71,9 @@ impl NodeLimits {
                 Err("this node applies no manifests from the network".to_owned())
             }
             Action::Apply(apply) => self.check_url(&apply.url),
+            Action::Assign(assign) if assign.is_watched() && !self.watch => {
+                Err("this node does not watch for drift: `watch` of its limits is false".to_owned())
+            }
             Action::Assign(assign) => {
                 self.check_channel(command)?;
                 self.check_url(&assign.manifest.url)

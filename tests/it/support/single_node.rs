@@ -360,7 +360,14 @@ pub fn apply(path: &Path) -> Apply {
 /// Returns the assignment of this manifest.
 pub fn assign_action(manifest: Apply) -> Action {
     let interval = HumanDuration::seconds(300);
-    Action::Assign(Assign { manifest, interval, health_interval: None, splay: HumanDuration::seconds(0), enforce: true })
+    Action::Assign(Assign {
+        manifest,
+        interval,
+        health_interval: None,
+        splay: HumanDuration::seconds(0),
+        enforce: true,
+        watch: false,
+    })
 }
 
 /// The process of the agent; killed when dropped.

@@ -14,8 +14,8 @@ use crate::trust::{NodeLimits, Rights};
 
 /// Returns the limits for the verifier.
 pub(in crate::agent) fn node_limits(settings: &config::AgentSettings) -> NodeLimits {
-    let config::Limits { types, paths, read_paths, exec, mount, apply, fetch_hosts, .. } = settings.limits.clone();
-    NodeLimits { types, paths, read_paths, exec, mount, fetch_hosts, apply, channels: settings.channels.clone() }
+    let config::Limits { types, paths, read_paths, exec, mount, apply, watch, fetch_hosts, .. } = settings.limits.clone();
+    NodeLimits { types, paths, read_paths, exec, mount, fetch_hosts, apply, watch, channels: settings.channels.clone() }
 }
 
 /// Returns the limits for fetching.

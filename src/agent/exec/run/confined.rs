@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::config::BusDataPolicy;
 use crate::diag::Diagnostic;
+use crate::engine::reactive::{WatchedResource, watched_resources};
 use crate::engine::{self, Diff, Plan, RunInputs, RunReport};
 use crate::host::{Checkpoint, Host, checkpoint};
 use crate::manifest::ManifestText;
@@ -42,8 +43,8 @@ pub(super) struct ConfinedRun<'a> {
 pub(super) enum ConfinedResult {
     /// The run could not be planned, for these reasons.
     Unplanned(Vec<Diagnostic>),
-    /// The engine ran the plan.
-    Planned(RunReport),
+    /// The engine ran the plan. With the resources to watch from now on.
+    Planned(RunReport, Option<Vec<WatchedResource>>),
 }
 
 /// Plans the run and runs it.
@@ -59,7 +60,11 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
         Err(wrong) => return Ok(ConfinedResult::Unplanned(wrong)),
     };
     checkpoint(Checkpoint::RunPlanned);
-    let settings = inside.settings();
+    // A plan from other facts or data may have other resources, and then runs as a whole.
+    let selection =
+        job.selection.as_ref().filter(|repair| repair.matches_plan(&plan)).map(|repair| Arc::clone(&repair.selection));
+    let is_whole = selection.is_none();
+    let settings = engine::RunSettings { selection, ..inside.settings() };
     if let Some(approved) = &inside.approved {
         let dry = engine::RunSettings { noop: true, registrar: None, ..settings.clone() };
         let mut changes = PlanRecorder::for_job(job);
@@ -84,7 +89,11 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
         let record = record.clone();
         lost |= worker.post(move || record.record_event(event)).is_err();
     });
-    if lost { Err(broke(crate::host::confine::WorkerGone)) } else { Ok(ConfinedResult::Planned(report)) }
+    if lost {
+        return Err(broke(crate::host::confine::WorkerGone));
+    }
+    let watched = (job.is_watched() && is_whole).then(|| watched_resources(&plan, host));
+    Ok(ConfinedResult::Planned(report, watched))
 }
 
 impl ConfinedRun<'_> {

@@ -21,7 +21,7 @@ use super::confinement::{self, Placement, UnconfinedBus};
 use super::context::RunContext;
 use super::event_sink::RunRecorder;
 use super::job::{Job, JobKind};
-use super::result::{RunResult, outcome_and_reason};
+use super::result::{RunResult, WatchUpdate, outcome_and_reason};
 use super::summary::{publish_health, publish_state, summary};
 use crate::agent::config::limits;
 use crate::agent::exec::approval;
@@ -81,19 +81,21 @@ pub(in crate::agent) fn run(
         Some(Err(ended)) => return *ended,
         None => return RunResult::failed("the run panicked: the program has an error"),
     };
-    let report = match ran {
+    let (report, watched) = match ran {
         ConfinedResult::Unplanned(wrong) => return not_planned(context, job, source, &wrong),
-        ConfinedResult::Planned(report) => report,
+        ConfinedResult::Planned(report, watched) => (report, watched),
     };
     checkpoint(Checkpoint::RunEnded);
     let (told, manifest) =
         record.record_end(&RunEnd { ended: context.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
     let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel().is_cancelled(), job);
-    let corrective = told.causes.finish(context, report.outcome != RunOutcome::Interrupted);
+    let corrective = told.causes.finish(context, job.selection.is_none() && report.outcome != RunOutcome::Interrupted);
     let state = ApplyState { corrective, ..summary(context, job, manifest, report.outcome, why.clone(), report.summary) };
+    // Checks that follow from the agent's own changes are of no interest.
+    let is_quiet = job.selection.is_some() && report.outcome == RunOutcome::Stable;
     if job.kind == JobKind::HealthCheck {
         publish_health(context, job, &state, told.health);
-    } else {
+    } else if !is_quiet {
         publish_state(context, job, state.clone());
     }
     // An incomplete plan must not be approved.
@@ -106,6 +108,7 @@ pub(in crate::agent) fn run(
         checked: told.checked,
         planned: true,
         health: told.health,
+        watch: WatchUpdate { resources: watched, late: report.late_targets, checks: told.checks },
         ..RunResult::new(outcome, why)
     }
 }

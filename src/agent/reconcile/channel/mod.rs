@@ -1,14 +1,18 @@
 //! The state machine of a channel: reconciles this node with the assignment of one channel.
 //!
 //! [`ChannelState`] names the event that the channel waits for. [`step`] is pure: an event leads to the next state and to
-//! the [`ChannelEffect`]s that `reconciler.rs` carries out. Each effect that takes time ends in exactly one event.
+//! the [`ChannelEffect`]s that `reconciler.rs` carries out. Each effect that takes time ends in exactly one event. `terms.rs` has these terms.
 //!
 //! The last good assignment stays active while the latest one waits for its wave, cannot be applied, or was stopped.
+
+mod terms;
 
 use std::time::{Duration, Instant};
 
 use crate::agent::rollout::gate::RolloutTurn;
 use crate::model::HealthStatus;
+
+pub(in crate::agent) use terms::{AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelWork, Enforced, Timers};
 
 /// Pause before another attempt at an assignment that cannot be applied.
 const RETRY: Duration = Duration::from_secs(30);
@@ -16,26 +20,6 @@ const RETRY: Duration = Duration::from_secs(30);
 const GATE_POLL: Duration = Duration::from_secs(30);
 /// Pause before the next question to the gate of a stopped rollout, in case its state changes.
 const STOPPED_POLL: Duration = Duration::from_secs(3600);
-
-/// The work that a channel can be due for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum ChannelWork {
-    /// Reconcile the node with the latest assignment.
-    Latest,
-    /// Reconcile the node with the last good assignment, while the latest one waits.
-    LastGood,
-    /// Observe the health checks of the assignment in force.
-    HealthCheck,
-}
-
-/// The times of the next work of an assignment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) struct Timers {
-    /// The next run.
-    pub(in crate::agent) run_at: Instant,
-    /// The next observation of the health checks, if there is one.
-    pub(in crate::agent) health_at: Option<Instant>,
-}
 
 /// The event that a channel waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +60,11 @@ pub(in crate::agent) enum ChannelState {
         /// The state after the run.
         resume: Box<Self>,
     },
+    /// Waits for the end of a run of the resources that may have drifted.
+    AwaitingRepair {
+        /// The state that the channel came from.
+        resume: Box<Self>,
+    },
     /// Waits for the result of the health checks.
     AwaitingHealth {
         /// The state that the channel came from.
@@ -110,72 +99,6 @@ pub(in crate::agent) enum ChannelState {
     },
     /// Nothing is assigned: the assignment was withdrawn, or names other nodes.
     Absent,
-}
-
-/// An event in the life of a channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum ChannelEvent {
-    /// The time of this work has come.
-    Due(ChannelWork),
-    /// The filter selects this node, or not, or cannot be evaluated.
-    FilterEvaluated(Result<bool, String>),
-    /// The rollout gate answered.
-    GateAnswered(RolloutTurn),
-    /// A run of the latest assignment, or of the last good one, ended.
-    RunEnded(ChannelRunEnd),
-    /// The health checks were observed; `None` without health checks.
-    HealthChecked(Option<HealthStatus>),
-    /// The agent stops: the work ended early, and the next start does it again.
-    Interrupted,
-}
-
-/// The end of a run, as far as the channel depends on it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum ChannelRunEnd {
-    /// The manifest was planned and run, with any outcome of its resources. Has the worst health check, if there was one.
-    Planned(Option<HealthStatus>),
-    /// The manifest could not be fetched or planned, for this reason.
-    NotPlanned(String),
-}
-
-/// An action that a step asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum ChannelEffect {
-    /// Evaluate the filter. Ends in [`ChannelEvent::FilterEvaluated`].
-    EvaluateFilter,
-    /// Ask the rollout gate. Ends in [`ChannelEvent::GateAnswered`].
-    AskGate,
-    /// Run the latest assignment. Ends in [`ChannelEvent::RunEnded`].
-    RunLatest,
-    /// Run the last good assignment. Ends in [`ChannelEvent::RunEnded`].
-    RunLastGood,
-    /// Observe the health checks. Ends in [`ChannelEvent::HealthChecked`].
-    CheckHealth,
-    /// Make the latest assignment the last good one.
-    Promote,
-    /// Forget the convergence records of the channel.
-    Forget,
-    /// Publish the result of the assignment, if the sender still waits for one.
-    Publish(AssignmentReport),
-    /// Report a critical health check as a failure of the rollout.
-    ReportHealth(Option<HealthStatus>),
-    /// Complete the health gate of the rollout, if its time has come.
-    CompleteHealthGate(Option<HealthStatus>),
-}
-
-/// The result of an assignment, for its sender.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::agent) enum AssignmentReport {
-    /// The assignment needed no run.
-    Stable,
-    /// The filter did not select this node.
-    NotSelected,
-    /// The filter could not be evaluated, for this reason.
-    BadFilter(String),
-    /// The rollout stopped, for this reason.
-    Halted(String),
-    /// The result of the run that just ended.
-    Run,
 }
 
 /// The facts about a channel that a step depends on.
@@ -237,8 +160,20 @@ impl ChannelState {
             | Self::AwaitingGate { .. }
             | Self::AwaitingRun { .. }
             | Self::AwaitingLastGoodRun { .. }
+            | Self::AwaitingRepair { .. }
             | Self::AwaitingHealth { .. }
             | Self::Absent => None,
+        }
+    }
+
+    /// Returns the assignment whose drift is repaired between the runs, if it asks for that.
+    pub(in crate::agent) fn enforced(&self) -> Enforced {
+        match self.at_rest() {
+            Self::InForce(_) => Enforced::Latest,
+            Self::AwaitingFirstRun { .. } | Self::AwaitingTurn { .. } | Self::Degraded { .. } | Self::Stopped { .. } => {
+                Enforced::EarlierGood
+            }
+            _ => Enforced::None,
         }
     }
 
@@ -263,6 +198,7 @@ impl ChannelState {
             | Self::AwaitingGate { resume }
             | Self::AwaitingRun { resume }
             | Self::AwaitingLastGoodRun { resume }
+            | Self::AwaitingRepair { resume }
             | Self::AwaitingHealth { resume } => resume.at_rest(),
             state => state,
         }
@@ -315,6 +251,7 @@ pub(in crate::agent) fn step(state: ChannelState, event: ChannelEvent, view: &Ch
             begin_work(S::AwaitingFirstRun { run_at: now }, work, view, now)
         }
         (state, ChannelEvent::Due(work)) if state.due(None).is_some() => begin_work(state, work, view, now),
+        (state, ChannelEvent::Drifted) if view.targets_node && state.due(None).is_some() => repair(state, view, now),
         (S::AwaitingFilter { work, resume }, ChannelEvent::FilterEvaluated(Ok(true))) => filter_passed(*resume, work, view, now),
         (S::AwaitingFilter { .. }, ChannelEvent::FilterEvaluated(Ok(false))) => {
             ChannelStep::to(S::NotSelected(view.next_timers), [ChannelEffect::Publish(AssignmentReport::NotSelected)])
@@ -355,6 +292,7 @@ pub(in crate::agent) fn step(state: ChannelState, event: ChannelEvent, view: &Ch
             };
             ChannelStep::to(resume, [])
         }
+        (S::AwaitingRepair { resume }, ChannelEvent::RunEnded(_)) => ChannelStep::to(*resume, []),
         (S::AwaitingHealth { resume }, ChannelEvent::HealthChecked(health)) => {
             let is_critical = health == Some(HealthStatus::Critical);
             let effects = [ChannelEffect::ReportHealth(health), ChannelEffect::CompleteHealthGate(health)];
@@ -376,6 +314,15 @@ fn begin_work(state: ChannelState, work: ChannelWork, view: &ChannelView, now: I
     }
 }
 
+/// Begins the repair of drift. The filter of the latest assignment does not apply to an earlier one.
+fn repair(state: ChannelState, view: &ChannelView, now: Instant) -> ChannelStep {
+    match state.enforced() {
+        Enforced::Latest => begin_work(state, ChannelWork::Repair, view, now),
+        Enforced::EarlierGood if view.good_timers.is_some() => filter_passed(state, ChannelWork::Repair, view, now),
+        Enforced::EarlierGood | Enforced::None => ChannelStep::to(state, []),
+    }
+}
+
 fn filter_passed(state: ChannelState, work: ChannelWork, view: &ChannelView, now: Instant) -> ChannelStep {
     if work == ChannelWork::HealthCheck && view.is_gate_only {
         return ChannelStep::to(state.with_next_timers(work, view, now, false), [ChannelEffect::CompleteHealthGate(None)]);
@@ -383,6 +330,7 @@ fn filter_passed(state: ChannelState, work: ChannelWork, view: &ChannelView, now
     let resume = Box::new(state);
     match work {
         ChannelWork::LastGood => ChannelStep::to(ChannelState::AwaitingLastGoodRun { resume }, [ChannelEffect::RunLastGood]),
+        ChannelWork::Repair => ChannelStep::to(ChannelState::AwaitingRepair { resume }, [ChannelEffect::RunSelected]),
         ChannelWork::HealthCheck => ChannelStep::to(ChannelState::AwaitingHealth { resume }, [ChannelEffect::CheckHealth]),
         ChannelWork::Latest if view.has_waves => ChannelStep::to(ChannelState::AwaitingGate { resume }, [ChannelEffect::AskGate]),
         ChannelWork::Latest => ChannelStep::to(ChannelState::AwaitingRun { resume }, [ChannelEffect::RunLatest]),

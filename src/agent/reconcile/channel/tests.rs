@@ -178,6 +178,52 @@ fn the_last_good_assignment_stays_active_while_the_new_one_waits() {
     assert_eq!(stopped.due(None), Some((clock.at(20), ChannelWork::HealthCheck)));
 }
 
+/// Drift is repaired where an assignment is in force: the latest one, or an earlier one while the latest waits.
+#[test]
+fn drift_of_the_assignment_in_force_is_repaired() {
+    let clock = Clock(Instant::now());
+    let (view, now) = (clock.view(), clock.at(40));
+    let (alone, filtered) = (ChannelView { good_timers: None, ..view }, ChannelView { has_filter: true, ..view });
+    let waves = ChannelView { has_waves: true, ..view };
+    let good = Some(clock.timers(700, 70));
+    let in_force = S::InForce(clock.timers(500, 60));
+    let first = S::AwaitingFirstRun { run_at: clock.at(60) };
+    let turn = S::AwaitingTurn { ask_at: clock.at(300), good, why: None };
+    let degraded = S::Degraded { timers: clock.timers(60, 60), why: "not found".into() };
+    let stopped = S::Stopped { ask_at: clock.at(300), good, why: "over".into() };
+    for (state, view) in [(&in_force, view), (&in_force, alone), (&in_force, waves), (&first, view)].into_iter().chain([
+        (&turn, waves),
+        (&turn, filtered),
+        (&degraded, filtered),
+        (&stopped, view),
+    ]) {
+        let repair = S::AwaitingRepair { resume: boxed(state) };
+        check(state, ChannelEvent::Drifted, &view, now, &repair, &[ChannelEffect::RunSelected]);
+        // The times of the next runs stay, whatever the end of the repair.
+        for end in [ChannelRunEnd::Planned(Some(HealthStatus::Critical)), ChannelRunEnd::NotPlanned("no data".into())] {
+            check(&repair, ChannelEvent::RunEnded(end), &view, now, state, &[]);
+        }
+        assert_eq!((repair.due(None), repair.alarm()), (None, state.alarm()));
+    }
+    // The filter of the latest assignment decides about its repairs, too.
+    let filter = S::AwaitingFilter { work: ChannelWork::Repair, resume: boxed(&in_force) };
+    check(&in_force, ChannelEvent::Drifted, &filtered, now, &filter, &[ChannelEffect::EvaluateFilter]);
+    let repair = S::AwaitingRepair { resume: boxed(&in_force) };
+    check(&filter, ChannelEvent::FilterEvaluated(Ok(true)), &filtered, now, &repair, &[ChannelEffect::RunSelected]);
+    let elsewhere = ChannelView { targets_node: false, ..view };
+    let undecided = S::Undecided { timers: view.next_timers, why: "no fact".into() };
+    for (state, view) in [
+        (S::NotSelected(view.next_timers), view),
+        (undecided, view),
+        (S::Absent, view),
+        (first, alone),
+        (degraded, alone),
+        (in_force, elsewhere),
+    ] {
+        check(&state, ChannelEvent::Drifted, &view, now, &state, &[]);
+    }
+}
+
 /// Health checks of an assignment in force.
 #[test]
 fn a_critical_health_check_brings_the_next_run_forward() {
@@ -232,11 +278,13 @@ fn work_in_progress_is_not_begun_twice_and_a_stop_forgets_it() {
         S::AwaitingGate { resume: resume.clone() },
         S::AwaitingRun { resume: resume.clone() },
         S::AwaitingLastGoodRun { resume: resume.clone() },
+        S::AwaitingRepair { resume: resume.clone() },
         S::AwaitingHealth { resume },
     ];
     for state in &busy {
         assert_eq!(state.due(None), None, "{state:?}");
         check(state, ChannelEvent::Due(ChannelWork::Latest), &view, now, state, &[]);
+        check(state, ChannelEvent::Drifted, &view, now, state, &[]);
         check(state, ChannelEvent::Interrupted, &view, now, &rest, &[]);
         assert!(state.is_selected() && state.alarm().is_none());
     }
