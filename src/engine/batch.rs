@@ -16,7 +16,7 @@ use super::converge::{Abort, ResourceRun, guarded};
 use super::plan::PlannedResource;
 use super::settings::RunSettings;
 
-/// Returns the number of resources, from the first on, that can be applied together; 1 for a single resource, 0 without one.
+/// Returns the number of resources, from the first on, that can be applied together. 0 without a resource.
 pub(super) fn batch_length<'a>(
     mut resources: impl Iterator<Item = &'a PlannedResource>,
     settings: &RunSettings,

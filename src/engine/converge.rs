@@ -193,8 +193,8 @@ impl ResourceRun<'_> {
         applied.map_err(Abort::Failed)
     }
 
-    /// Returns the policy of the attempts. While drift is repaired, the enforcer itself tries again later: a pause here would hold up
-    /// the repair of other resources.
+    /// Returns the policy of the attempts. While drift is repaired, the enforcer itself tries again later.
+    /// A pause here would hold up the repair of other resources.
     fn policy(&self) -> Cow<'_, Policy> {
         let policy = &self.planned.common.policy;
         if self.settings.selection.is_none() || policy.retry == 0 {

@@ -25,14 +25,14 @@ const FULL: usize = 32 << 20;
 /// The task of a resource, or its result, by the index of the resource.
 type Indexed<T> = (usize, T);
 
-/// Threads that run the tasks of resources. They inherit the confinement of the thread that starts them.
+/// Threads that run the tasks of resources. Threads inherit the confinement of the thread that starts them.
 struct Workers {
     tasks: Sender<Indexed<ApplyTask>>,
     results: Receiver<Indexed<TaskResult>>,
 }
 
 impl Workers {
-    /// Starts this many threads. They end when the workers are dropped.
+    /// Starts this many threads. The threads end when the workers are dropped.
     fn start(count: NonZeroUsize) -> Self {
         // Unbounded, because the schedule never starts more than `count` tasks.
         let (tasks, waiting) = channel::<Indexed<ApplyTask>>();

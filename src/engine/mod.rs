@@ -54,4 +54,6 @@ pub use inputs::{BusData, RunInputs};
 pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one};
 pub use run::{RunReport, run};
 pub use run_outputs::OutputStore;
-pub use settings::{Authorizer, Diff, Pseudonymize, RefreshStore, RunSettings, Selection, UnconfinedThread, default_parallelism};
+pub use settings::{
+    Authorizer, Diff, Pseudonymize, RefreshStore, RunSelection, RunSettings, UnconfinedThread, default_parallelism,
+};

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::model::ResourceRef;
 
 use super::plan::PlannedResource;
-use super::settings::Selection;
+use super::settings::RunSelection;
 
 /// The resources that are left, in the order of the manifest.
 pub(super) struct Remaining<'a> {
@@ -25,7 +25,7 @@ struct Selected<'a> {
 }
 
 impl<'a> Remaining<'a> {
-    pub(super) fn new(all: &'a [PlannedResource], selection: Option<&Selection>) -> Self {
+    pub(super) fn new(all: &'a [PlannedResource], selection: Option<&RunSelection>) -> Self {
         let selection = selection.map(|selection| {
             let (mut subscribers, mut receivers): (HashMap<_, Vec<usize>>, HashMap<_, Vec<usize>>) = Default::default();
             for (number, planned) in all.iter().enumerate() {

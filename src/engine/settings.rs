@@ -63,14 +63,14 @@ impl Diff {
 ///
 /// The run adds the subscribers of every resource that changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct RunSelection {
     /// The resources to run, by their number in the plan, from 0.
     pub resources: BTreeSet<usize>,
     /// The resources that failed when they ran last, or whose requirements were not met. Their dependents are not run.
     pub failed: BTreeSet<ResourceRef>,
 }
 
-/// Most resources that run at the same time by default. They wait for disks and programs more than for processors.
+/// Most resources that run at the same time by default. Resources wait for disks and programs more than for processors.
 const MAX_PARALLELISM: usize = 8;
 
 /// Returns the number of resources that run at the same time by default: that of the processors, within bounds.
@@ -87,7 +87,7 @@ pub struct RunSettings {
     /// True for a run of health checks only.
     pub health_check_only: bool,
     /// The resources to run; all without a selection.
-    pub selection: Option<Arc<Selection>>,
+    pub selection: Option<Arc<RunSelection>>,
     /// The outputs of earlier runs of the same manifest; empty for a single run.
     pub outputs: OutputStore,
     /// The number of resources that may run at the same time, for manifests with `ordering: graph`.

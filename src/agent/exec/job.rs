@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::engine::{Plan, Selection};
+use crate::engine::{Plan, RunSelection};
 use crate::model::ResourceRef;
 
 use crate::trust::{Rights, Verified};
@@ -28,7 +28,7 @@ pub(in crate::agent) enum JobKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) struct RepairSelection {
     /// The resources, by their number in the plan.
-    pub(in crate::agent) selection: Arc<Selection>,
+    pub(in crate::agent) selection: Arc<RunSelection>,
     /// Their names. In another plan, the same numbers would select other resources.
     pub(in crate::agent) names: Vec<(usize, ResourceRef)>,
 }

@@ -16,7 +16,7 @@ use crate::agent::exec::result::WatchUpdate;
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::counters::SharedCounters;
 use crate::diag::error_chain;
-use crate::engine::Selection;
+use crate::engine::RunSelection;
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice};
 use crate::host::waker::Waker;
 use crate::model::ResourceRef;
@@ -237,7 +237,7 @@ impl WatchThread {
         }
     }
 
-    fn named(&self, selection: Selection) -> RepairSelection {
+    fn named(&self, selection: RunSelection) -> RepairSelection {
         let names = selection.resources.iter().filter_map(|number| Some((*number, self.names.get(*number)?.clone())));
         RepairSelection { names: names.collect(), selection: Arc::new(selection) }
     }

@@ -57,7 +57,7 @@ pub struct LocalApplyArgs {
     /// Exit with 10 when something changed and nothing failed.
     #[arg(long)]
     detailed_exitcodes: bool,
-    /// Number of resources that may run at the same time, for a manifest with `ordering: graph` [default: the processors, 2 to 8].
+    /// Number of resources that may run at the same time, with `ordering: graph` [default: the processors, 2 to 8].
     #[arg(long, value_name = "N")]
     parallelism: Option<NonZeroUsize>,
     /// Output format.

@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 
 use crate::diag::{self, Diagnostic};
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice, StateCounts, watched_resources};
-use crate::engine::{self, Diff, OutputStore, RefreshStore, RunSettings, Selection};
+use crate::engine::{self, Diff, OutputStore, RefreshStore, RunSelection, RunSettings};
 use crate::host::Cancel;
 use crate::model::{HumanDuration, ResourceOutcome, TransactionEvent};
 use crate::store::MemorySession;
@@ -76,7 +76,7 @@ pub(super) struct WatchedRun<'a> {
 /// Keeps the manifest in force, until a signal or the end of `--converged-exit`.
 ///
 /// # Errors
-/// When the manifest is wrong at the start, the host has no watches, or another run holds the lock for too long.
+/// When the manifest is wrong at the start, or the host has no watches. Also when another run holds the lock for too long.
 pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError> {
     let in_force = prepare(wanted.origin, wanted.given, ui)?;
     print_warnings(&in_force, ui);
@@ -212,7 +212,7 @@ impl WatchState<'_> {
     }
 
     /// Checks the selected resources, and repairs them.
-    fn pass(&mut self, selection: Selection, is_first: bool, ui: &mut Ui) -> Result<(), CliError> {
+    fn pass(&mut self, selection: RunSelection, is_first: bool, ui: &mut Ui) -> Result<(), CliError> {
         let host = inputs::host().with_deadline(self.cancel.clone(), None);
         let what = format!("ensign apply --watch {}", self.wanted.origin.label());
         let _turn = if self.wanted.noop { None } else { inputs::wait_for_run_lock(&what, self.wanted.wait, &host, ui)? };
@@ -269,7 +269,7 @@ impl WatchState<'_> {
         Ok(())
     }
 
-    fn settings(&self, selection: Selection, run_id: uuid::Uuid) -> RunSettings {
+    fn settings(&self, selection: RunSelection, run_id: uuid::Uuid) -> RunSettings {
         RunSettings {
             noop: self.wanted.noop,
             health_check_only: false,

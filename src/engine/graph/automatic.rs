@@ -6,14 +6,14 @@ use std::path::Path;
 
 use crate::model::{Identity, Need};
 
-use super::edge::Cause;
+use super::edge::EdgeCause;
 use super::node::Node;
 
 /// An automatic edge that was found.
 pub(super) struct Candidate {
     pub(super) before: usize,
     pub(super) after: usize,
-    pub(super) cause: Cause,
+    pub(super) cause: EdgeCause,
 }
 
 /// The resources of each object.
@@ -93,7 +93,7 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    fn add(&mut self, before: usize, after: usize, cause: Cause) {
+    fn add(&mut self, before: usize, after: usize, cause: EdgeCause) {
         if before != after {
             self.found.push(Candidate { before, after, cause });
         }
@@ -110,13 +110,13 @@ impl Matching<'_> {
         if node.removes.is_empty() {
             let makers: Vec<_> =
                 self.provided.resources(object).iter().copied().filter(|maker| !edits || !needs_too(*maker)).collect();
-            makers.into_iter().for_each(|maker| self.add(maker, at, Cause::Provides(object.clone())));
+            makers.into_iter().for_each(|maker| self.add(maker, at, EdgeCause::Provides(object.clone())));
         }
         // A removed path is no reason to wait for a resource that stays. That resource may want the removal first.
         let is_ordered = !matches!(object, Identity::Path(_)) || !node.removes.is_empty();
         if is_ordered && !node.removes.contains(object) {
             let removers = self.removed.resources(object).to_vec();
-            removers.into_iter().for_each(|remover| self.add(at, remover, Cause::Removes(object.clone())));
+            removers.into_iter().for_each(|remover| self.add(at, remover, EdgeCause::Removes(object.clone())));
         }
     }
 
@@ -130,10 +130,10 @@ impl Matching<'_> {
                 continue;
             }
             for directory in directories {
-                self.add(directory, at, Cause::Parent(Identity::Path(above.to_owned())));
+                self.add(directory, at, EdgeCause::Parent(Identity::Path(above.to_owned())));
             }
             for mount in mounts {
-                self.add(mount, at, Cause::Parent(Identity::MountPoint(above.to_owned())));
+                self.add(mount, at, EdgeCause::Parent(Identity::MountPoint(above.to_owned())));
             }
             return;
         }
@@ -144,7 +144,7 @@ impl Matching<'_> {
         if node.removes.is_empty() {
             first.extend(self.provided.below(path));
         }
-        first.into_iter().for_each(|below| self.add(below, at, Cause::Below(path.to_owned())));
+        first.into_iter().for_each(|below| self.add(below, at, EdgeCause::Below(path.to_owned())));
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::manifest::Ordering;
 
-use super::edge::{Cause, Edge, Reason};
+use super::edge::{Edge, EdgeCause, Reason};
 use super::node::{BatchKey, Node, ReferenceKind};
 use super::order;
 use super::semaphore::SemaphoreTable;
@@ -211,7 +211,7 @@ fn add_shared(nodes: &[Node], edges: &mut Edges) {
     for (object, mut resources) in shared {
         resources.sort_by_key(|at| places.get(*at));
         for (before, after) in resources.iter().zip(resources.iter().skip(1)) {
-            edges.entry((*after, *before)).or_default().push(Reason::Automatic(Cause::Same(object.clone())));
+            edges.entry((*after, *before)).or_default().push(Reason::Automatic(EdgeCause::Same(object.clone())));
         }
     }
 }

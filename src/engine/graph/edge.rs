@@ -31,7 +31,7 @@ pub enum Reason {
     /// A property of the later resource names the earlier one.
     Explicit(ReferenceKind),
     /// The order follows from the properties of both.
-    Automatic(Cause),
+    Automatic(EdgeCause),
 }
 
 impl fmt::Display for Reason {
@@ -45,7 +45,7 @@ impl fmt::Display for Reason {
 
 /// The cause of an automatic order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum EdgeCause {
     /// The earlier resource provides an object that the later one needs.
     Provides(Identity),
     /// The earlier resource provides the nearest path or mount point above.
@@ -58,7 +58,7 @@ pub enum Cause {
     Same(Identity),
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for EdgeCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Provides(object) => object.fmt(f),

@@ -29,7 +29,7 @@ mod schedule;
 mod semaphore;
 
 pub use build::{CycleEdge, Graph, explicit_cycle};
-pub use edge::{Cause, Edge, Reason};
+pub use edge::{Edge, EdgeCause, Reason};
 pub use node::{BatchKey, Node, Reference, ReferenceKind};
 pub use schedule::{Schedule, ScheduleSettings, Start};
 

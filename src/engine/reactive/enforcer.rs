@@ -1,12 +1,12 @@
 //! The enforcer: keeps a manifest in force. Watches report what may have changed, and the enforcer selects the resources to check.
 //!
-//! The caller runs the selection, and reports each event. One thread owns the enforcer; a run may take place on another one.
+//! The caller runs the selection, and reports each event. The enforcer stays on its thread; a run may take place on another one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::engine::settings::Selection;
+use crate::engine::settings::RunSelection;
 use crate::host::waker::Waker;
 use crate::model::{ResourceRef, TransactionEvent, WatchTarget};
 use crate::watch::{self, Hub, HubOptions, HubStats, ResourceKey, WatchError};
@@ -30,7 +30,7 @@ pub struct Repair {
 /// The result of a new manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replaced {
-    /// Resources that are equal to those of the earlier manifest. They keep their watches and their state.
+    /// Resources that are equal to those of the earlier manifest, with their watches and their state.
     pub kept: usize,
     /// Resources that are new or changed.
     pub new: usize,
@@ -177,7 +177,7 @@ impl Enforcer {
     }
 
     /// Begins a pass over all due resources; none when nothing is due.
-    pub fn start(&mut self, now: Instant) -> Option<Selection> {
+    pub fn start(&mut self, now: Instant) -> Option<RunSelection> {
         let checks = self.catalog.start(now);
         if checks.is_empty() {
             return None;
@@ -185,7 +185,7 @@ impl Enforcer {
         let place = |key| self.catalog.place(key).and_then(|place| usize::try_from(place).ok());
         let resources = checks.iter().filter_map(|check| place(check.key)).collect();
         self.running.extend(checks.iter().map(|check| (check.key, check.reason)));
-        Some(Selection { resources, failed: self.failed.clone() })
+        Some(RunSelection { resources, failed: self.failed.clone() })
     }
 
     /// Takes the event of a resource of the pass. Returns the repair, if the event is one.

@@ -4,7 +4,7 @@
 //!
 //! - `watched_resource` is what it knows of a resource.
 //!
-//! The rest is the pure half: it decides which resource is checked, and when. It has no threads, no clock and no host.
+//! The rest is the pure half: it decides which resource is checked, and when. This half has no threads, no clock and no host.
 //!
 //! - `catalog` has all resources of a running manifest, and the agenda of their checks.
 //!
