@@ -1,4 +1,5 @@
-//! The watcher of a channel: a thread that waits for drift of the assignment in force, and asks for the runs that repair it.
+//! The watcher of a channel: a thread that waits for drift of the assignment in force. The thread asks for the runs that repair
+//! the drift.
 //!
 //! The thread changes nothing on the host. Each repair is a run of the executor, with the rights and limits of the assignment.
 
@@ -148,7 +149,7 @@ struct WatchThread {
     names: Vec<ResourceRef>,
     polled: usize,
     flapping: BTreeSet<ResourceRef>,
-    /// Whether the assignment is converged, and since when it is or is not.
+    /// True when the assignment is converged, with the time of the last change.
     convergence: (bool, jiff::Timestamp),
     reported: Option<(WatchStatus, BTreeSet<ResourceRef>)>,
 }
@@ -265,7 +266,7 @@ impl WatchThread {
         }
     }
 
-    /// Reports the state at rest, if it is another one. Returns false when nobody listens.
+    /// Reports the state at rest, if it is another one. Returns false when the reconciler is gone.
     fn report_status(&mut self) -> bool {
         let counts = self.enforcer.counts();
         let (converged, since) = self.convergence;
