@@ -4,7 +4,7 @@
 //! the new one in force: only its new and changed resources run.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,14 @@ use crate::diag::{self, Diagnostic};
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice, StateCounts, watched_resources};
 use crate::engine::{self, Diff, OutputStore, RefreshStore, RunSelection, RunSettings};
 use crate::host::Cancel;
-use crate::model::{HumanDuration, ResourceOutcome, TransactionEvent};
+use crate::model::{HumanDuration, ResourceOutcome, TransactionEvent, WatchTarget};
 use crate::store::MemorySession;
 use crate::store::history::{Recording, RunStart};
 
 use super::manifest_source::ManifestSource;
 use super::prepare::{PreparedApply, prepare, print_event};
 use super::refreshes;
+use super::reload_timer::ReloadTimer;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs::{self, InputArgs, OutputFormat};
 use crate::cli::render;
@@ -82,7 +83,6 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
     print_warnings(&in_force, ui);
     let timeout = wanted.watch.converged_timeout.map(HumanDuration::as_std);
     let mut enforcer = Enforcer::open(timeout).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
-    enforcer.watch_manifest(manifest_files(wanted.origin.path()));
     let cancel = Cancel::default();
     let (heard, waker) = (cancel.clone(), enforcer.waker());
     let mut signals = Signals::new([SIGINT, SIGTERM])
@@ -101,10 +101,11 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         cancel,
         refreshes: refreshes::pending_refreshes()?,
         outputs: OutputStore::default(),
+        reload: ReloadTimer::default(),
         last_change: Instant::now(),
         has_changed: false,
     };
-    state.put_in_force(ui);
+    state.put_in_force(false, ui);
     state.keep(ui)
 }
 
@@ -115,6 +116,7 @@ struct WatchState<'a> {
     cancel: Cancel,
     refreshes: Option<Arc<dyn RefreshStore>>,
     outputs: OutputStore,
+    reload: ReloadTimer,
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
@@ -145,15 +147,19 @@ impl WatchState<'_> {
             {
                 return Ok(self.exit());
             }
-            let until = settled_at.map_or(sweep_at, |at| at.min(sweep_at));
+            let until = [settled_at, self.reload.due_at()].into_iter().flatten().fold(sweep_at, Instant::min);
             self.enforcer.wait(Some(until)).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
-            let is_sweep = Instant::now() >= sweep_at;
-            if self.enforcer.manifest_changed() || is_sweep {
-                self.reload(is_sweep, ui);
+            let now = Instant::now();
+            if self.enforcer.manifest_changed() {
+                self.reload.changed(now);
+            }
+            let is_sweep = now >= sweep_at;
+            if self.reload.expire(now) || is_sweep {
+                self.reload(ui);
             }
             if is_sweep {
-                sweep_at = Instant::now() + interval;
-                self.enforcer.sweep(Instant::now());
+                sweep_at = now + interval;
+                self.enforcer.sweep(now);
             }
         }
     }
@@ -174,10 +180,14 @@ impl WatchState<'_> {
         }
     }
 
-    /// Puts the planned manifest in force, and reports its resources.
-    fn put_in_force(&mut self, ui: &mut Ui) {
+    /// Puts the planned manifest in force, and reports its resources, unless nothing is new.
+    fn put_in_force(&mut self, is_same: bool, ui: &mut Ui) {
         let (plan, host) = (&self.in_force.plan, &self.in_force.host);
+        self.enforcer.watch_manifest(&manifest_sources(self.wanted, host.directory()));
         let replaced = self.enforcer.replace(watched_resources(plan, host), Instant::now());
+        if is_same && replaced.new == 0 {
+            return;
+        }
         self.last_change = Instant::now();
         for (resource, why) in &replaced.polled {
             tracing::info!(%resource, "checked at intervals only: {why}");
@@ -192,15 +202,15 @@ impl WatchState<'_> {
     }
 
     /// Reads the manifest again. A wrong one leaves the manifest in force as it is.
-    fn reload(&mut self, is_sweep: bool, ui: &mut Ui) {
+    fn reload(&mut self, ui: &mut Ui) {
         match prepare(self.wanted.origin, self.wanted.given, ui) {
             Ok(next) => {
-                let is_same = next.plan.manifest == self.in_force.plan.manifest && !is_sweep;
+                let is_same = next.plan.manifest == self.in_force.plan.manifest;
                 self.in_force = next;
                 if !is_same {
                     print_warnings(&self.in_force, ui);
                 }
-                self.put_in_force(ui);
+                self.put_in_force(is_same, ui);
             }
             Err(failure) => {
                 for diagnostic in failure.diagnostics {
@@ -334,10 +344,10 @@ fn print_warnings(prepared: &PreparedApply, ui: &mut Ui) {
     }
 }
 
-/// Returns the files whose change means a new manifest; none for a URL.
-fn manifest_files(manifest: Option<&Path>) -> Vec<PathBuf> {
-    let absolute = |path: &Path| std::path::absolute(path).ok();
-    manifest.and_then(absolute).into_iter().collect()
+/// Returns the sources of a new manifest: its own file, except for a URL, and those of facts and data.
+fn manifest_sources(wanted: &WatchedRun<'_>, directory: Option<&Path>) -> Vec<WatchTarget> {
+    let own = wanted.origin.file().and_then(|path| std::path::absolute(path).ok()).map(WatchTarget::Path);
+    own.into_iter().chain(wanted.given.watches(directory)).collect()
 }
 
 fn run_start(settings: &RunSettings, plan: &engine::Plan, host: &crate::host::Host) -> RunStart {

@@ -3,7 +3,6 @@
 //! The caller runs the selection, and reports each event. The enforcer stays on its thread; a run may take place on another one.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::engine::settings::RunSelection;
@@ -94,10 +93,9 @@ impl Enforcer {
         self.hub.waker()
     }
 
-    /// Watches the files of the manifest. [`Enforcer::manifest_changed`] reports their changes.
-    pub fn watch_manifest(&mut self, files: impl IntoIterator<Item = PathBuf>) {
-        let targets: Vec<WatchTarget> = files.into_iter().map(WatchTarget::Path).collect();
-        self.hub.set(MANIFEST, &targets);
+    /// Watches the sources of the manifest. [`Enforcer::manifest_changed`] reports their changes.
+    pub fn watch_manifest(&mut self, sources: &[WatchTarget]) {
+        self.hub.set(MANIFEST, sources);
     }
 
     /// Returns true once after a change of the files of the manifest.
