@@ -17,7 +17,7 @@ use crate::diag::{self, Diagnostic};
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice, StateCounts, watched_resources};
 use crate::engine::{self, Diff, OutputStore, RefreshStore, RunSelection, RunSettings};
 use crate::host::Cancel;
-use crate::model::{HumanDuration, ResourceOutcome, TransactionEvent, WatchTarget};
+use crate::model::{HumanDuration, ResourceOutcome, RunOutcome, TransactionEvent, WatchTarget};
 use crate::store::MemorySession;
 use crate::store::history::{Recording, RunStart};
 
@@ -104,6 +104,7 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         reload: ReloadTimer::default(),
         last_change: Instant::now(),
         has_changed: false,
+        failures: None,
     };
     state.put_in_force(false, ui);
     state.keep(ui)
@@ -120,6 +121,8 @@ struct WatchState<'a> {
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
+    /// The failures at the end of the last pass that no signal interrupted; none before.
+    failures: Option<u32>,
 }
 
 impl WatchState<'_> {
@@ -128,12 +131,13 @@ impl WatchState<'_> {
         let mut sweep_at = Instant::now() + interval;
         let mut is_first = true;
         loop {
-            while let Some(selection) = self.enforcer.start(Instant::now()) {
-                self.pass(selection, is_first, ui)?;
+            let mut is_interrupted = false;
+            while !is_interrupted && let Some(selection) = self.enforcer.start(Instant::now()) {
+                is_interrupted = self.pass(selection, is_first, ui);
                 is_first = false;
-                if self.cancel.is_cancelled() {
-                    break;
-                }
+            }
+            if !is_interrupted {
+                self.failures = Some(failures(&self.enforcer.counts()));
             }
             let mut has_converged = false;
             for notice in self.enforcer.notices() {
@@ -173,10 +177,11 @@ impl WatchState<'_> {
     }
 
     fn exit(&self) -> Exit {
-        match failures(&self.enforcer.counts()) {
-            0 if self.has_changed && self.wanted.detailed_exitcodes => Exit::Changed,
-            0 => Exit::Success,
-            _ => Exit::Failed,
+        match self.failures {
+            None => Exit::Partial,
+            Some(0) if self.has_changed && self.wanted.detailed_exitcodes => Exit::Changed,
+            Some(0) => Exit::Success,
+            Some(_) => Exit::Failed,
         }
     }
 
@@ -223,9 +228,20 @@ impl WatchState<'_> {
 
     /// Checks the selected resources, and repairs them.
     fn pass(&mut self, selection: RunSelection, is_first: bool, ui: &mut Ui) -> Result<(), CliError> {
+    /// Checks the selected resources, and repairs them. Returns true when a signal interrupted the work.
+    fn pass(&mut self, selection: Selection, is_first: bool, ui: &mut Ui) -> bool {
         let host = inputs::host().with_deadline(self.cancel.clone(), None);
         let what = format!("ensign apply --watch {}", self.wanted.origin.label());
-        let _turn = if self.wanted.noop { None } else { inputs::wait_for_run_lock(&what, self.wanted.wait, &host, ui)? };
+        let turn = if self.wanted.noop { Ok(None) } else { inputs::wait_for_run_lock(&what, self.wanted.wait, &host, ui) };
+        let _turn = match turn {
+            Ok(turn) => turn,
+            Err(failure) => {
+                // The pass counts as failed, and is tried again later.
+                failure.diagnostics.into_iter().for_each(|diagnostic| ui.error(diagnostic));
+                self.enforcer.end_pass(Instant::now());
+                return self.cancel.is_cancelled();
+            }
+        };
         let host = match self.in_force.host.directory() {
             Some(directory) => host.with_directory(directory),
             None => host,
@@ -276,7 +292,7 @@ impl WatchState<'_> {
             ui.error(Diagnostic::new(format!("the pass stopped: {error}")));
         }
         ui.flush();
-        Ok(())
+        self.cancel.is_cancelled() && matches!(report.outcome, RunOutcome::Interrupted | RunOutcome::Failed)
     }
 
     fn settings(&self, selection: RunSelection, run_id: uuid::Uuid) -> RunSettings {

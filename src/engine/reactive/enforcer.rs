@@ -131,6 +131,9 @@ impl Enforcer {
         for (number, (((resource, key), kept), subscribers)) in rows.enumerate() {
             let armed = self.hub.set(ResourceKey(key), &resource.targets);
             self.catalog.armed(key, now);
+            if kept && resource.reads_inputs {
+                self.catalog.changed(key, DirtyCause::NewInputs, now);
+            }
             *(if kept { &mut replaced.kept } else { &mut replaced.new }) += 1;
             let name = resource.references.first().cloned();
             let polled = armed.polled.first().map(|(_, why)| why.to_string());
@@ -254,7 +257,7 @@ fn outcome(event: &TransactionEvent, cause: DirtyCause) -> Outcome {
         _ if event.noop && event.changed => Outcome::WouldChange { digest: super::watched_resource::digest(&event.changes) },
         _ if event.changed => {
             let corrective =
-                !event.refreshed && !matches!(cause, DirtyCause::FirstCheck | DirtyCause::Refresh | DirtyCause::RequirementMet);
+                !event.refreshed && !matches!(cause, DirtyCause::FirstCheck | DirtyCause::NewInputs | DirtyCause::Refresh | DirtyCause::RequirementMet);
             Outcome::Changed { corrective }
         }
         _ => Outcome::Stable,
