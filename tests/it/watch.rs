@@ -72,7 +72,7 @@ impl Watching {
         self.until(text, || self.err().contains(text));
     }
 
-    /// Waits until a file has this content, without a change of it by the program afterwards.
+    /// Waits until a file has this content.
     #[track_caller]
     fn repairs(&self, desk: &Desk, name: &str, content: &str) {
         let path = desk.path(name);
@@ -86,7 +86,9 @@ impl Watching {
     /// The documents of the output, from a position.
     fn documents(&self, from: usize) -> Vec<Value> {
         let lines = self.out.lock().unwrap();
-        lines.iter().skip(from).map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+        // Other lines are text for people.
+        let documents = lines.iter().skip(from).filter(|line| line.starts_with('{'));
+        documents.map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
     }
 
     /// The position of the next document.

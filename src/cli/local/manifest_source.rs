@@ -81,7 +81,7 @@ impl ManifestSource {
         redact_url(&self.manifest.to_string_lossy())
     }
 
-    /// Returns the file of a manifest of this machine, in its directory if a directory is named; none for a URL.
+    /// Returns the file of a manifest of this machine; none for a URL. A directory has its manifest inside.
     pub fn file(&self) -> Option<PathBuf> {
         match classify(&self.manifest) {
             Ok(SourceKind::Local(path)) if fs::is_directory(path) => Some(path.join(bundle::MANIFEST)),

@@ -1,4 +1,4 @@
-//! The time of a reload: shortly after the last change of the files of a manifest, as editors write in several steps.
+//! The time of a reload: shortly after the last change of the files of a manifest. Editors write in several steps.
 
 use std::time::{Duration, Instant};
 

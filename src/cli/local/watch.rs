@@ -4,7 +4,6 @@
 //! the new one in force: only its new and changed resources run.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,6 +77,7 @@ pub(super) struct WatchedRun<'a> {
 ///
 /// # Errors
 /// When the manifest is wrong at the start, or the host has no watches. Also when another run holds the lock for too long.
+/// When the manifest is wrong at the start, or the host has no watches.
 pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError> {
     let in_force = prepare(wanted.origin, wanted.given, ui)?;
     print_warnings(&in_force, ui);
@@ -104,6 +104,7 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         reload: ReloadTimer::default(),
         last_change: Instant::now(),
         has_changed: false,
+        is_first: true,
         failures: None,
     };
     state.put_in_force(false, ui);
@@ -121,6 +122,8 @@ struct WatchState<'a> {
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
+    /// True until a pass has begun.
+    is_first: bool,
     /// The failures at the end of the last pass that no signal interrupted; none before.
     failures: Option<u32>,
 }
@@ -129,12 +132,10 @@ impl WatchState<'_> {
     fn keep(&mut self, ui: &mut Ui) -> Result<Exit, CliError> {
         let interval = self.wanted.watch.interval.map_or(INTERVAL, HumanDuration::as_std);
         let mut sweep_at = Instant::now() + interval;
-        let mut is_first = true;
         loop {
             let mut is_interrupted = false;
             while !is_interrupted && let Some(selection) = self.enforcer.start(Instant::now()) {
-                is_interrupted = self.pass(selection, is_first, ui);
-                is_first = false;
+                is_interrupted = self.pass(selection, ui);
             }
             if !is_interrupted {
                 self.failures = Some(failures(&self.enforcer.counts()));
@@ -188,7 +189,7 @@ impl WatchState<'_> {
     /// Puts the planned manifest in force, and reports its resources, unless nothing is new.
     fn put_in_force(&mut self, is_same: bool, ui: &mut Ui) {
         let (plan, host) = (&self.in_force.plan, &self.in_force.host);
-        self.enforcer.watch_manifest(&manifest_sources(self.wanted, host.directory()));
+        self.enforcer.watch_manifest(&manifest_sources(self.wanted, &self.in_force));
         let replaced = self.enforcer.replace(watched_resources(plan, host), Instant::now());
         if is_same && replaced.new == 0 {
             return;
@@ -229,7 +230,7 @@ impl WatchState<'_> {
     /// Checks the selected resources, and repairs them.
     fn pass(&mut self, selection: RunSelection, is_first: bool, ui: &mut Ui) -> Result<(), CliError> {
     /// Checks the selected resources, and repairs them. Returns true when a signal interrupted the work.
-    fn pass(&mut self, selection: Selection, is_first: bool, ui: &mut Ui) -> bool {
+    fn pass(&mut self, selection: Selection, ui: &mut Ui) -> bool {
         let host = inputs::host().with_deadline(self.cancel.clone(), None);
         let what = format!("ensign apply --watch {}", self.wanted.origin.label());
         let turn = if self.wanted.noop { Ok(None) } else { inputs::wait_for_run_lock(&what, self.wanted.wait, &host, ui) };
@@ -246,6 +247,7 @@ impl WatchState<'_> {
             Some(directory) => host.with_directory(directory),
             None => host,
         };
+        let is_first = std::mem::take(&mut self.is_first);
         let settings = self.settings(selection, host.new_id());
         let plan = &self.in_force.plan;
         let width = render::label_width(plan.resources.iter().map(engine::plan::PlannedResource::width));
@@ -278,6 +280,9 @@ impl WatchState<'_> {
         self.enforcer.end_pass(Instant::now());
         for (resource, targets) in &report.late_targets {
             self.enforcer.watch_late(resource, targets);
+        self.enforcer.watch_manifest(&manifest_sources(self.wanted, &self.in_force));
+        for (resource, targets) in &report.nested_targets {
+            self.enforcer.watch_nested(resource, targets);
         }
         if has_changed {
             (self.last_change, self.has_changed) = (Instant::now(), true);
@@ -360,10 +365,11 @@ fn print_warnings(prepared: &PreparedApply, ui: &mut Ui) {
     }
 }
 
-/// Returns the sources of a new manifest: its own file, except for a URL, and those of facts and data.
-fn manifest_sources(wanted: &WatchedRun<'_>, directory: Option<&Path>) -> Vec<WatchTarget> {
-    let own = wanted.origin.file().and_then(|path| std::path::absolute(path).ok()).map(WatchTarget::Path);
-    own.into_iter().chain(wanted.given.watches(directory)).collect()
+/// Returns the sources of a manifest: its own file, except for a URL, those of facts and data, and what its templates read.
+fn manifest_sources(wanted: &WatchedRun<'_>, in_force: &PreparedApply) -> Vec<WatchTarget> {
+    let own = wanted.origin.file().into_iter().chain(in_force.plan.template_files());
+    let absolute = own.filter_map(|path| std::path::absolute(path).ok()).map(WatchTarget::Path);
+    absolute.chain(wanted.given.watches(in_force.host.directory())).collect()
 }
 
 fn run_start(settings: &RunSettings, plan: &engine::Plan, host: &crate::host::Host) -> RunStart {

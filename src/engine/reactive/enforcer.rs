@@ -1,6 +1,10 @@
 //! The enforcer: keeps a manifest in force. Watches report what may have changed, and the enforcer selects the resources to check.
 //!
+<<<<<<< HEAD
 //! The caller runs the selection, and reports each event. The enforcer stays on its thread; a run may take place on another one.
+=======
+//! The caller runs the selection, and reports each event.
+>>>>>>> 09b43f8 (apply --watch: files of templates are followed; page, exit codes, more tests)
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -256,8 +260,11 @@ fn outcome(event: &TransactionEvent, cause: DirtyCause) -> Outcome {
         _ if event.skipped => Outcome::Skipped,
         _ if event.noop && event.changed => Outcome::WouldChange { digest: super::watched_resource::digest(&event.changes) },
         _ if event.changed => {
-            let corrective =
-                !event.refreshed && !matches!(cause, DirtyCause::FirstCheck | DirtyCause::NewInputs | DirtyCause::Refresh | DirtyCause::RequirementMet);
+            let corrective = !event.refreshed
+                && !matches!(
+                    cause,
+                    DirtyCause::FirstCheck | DirtyCause::NewInputs | DirtyCause::Refresh | DirtyCause::RequirementMet
+                );
             Outcome::Changed { corrective }
         }
         _ => Outcome::Stable,

@@ -155,14 +155,48 @@ fn a_link_that_points_elsewhere_is_repaired() {
     let watching = Watching::start(&desk, &[]);
     let points = || fs::read_link(desk.path("link")).is_ok_and(|target| target == desk.path("one"));
     assert!(points());
-    for drift in [|path: &Path| fs::remove_file(path).unwrap(), |path: &Path| {
-        symlink("two", path.with_extension("new")).unwrap();
-        fs::rename(path.with_extension("new"), path).unwrap();
-    }] {
+    for drift in [
+        |path: &Path| fs::remove_file(path).unwrap(),
+        |path: &Path| {
+            symlink("two", path.with_extension("new")).unwrap();
+            fs::rename(path.with_extension("new"), path).unwrap();
+        },
+    ] {
         let before = watching.now();
         drift(&desk.path("link"));
         watching.sees(before, "link changed");
         assert!(points());
+    }
+}
+
+#[test]
+fn a_change_during_a_check_causes_one_more_check() {
+    let desk = Desk::new();
+    let check = "/bin/sh -c 'touch @D@/busy; until [ -e @D@/open ]; do sleep 0.02; done'";
+    site(
+        &desk,
+        &[&format!(
+            "file: {{name: \"@D@/conf\", ensure: present, content: \"wanted\\n\", mode: \"0644\", @ME@, \
+             health_checks: [{{command: \"{check}\"}}]}}"
+        )],
+    );
+    let watching = Watching::spawn(desk.command(&["apply", "--watch", "site.yaml", "--output", "jsonl"]));
+    watching.until("the health check", || desk.path("busy").exists());
+    fs::write(desk.path("conf"), "drift").unwrap();
+    fs::write(desk.path("open"), "").unwrap();
+    watching.repairs(&desk, "conf", "wanted\n");
+    watching.until("two changes", || watching.words(0) == ["conf changed", "conf changed"]);
+}
+
+#[test]
+fn a_command_is_polled_as_its_policy_says() {
+    let desk = Desk::new();
+    let exec = "exec: {name: build, command: \"touch state\", provider: shell, cwd: \"@D@\", unless: \"test -e @D@/state\"";
+    site(&desk, &[&format!("{exec}, policy: {{poll: 100ms}}}}")]);
+    let watching = Watching::start(&desk, &[]);
+    for _ in 0..2 {
+        fs::remove_file(desk.path("state")).unwrap();
+        watching.until("the command", || desk.path("state").exists());
     }
 }
 
@@ -195,7 +229,9 @@ fn a_recursive_directory_is_watched_below_and_purged() {
     fs::write(desk.path("source/sub/one"), "one\n").unwrap();
     site(
         &desk,
-        &["file: {name: \"@D@/copy\", ensure: directory, source: \"@D@/source\", recurse: true, purge: true, mode: \"0755\", @ME@}"],
+        &[
+            "file: {name: \"@D@/copy\", ensure: directory, source: \"@D@/source\", recurse: true, purge: true, mode: \"0755\", @ME@}",
+        ],
     );
     let watching = Watching::start(&desk, &[]);
     watching.repairs(&desk, "copy/sub/one", "one\n");

@@ -113,7 +113,12 @@ fn noop_reports_a_wish_once_and_repairs_nothing() {
 #[test]
 fn two_watches_of_one_host_take_turns() {
     let desk = Desk::new();
-    site(&desk, &["exec: {name: slow, command: \"touch begun; while [ ! -e open ]; do sleep 0.05; done\", provider: shell, cwd: \"@D@\"}"]);
+    site(
+        &desk,
+        &[
+            "exec: {name: slow, command: \"touch begun; while [ ! -e open ]; do sleep 0.05; done\", provider: shell, cwd: \"@D@\"}",
+        ],
+    );
     fs::rename(desk.path("site.yaml"), desk.path("slow.yaml")).unwrap();
     let slow = Watching::spawn(desk.command(&["apply", "--watch", "slow.yaml"]));
     slow.until("the first run", || desk.path("begun").exists());
@@ -149,7 +154,9 @@ fn a_busy_host_delays_a_repair_and_does_not_end_the_watch() {
     let desk = Desk::new();
     site(
         &desk,
-        &["exec: {name: slow, command: \"touch begun; while [ ! -e open ]; do sleep 0.05; done\", provider: shell, cwd: \"@D@\"}"],
+        &[
+            "exec: {name: slow, command: \"touch begun; while [ ! -e open ]; do sleep 0.05; done\", provider: shell, cwd: \"@D@\"}",
+        ],
     );
     fs::rename(desk.path("site.yaml"), desk.path("slow.yaml")).unwrap();
     let slow = desk.command(&["apply", "slow.yaml"]).spawn().unwrap();

@@ -23,11 +23,14 @@ fn name(number: usize, (place, _): Managed) -> String {
 }
 
 fn resources(files: &[Managed]) -> Vec<String> {
-    let directories = ["root", "root/d", "root/d/e"].map(|name| format!("file: {{name: \"@D@/{name}\", ensure: directory, mode: \"0755\", @ME@}}"));
+    let directories = ["root", "root/d", "root/d/e"]
+        .map(|name| format!("file: {{name: \"@D@/{name}\", ensure: directory, mode: \"0755\", @ME@}}"));
     let file = |(number, managed): (usize, &Managed)| {
         let name = name(number, *managed);
         match managed.1 {
-            Some(content) => format!("file: {{name: \"@D@/{name}\", ensure: present, content: \"{content}\\n\", mode: \"0644\", @ME@}}"),
+            Some(content) => {
+                format!("file: {{name: \"@D@/{name}\", ensure: present, content: \"{content}\\n\", mode: \"0644\", @ME@}}")
+            }
             None => format!("file: {{name: \"@D@/{name}\", ensure: absent}}"),
         }
     };
@@ -50,7 +53,11 @@ fn drift(desk: &Desk, files: &[Managed], (number, kind): Drift) {
 
 /// The managed files, as the manifest wants them.
 fn wanted(files: &[Managed]) -> BTreeMap<String, Option<String>> {
-    files.iter().enumerate().map(|(number, managed)| (name(number, *managed), managed.1.map(|content| format!("{content}\n")))).collect()
+    files
+        .iter()
+        .enumerate()
+        .map(|(number, managed)| (name(number, *managed), managed.1.map(|content| format!("{content}\n"))))
+        .collect()
 }
 
 fn found(root: &Path, files: &[Managed]) -> BTreeMap<String, Option<String>> {

@@ -78,7 +78,6 @@ fn a_storm_of_writes_costs_a_bounded_number_of_checks() {
     assert!(writes > 1000 && checks < 100, "{writes} writes, {checks} checks");
     assert!(spent < Duration::from_secs(3), "{spent:?} for {writes} writes");
     assert!(count(&desk, "checks", "other") <= 2);
-    assert_eq!(watching.stop(), Some(0));
 }
 
 #[test]

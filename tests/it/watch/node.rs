@@ -39,7 +39,11 @@ const DRIFTS: &[(&str, &str, &str)] = &[
     ("a removed package", "apt-get purge -y -qq site-tool", "dpkg -s site-tool"),
     ("a user without its group", "gpasswd -d alice web", "id -nG alice | grep -w web"),
     ("a removed user", "userdel alice", "id alice"),
-    ("a removed group", "gpasswd -d alice web; sed -i '/^web:/d' /etc/group /etc/gshadow", "getent group web && id -nG alice | grep -w web"),
+    (
+        "a removed group",
+        "gpasswd -d alice web; sed -i '/^web:/d' /etc/group /etc/gshadow",
+        "getent group web && id -nG alice | grep -w web",
+    ),
     ("a changed cron file", "sed -i s/true/false/ /etc/cron.d/site", "grep /usr/bin/true /etc/cron.d/site"),
     ("a removed cron file", "rm /etc/cron.d/site", "grep /usr/bin/true /etc/cron.d/site"),
     ("a removed sysctl file", "rm $(grep -rl vm.swappiness /etc/sysctl.d)", "grep -rq vm.swappiness /etc/sysctl.d"),
