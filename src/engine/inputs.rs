@@ -1,7 +1,8 @@
 //! The inputs of templates, beside the manifest itself.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 
@@ -39,6 +40,7 @@ pub struct RunInputs {
     pub(super) has_read_values: bool,
     secrets: Arc<Secrets>,
     budget: EvaluationBudget,
+    template_files: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// Values of the bus in a run.
@@ -73,12 +75,18 @@ impl RunInputs {
             has_read_values: false,
             secrets: Arc::default(),
             budget: EvaluationBudget::default(),
+            template_files: Arc::default(),
         }
     }
 
     /// Returns the secrets that templates have read so far.
     pub fn secrets(&self) -> &Secrets {
         &self.secrets
+    }
+
+    /// Returns the files that templates have read so far, or tried to read.
+    pub(super) fn template_files(&self) -> Vec<PathBuf> {
+        self.template_files.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     pub(super) fn shared_secrets(&self) -> Arc<Secrets> {
@@ -116,8 +124,12 @@ impl RunInputs {
     /// Returns the scope of resources with this data.
     pub fn scope(&self, data: Value, host: &Host) -> Scope {
         let files = GuardedFiles { host: host.clone(), access: Arc::clone(&self.access) };
-        let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone())
-            .with_reader(Arc::new(move |name| files.read(name, MAX_MANIFEST)));
+        let reads = Arc::clone(&self.template_files);
+        let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone()).with_reader(Arc::new(move |name| {
+            let path = files.host.resolve(Path::new(name));
+            reads.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+            files.read(name, MAX_MANIFEST)
+        }));
         let scope = match &self.exchange {
             Some(exchange) => scope.with_discovery(Arc::clone(exchange)),
             None => scope,

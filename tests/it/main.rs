@@ -80,3 +80,4 @@ mod trust;
 mod trust_chain;
 mod tutorial;
 mod vectors;
+mod watch;

@@ -13,7 +13,7 @@ use crate::diag::Diagnostic;
 use crate::engine::{RunInputs, RunReport};
 use crate::host::{Cancel, Host, Journal, LockMode, RunLock, RunLockError, account, fs, orphans, run_lock};
 use crate::manifest::MAX_MANIFEST;
-use crate::model::{DiscoveryClient, HumanDuration, RunOutcome, merge};
+use crate::model::{DiscoveryClient, HumanDuration, RunOutcome, WatchTarget, merge};
 use crate::registry::Registry;
 use crate::store::history::{Recording, RunEnd};
 use crate::store::{DirectorySession, History, MemorySession, Session};
@@ -175,6 +175,19 @@ impl InputArgs {
             added.insert(name.to_owned(), Value::String(value.to_owned()));
         }
         Ok(Value::Object(added))
+    }
+
+    /// Returns the files that the facts, the environment and the data come from, missing ones too. `directory` is that of the
+    /// manifest.
+    pub fn watches(&self, directory: Option<&Path>) -> Vec<WatchTarget> {
+        let data = match self.data.as_ref().map(|source| source.parse()) {
+            Some(Ok(data::source::DataSource::File(path))) => Some(path),
+            _ => None,
+        };
+        let variables = if self.no_read_env { Vec::new() } else { dotenv_files(directory) };
+        let files = self.facts_file.iter().cloned().chain(data).chain(variables);
+        let absolute = files.filter_map(|path| std::path::absolute(path).ok()).map(WatchTarget::Path);
+        absolute.chain(facts_directories().into_iter().map(WatchTarget::Tree)).collect()
     }
 
     /// Returns the bus, which connects on first use.

@@ -81,10 +81,11 @@ impl ManifestSource {
         redact_url(&self.manifest.to_string_lossy())
     }
 
-    /// Returns the path of a manifest or directory of this machine; none for a URL.
-    pub fn path(&self) -> Option<&Path> {
+    /// Returns the file of a manifest of this machine; none for a URL. A directory has its manifest inside.
+    pub fn file(&self) -> Option<PathBuf> {
         match classify(&self.manifest) {
-            Ok(SourceKind::Local(path)) => Some(path),
+            Ok(SourceKind::Local(path)) if fs::is_directory(path) => Some(path.join(bundle::MANIFEST)),
+            Ok(SourceKind::Local(path)) => Some(path.to_path_buf()),
             _ => None,
         }
     }

@@ -10,6 +10,7 @@ pub mod inputs;
 pub mod manifest_source;
 mod prepare;
 pub mod refreshes;
+mod reload_timer;
 pub mod session;
 pub mod status;
 mod watch;

@@ -4,7 +4,6 @@
 //! the new one in force: only its new and changed resources run.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,13 +16,14 @@ use crate::diag::{self, Diagnostic};
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice, StateCounts, watched_resources};
 use crate::engine::{self, Diff, OutputStore, RefreshStore, RunSelection, RunSettings};
 use crate::host::Cancel;
-use crate::model::{HumanDuration, ResourceOutcome, TransactionEvent};
+use crate::model::{HumanDuration, ResourceOutcome, RunOutcome, TransactionEvent, WatchTarget};
 use crate::store::MemorySession;
 use crate::store::history::{Recording, RunStart};
 
 use super::manifest_source::ManifestSource;
 use super::prepare::{PreparedApply, prepare, print_event};
 use super::refreshes;
+use super::reload_timer::ReloadTimer;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs::{self, InputArgs, OutputFormat};
 use crate::cli::render;
@@ -77,12 +77,12 @@ pub(super) struct WatchedRun<'a> {
 ///
 /// # Errors
 /// When the manifest is wrong at the start, or the host has no watches. Also when another run holds the lock for too long.
+/// When the manifest is wrong at the start, or the host has no watches.
 pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError> {
     let in_force = prepare(wanted.origin, wanted.given, ui)?;
     print_warnings(&in_force, ui);
     let timeout = wanted.watch.converged_timeout.map(HumanDuration::as_std);
     let mut enforcer = Enforcer::open(timeout).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
-    enforcer.watch_manifest(manifest_files(wanted.origin.path()));
     let cancel = Cancel::default();
     let (heard, waker) = (cancel.clone(), enforcer.waker());
     let mut signals = Signals::new([SIGINT, SIGTERM])
@@ -101,10 +101,13 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         cancel,
         refreshes: refreshes::pending_refreshes()?,
         outputs: OutputStore::default(),
+        reload: ReloadTimer::default(),
         last_change: Instant::now(),
         has_changed: false,
+        is_first: true,
+        failures: None,
     };
-    state.put_in_force(ui);
+    state.put_in_force(false, ui);
     state.keep(ui)
 }
 
@@ -115,23 +118,27 @@ struct WatchState<'a> {
     cancel: Cancel,
     refreshes: Option<Arc<dyn RefreshStore>>,
     outputs: OutputStore,
+    reload: ReloadTimer,
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
+    /// True until a pass has begun.
+    is_first: bool,
+    /// The failures at the end of the last pass that no signal interrupted; none before.
+    failures: Option<u32>,
 }
 
 impl WatchState<'_> {
     fn keep(&mut self, ui: &mut Ui) -> Result<Exit, CliError> {
         let interval = self.wanted.watch.interval.map_or(INTERVAL, HumanDuration::as_std);
         let mut sweep_at = Instant::now() + interval;
-        let mut is_first = true;
         loop {
-            while let Some(selection) = self.enforcer.start(Instant::now()) {
-                self.pass(selection, is_first, ui)?;
-                is_first = false;
-                if self.cancel.is_cancelled() {
-                    break;
-                }
+            let mut is_interrupted = false;
+            while !is_interrupted && let Some(selection) = self.enforcer.start(Instant::now()) {
+                is_interrupted = self.pass(selection, ui);
+            }
+            if !is_interrupted {
+                self.failures = Some(failures(&self.enforcer.counts()));
             }
             let mut has_converged = false;
             for notice in self.enforcer.notices() {
@@ -145,15 +152,19 @@ impl WatchState<'_> {
             {
                 return Ok(self.exit());
             }
-            let until = settled_at.map_or(sweep_at, |at| at.min(sweep_at));
+            let until = [settled_at, self.reload.due_at()].into_iter().flatten().fold(sweep_at, Instant::min);
             self.enforcer.wait(Some(until)).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
-            let is_sweep = Instant::now() >= sweep_at;
-            if self.enforcer.manifest_changed() || is_sweep {
-                self.reload(is_sweep, ui);
+            let now = Instant::now();
+            if self.enforcer.manifest_changed() {
+                self.reload.changed(now);
+            }
+            let is_sweep = now >= sweep_at;
+            if self.reload.expire(now) || is_sweep {
+                self.reload(ui);
             }
             if is_sweep {
-                sweep_at = Instant::now() + interval;
-                self.enforcer.sweep(Instant::now());
+                sweep_at = now + interval;
+                self.enforcer.sweep(now);
             }
         }
     }
@@ -167,17 +178,22 @@ impl WatchState<'_> {
     }
 
     fn exit(&self) -> Exit {
-        match failures(&self.enforcer.counts()) {
-            0 if self.has_changed && self.wanted.detailed_exitcodes => Exit::Changed,
-            0 => Exit::Success,
-            _ => Exit::Failed,
+        match self.failures {
+            None => Exit::Partial,
+            Some(0) if self.has_changed && self.wanted.detailed_exitcodes => Exit::Changed,
+            Some(0) => Exit::Success,
+            Some(_) => Exit::Failed,
         }
     }
 
-    /// Puts the planned manifest in force, and reports its resources.
-    fn put_in_force(&mut self, ui: &mut Ui) {
+    /// Puts the planned manifest in force, and reports its resources, unless nothing is new.
+    fn put_in_force(&mut self, is_same: bool, ui: &mut Ui) {
         let (plan, host) = (&self.in_force.plan, &self.in_force.host);
+        self.enforcer.watch_manifest(&manifest_sources(self.wanted, &self.in_force));
         let replaced = self.enforcer.replace(watched_resources(plan, host), Instant::now());
+        if is_same && replaced.new == 0 {
+            return;
+        }
         self.last_change = Instant::now();
         for (resource, why) in &replaced.polled {
             tracing::info!(%resource, "checked at intervals only: {why}");
@@ -192,15 +208,15 @@ impl WatchState<'_> {
     }
 
     /// Reads the manifest again. A wrong one leaves the manifest in force as it is.
-    fn reload(&mut self, is_sweep: bool, ui: &mut Ui) {
+    fn reload(&mut self, ui: &mut Ui) {
         match prepare(self.wanted.origin, self.wanted.given, ui) {
             Ok(next) => {
-                let is_same = next.plan.manifest == self.in_force.plan.manifest && !is_sweep;
+                let is_same = next.plan.manifest == self.in_force.plan.manifest;
                 self.in_force = next;
                 if !is_same {
                     print_warnings(&self.in_force, ui);
                 }
-                self.put_in_force(ui);
+                self.put_in_force(is_same, ui);
             }
             Err(failure) => {
                 for diagnostic in failure.diagnostics {
@@ -213,13 +229,25 @@ impl WatchState<'_> {
 
     /// Checks the selected resources, and repairs them.
     fn pass(&mut self, selection: RunSelection, is_first: bool, ui: &mut Ui) -> Result<(), CliError> {
+    /// Checks the selected resources, and repairs them. Returns true when a signal interrupted the work.
+    fn pass(&mut self, selection: Selection, ui: &mut Ui) -> bool {
         let host = inputs::host().with_deadline(self.cancel.clone(), None);
         let what = format!("ensign apply --watch {}", self.wanted.origin.label());
-        let _turn = if self.wanted.noop { None } else { inputs::wait_for_run_lock(&what, self.wanted.wait, &host, ui)? };
+        let turn = if self.wanted.noop { Ok(None) } else { inputs::wait_for_run_lock(&what, self.wanted.wait, &host, ui) };
+        let _turn = match turn {
+            Ok(turn) => turn,
+            Err(failure) => {
+                // The pass counts as failed, and is tried again later.
+                failure.diagnostics.into_iter().for_each(|diagnostic| ui.error(diagnostic));
+                self.enforcer.end_pass(Instant::now());
+                return self.cancel.is_cancelled();
+            }
+        };
         let host = match self.in_force.host.directory() {
             Some(directory) => host.with_directory(directory),
             None => host,
         };
+        let is_first = std::mem::take(&mut self.is_first);
         let settings = self.settings(selection, host.new_id());
         let plan = &self.in_force.plan;
         let width = render::label_width(plan.resources.iter().map(engine::plan::PlannedResource::width));
@@ -252,6 +280,9 @@ impl WatchState<'_> {
         self.enforcer.end_pass(Instant::now());
         for (resource, targets) in &report.late_targets {
             self.enforcer.watch_late(resource, targets);
+        self.enforcer.watch_manifest(&manifest_sources(self.wanted, &self.in_force));
+        for (resource, targets) in &report.nested_targets {
+            self.enforcer.watch_nested(resource, targets);
         }
         if has_changed {
             (self.last_change, self.has_changed) = (Instant::now(), true);
@@ -266,7 +297,7 @@ impl WatchState<'_> {
             ui.error(Diagnostic::new(format!("the pass stopped: {error}")));
         }
         ui.flush();
-        Ok(())
+        self.cancel.is_cancelled() && matches!(report.outcome, RunOutcome::Interrupted | RunOutcome::Failed)
     }
 
     fn settings(&self, selection: RunSelection, run_id: uuid::Uuid) -> RunSettings {
@@ -334,10 +365,11 @@ fn print_warnings(prepared: &PreparedApply, ui: &mut Ui) {
     }
 }
 
-/// Returns the files whose change means a new manifest; none for a URL.
-fn manifest_files(manifest: Option<&Path>) -> Vec<PathBuf> {
-    let absolute = |path: &Path| std::path::absolute(path).ok();
-    manifest.and_then(absolute).into_iter().collect()
+/// Returns the sources of a manifest: its own file, except for a URL, those of facts and data, and what its templates read.
+fn manifest_sources(wanted: &WatchedRun<'_>, in_force: &PreparedApply) -> Vec<WatchTarget> {
+    let own = wanted.origin.file().into_iter().chain(in_force.plan.template_files());
+    let absolute = own.filter_map(|path| std::path::absolute(path).ok()).map(WatchTarget::Path);
+    absolute.chain(wanted.given.watches(in_force.host.directory())).collect()
 }
 
 fn run_start(settings: &RunSettings, plan: &engine::Plan, host: &crate::host::Host) -> RunStart {

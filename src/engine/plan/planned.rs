@@ -1,5 +1,6 @@
 //! The plan of a run, and its resources.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
@@ -106,6 +107,11 @@ impl PlannedResource {
 }
 
 impl Plan {
+    /// Returns the files that templates have read so far, or tried to read, in this plan and its runs.
+    pub fn template_files(&self) -> Vec<PathBuf> {
+        self.inputs.template_files()
+    }
+
     pub(in crate::engine) fn empty(
         resources: usize,
         scope: Scope,

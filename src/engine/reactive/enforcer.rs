@@ -1,9 +1,12 @@
 //! The enforcer: keeps a manifest in force. Watches report what may have changed, and the enforcer selects the resources to check.
 //!
+<<<<<<< HEAD
 //! The caller runs the selection, and reports each event. The enforcer stays on its thread; a run may take place on another one.
+=======
+//! The caller runs the selection, and reports each event.
+>>>>>>> 09b43f8 (apply --watch: files of templates are followed; page, exit codes, more tests)
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::engine::settings::RunSelection;
@@ -94,10 +97,9 @@ impl Enforcer {
         self.hub.waker()
     }
 
-    /// Watches the files of the manifest. [`Enforcer::manifest_changed`] reports their changes.
-    pub fn watch_manifest(&mut self, files: impl IntoIterator<Item = PathBuf>) {
-        let targets: Vec<WatchTarget> = files.into_iter().map(WatchTarget::Path).collect();
-        self.hub.set(MANIFEST, &targets);
+    /// Watches the sources of the manifest. [`Enforcer::manifest_changed`] reports their changes.
+    pub fn watch_manifest(&mut self, sources: &[WatchTarget]) {
+        self.hub.set(MANIFEST, sources);
     }
 
     /// Returns true once after a change of the files of the manifest.
@@ -133,6 +135,9 @@ impl Enforcer {
         for (number, (((resource, key), kept), subscribers)) in rows.enumerate() {
             let armed = self.hub.set(ResourceKey(key), &resource.targets);
             self.catalog.armed(key, now);
+            if kept && resource.reads_inputs {
+                self.catalog.changed(key, DirtyCause::NewInputs, now);
+            }
             *(if kept { &mut replaced.kept } else { &mut replaced.new }) += 1;
             let name = resource.references.first().cloned();
             let polled = armed.polled.first().map(|(_, why)| why.to_string());
@@ -255,8 +260,11 @@ fn outcome(event: &TransactionEvent, cause: DirtyCause) -> Outcome {
         _ if event.skipped => Outcome::Skipped,
         _ if event.noop && event.changed => Outcome::WouldChange { digest: super::watched_resource::digest(&event.changes) },
         _ if event.changed => {
-            let corrective =
-                !event.refreshed && !matches!(cause, DirtyCause::FirstCheck | DirtyCause::Refresh | DirtyCause::RequirementMet);
+            let corrective = !event.refreshed
+                && !matches!(
+                    cause,
+                    DirtyCause::FirstCheck | DirtyCause::NewInputs | DirtyCause::Refresh | DirtyCause::RequirementMet
+                );
             Outcome::Changed { corrective }
         }
         _ => Outcome::Stable,

@@ -17,6 +17,8 @@ pub enum DirtyCause {
     QuietPeriod,
     /// A resource that this one subscribes to changed.
     Refresh,
+    /// The facts, the data or the variables that the resource reads when it runs may be others.
+    NewInputs,
     /// A resource that this one requires succeeded.
     RequirementMet,
     /// The pause after a failure is over.

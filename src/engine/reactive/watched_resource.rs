@@ -21,6 +21,8 @@ pub struct WatchedResource {
     pub references: Vec<ResourceRef>,
     /// A digest of the declaration. Equal resources of two manifests have the same digest, within one process.
     pub fingerprint: u64,
+    /// True when the resource reads facts, data or variables while it runs. The fingerprint does not tell of other facts.
+    pub reads_inputs: bool,
     /// The sources of changes from outside.
     pub targets: Vec<WatchTarget>,
     /// The policy of checks and retries.
@@ -42,6 +44,7 @@ pub fn watched_resources(plan: &Plan, host: &Host) -> Vec<WatchedResource> {
     let watched = plan.resources.iter().map(|planned| WatchedResource {
         references: planned.references().collect(),
         fingerprint: fingerprint(planned, data),
+        reads_inputs: reads_inputs(planned),
         // A resource with an interval has no watch beside it.
         targets: if planned.common.policy.poll.is_some() { Vec::new() } else { planned.decoded.watches(host) },
         policy: repair_policy(&planned.common.policy),
@@ -71,15 +74,19 @@ fn fingerprint(planned: &PlannedResource, data: u64) -> u64 {
     });
     let mut writer = writer.into_inner();
     writer.add(&(planned.kind.name(), &*planned.common, &planned.deferred));
-    let reads = |effect: &Effect| matches!(effect, Effect::Read(_) | Effect::Nested(_));
-    let depends_on_data = planned.deferred.is_some()
-        || planned.common.control.is_some()
-        || !planned.common.health_checks.is_empty()
-        || planned.decoded.effects().iter().any(reads);
-    if depends_on_data {
+    if reads_inputs(planned) {
         writer.0.write_u64(data);
     }
     writer.0.finish()
+}
+
+/// Returns true when values from outside the manifest decide what the resource does when it runs.
+fn reads_inputs(planned: &PlannedResource) -> bool {
+    let reads = |effect: &Effect| matches!(effect, Effect::Read(_) | Effect::Nested(_));
+    planned.deferred.is_some()
+        || planned.common.control.is_some()
+        || !planned.common.health_checks.is_empty()
+        || planned.decoded.effects().iter().any(reads)
 }
 
 /// Returns a digest of a value, equal for equal values of one process.
