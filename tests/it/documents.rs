@@ -78,11 +78,7 @@ fn run(desk: &Desk, block: &Block, page: &str) {
 #[test]
 fn examples_of_the_user_pages_work() {
     let mut count = 0;
-<<<<<<< HEAD
-    for page in ["data.md", "templates.md", "health.md", "policy.md", "sessions.md", "ordering.md"] {
-=======
-    for page in ["data.md", "templates.md", "health.md", "policy.md", "sessions.md", "watch.md"] {
->>>>>>> 09b43f8 (apply --watch: files of templates are followed; page, exit codes, more tests)
+    for page in ["data.md", "templates.md", "health.md", "policy.md", "watch.md", "sessions.md", "ordering.md"] {
         let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).unwrap();
         let desk = Desk::new();
         for block in blocks(&document) {

@@ -3,7 +3,9 @@
 //! The first pass checks every resource. Later passes check the resources that may have changed. A change of the manifest puts
 //! the new one in force: only its new and changed resources run.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,13 +78,14 @@ pub(super) struct WatchedRun<'a> {
 /// Keeps the manifest in force, until a signal or the end of `--converged-exit`.
 ///
 /// # Errors
-/// When the manifest is wrong at the start, or the host has no watches. Also when another run holds the lock for too long.
 /// When the manifest is wrong at the start, or the host has no watches.
 pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError> {
-    let in_force = prepare(wanted.origin, wanted.given, ui)?;
-    print_warnings(&in_force, ui);
     let timeout = wanted.watch.converged_timeout.map(HumanDuration::as_std);
     let mut enforcer = Enforcer::open(timeout).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
+    // Watched before they are read, so that no change in between is lost.
+    enforcer.watch_manifest(&manifest_sources(wanted, None, &BTreeSet::new()));
+    let in_force = prepare(wanted.origin, wanted.given, ui)?;
+    print_warnings(&in_force, ui);
     let cancel = Cancel::default();
     let (heard, waker) = (cancel.clone(), enforcer.waker());
     let mut signals = Signals::new([SIGINT, SIGTERM])
@@ -102,6 +105,7 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         refreshes: refreshes::pending_refreshes()?,
         outputs: OutputStore::default(),
         reload: ReloadTimer::default(),
+        template_files: BTreeSet::new(),
         last_change: Instant::now(),
         has_changed: false,
         is_first: true,
@@ -119,6 +123,8 @@ struct WatchState<'a> {
     refreshes: Option<Arc<dyn RefreshStore>>,
     outputs: OutputStore,
     reload: ReloadTimer,
+    /// The files that templates have read so far.
+    template_files: BTreeSet<PathBuf>,
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
@@ -189,7 +195,7 @@ impl WatchState<'_> {
     /// Puts the planned manifest in force, and reports its resources, unless nothing is new.
     fn put_in_force(&mut self, is_same: bool, ui: &mut Ui) {
         let (plan, host) = (&self.in_force.plan, &self.in_force.host);
-        self.enforcer.watch_manifest(&manifest_sources(self.wanted, &self.in_force));
+        self.enforcer.watch_manifest(&manifest_sources(self.wanted, host.directory(), &self.template_files));
         let replaced = self.enforcer.replace(watched_resources(plan, host), Instant::now());
         if is_same && replaced.new == 0 {
             return;
@@ -205,6 +211,19 @@ impl WatchState<'_> {
         let resources = diag::count_noun((replaced.kept + replaced.new) as u64, "resource");
         let news = if replaced.kept > 0 { format!(", {} new or changed", replaced.new) } else { String::new() };
         ui.message(text!("watching {}: {}{}{}", self.in_force.name, resources, news, polled));
+    }
+
+    /// Watches also the files that templates have read. A file may change before its watch, so the manifest is then read again.
+    fn watch_template_files(&mut self) {
+        // Unpacked files do not change.
+        let read = if self.in_force.kept.is_none() { self.in_force.plan.template_files() } else { Vec::new() };
+        let known = self.template_files.len();
+        self.template_files.extend(read);
+        if self.template_files.len() > known {
+            let sources = manifest_sources(self.wanted, self.in_force.host.directory(), &self.template_files);
+            self.enforcer.watch_manifest(&sources);
+            self.reload.changed(Instant::now());
+        }
     }
 
     /// Reads the manifest again. A wrong one leaves the manifest in force as it is.
@@ -227,10 +246,8 @@ impl WatchState<'_> {
         }
     }
 
-    /// Checks the selected resources, and repairs them.
-    fn pass(&mut self, selection: RunSelection, is_first: bool, ui: &mut Ui) -> Result<(), CliError> {
     /// Checks the selected resources, and repairs them. Returns true when a signal interrupted the work.
-    fn pass(&mut self, selection: Selection, ui: &mut Ui) -> bool {
+    fn pass(&mut self, selection: RunSelection, ui: &mut Ui) -> bool {
         let host = inputs::host().with_deadline(self.cancel.clone(), None);
         let what = format!("ensign apply --watch {}", self.wanted.origin.label());
         let turn = if self.wanted.noop { Ok(None) } else { inputs::wait_for_run_lock(&what, self.wanted.wait, &host, ui) };
@@ -278,11 +295,9 @@ impl WatchState<'_> {
             }
         });
         self.enforcer.end_pass(Instant::now());
+        self.watch_template_files();
         for (resource, targets) in &report.late_targets {
             self.enforcer.watch_late(resource, targets);
-        self.enforcer.watch_manifest(&manifest_sources(self.wanted, &self.in_force));
-        for (resource, targets) in &report.nested_targets {
-            self.enforcer.watch_nested(resource, targets);
         }
         if has_changed {
             (self.last_change, self.has_changed) = (Instant::now(), true);
@@ -366,10 +381,10 @@ fn print_warnings(prepared: &PreparedApply, ui: &mut Ui) {
 }
 
 /// Returns the sources of a manifest: its own file, except for a URL, those of facts and data, and what its templates read.
-fn manifest_sources(wanted: &WatchedRun<'_>, in_force: &PreparedApply) -> Vec<WatchTarget> {
-    let own = wanted.origin.file().into_iter().chain(in_force.plan.template_files());
+fn manifest_sources(wanted: &WatchedRun<'_>, directory: Option<&Path>, read: &BTreeSet<PathBuf>) -> Vec<WatchTarget> {
+    let own = wanted.origin.file().into_iter().chain(read.iter().cloned());
     let absolute = own.filter_map(|path| std::path::absolute(path).ok()).map(WatchTarget::Path);
-    absolute.chain(wanted.given.watches(in_force.host.directory())).collect()
+    absolute.chain(wanted.given.watches(directory)).collect()
 }
 
 fn run_start(settings: &RunSettings, plan: &engine::Plan, host: &crate::host::Host) -> RunStart {

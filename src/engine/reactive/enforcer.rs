@@ -1,10 +1,6 @@
 //! The enforcer: keeps a manifest in force. Watches report what may have changed, and the enforcer selects the resources to check.
 //!
-<<<<<<< HEAD
 //! The caller runs the selection, and reports each event. The enforcer stays on its thread; a run may take place on another one.
-=======
-//! The caller runs the selection, and reports each event.
->>>>>>> 09b43f8 (apply --watch: files of templates are followed; page, exit codes, more tests)
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

@@ -4,11 +4,7 @@
 //!
 //! - `watched_resource` is what it knows of a resource.
 //!
-<<<<<<< HEAD
 //! The rest is the pure half: it decides which resource is checked, and when. This half has no threads, no clock and no host.
-=======
-//! The rest is the pure half, without threads, clock and host: the decision which resource is checked, and when.
->>>>>>> 09b43f8 (apply --watch: files of templates are followed; page, exit codes, more tests)
 //!
 //! - `catalog` has all resources of a running manifest, and the agenda of their checks.
 //!

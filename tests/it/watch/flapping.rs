@@ -16,7 +16,7 @@ fn fight<T>(desk: &Desk, during: impl FnOnce() -> T) -> T {
                 if fs::read_to_string(&path).is_ok_and(|text| text == "wanted\n") {
                     fs::write(&path, "drift").unwrap();
                 }
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(100));
             }
         });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(during));
