@@ -155,7 +155,8 @@ impl RunEventSink {
                 |result: &HealthResult| HealthReport { channel: String::new(), resource: event.label(), result: result.clone() };
             self.record.checked.extend(event.health_check.iter().map(of));
         }
-        if self.job.selection.is_some() {
+        let is_told = self.job.selection.is_some() || event.outcome() != ResourceOutcome::Stable;
+        if self.job.kind == JobKind::Reconcile && is_told {
             self.record.checks.push(without_details(event.clone()));
         }
         self.record.last = Some(event);

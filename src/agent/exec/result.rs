@@ -47,7 +47,7 @@ pub(in crate::agent) struct WatchUpdate {
     pub(in crate::agent) resources: Option<Vec<WatchedResource>>,
     /// The watch targets that only the run of a resource finds.
     pub(in crate::agent) late: BTreeMap<ResourceRef, Vec<WatchTarget>>,
-    /// The events of a run of selected resources, without details.
+    /// The events of a run of selected resources, without details. Of a run of all resources, those that are not stable.
     pub(in crate::agent) checks: Vec<TransactionEvent>,
 }
 

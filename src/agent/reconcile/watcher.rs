@@ -203,11 +203,13 @@ impl WatchThread {
         let now = Instant::now();
         if let Some(resources) = update.resources {
             self.replace(resources, now);
-        }
-        for event in &update.checks {
-            self.context.counters.checked(event);
-            if let Some(repair) = self.enforcer.record(event, now) {
-                self.context.counters.repaired(repair.latency);
+            self.enforcer.settle(&update.checks, now);
+        } else {
+            for event in &update.checks {
+                self.context.counters.checked(event);
+                if let Some(repair) = self.enforcer.record(event, now) {
+                    self.context.counters.repaired(repair.latency);
+                }
             }
         }
         for (resource, targets) in &update.late {
@@ -231,11 +233,6 @@ impl WatchThread {
             polled = self.polled,
             "watching for drift"
         );
-        let counts = self.enforcer.counts();
-        if counts.failed + counts.parked + counts.blocked > 0 {
-            // A run of all resources came before: what failed may succeed now.
-            self.enforcer.sweep(now);
-        }
     }
 
     fn named(&self, selection: RunSelection) -> RepairSelection {

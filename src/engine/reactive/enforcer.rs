@@ -13,7 +13,7 @@ use crate::watch::{self, Hub, HubOptions, HubStats, ResourceKey, WatchError};
 use super::catalog::{Catalog, NewRow, StateCounts};
 use super::convergence::ConvergenceMonitor;
 use super::event::{DirtyCause, Notice, Outcome};
-use super::resource_state::CheckReason;
+use super::resource_state::{CheckReason, ResourceState};
 use super::watched_resource::WatchedResource;
 
 /// The key of the files of the manifest itself. A catalog does not reach this key.
@@ -65,6 +65,8 @@ struct Row {
     key: u32,
     fingerprint: u64,
     references: Vec<ResourceRef>,
+    /// True for a resource with watch targets.
+    is_watched: bool,
     /// The keys of the resources that subscribe to this one.
     subscribers: Vec<u32>,
 }
@@ -139,12 +141,39 @@ impl Enforcer {
             let polled = armed.polled.first().map(|(_, why)| why.to_string());
             replaced.polled.extend(name.zip(polled));
             self.numbers.extend(resource.references.iter().cloned().map(|reference| (reference, number)));
-            self.rows.push(Row { key, fingerprint: resource.fingerprint, references: resource.references, subscribers });
+            let (is_watched, fingerprint, references) = (!resource.targets.is_empty(), resource.fingerprint, resource.references);
+            self.rows.push(Row { key, fingerprint, references, is_watched, subscribers });
         }
         let numbers = &self.numbers;
         self.failed.retain(|reference| numbers.contains_key(reference));
         self.observe_convergence(now);
         replaced
+    }
+
+    /// Takes the end of a run of all resources, before which no watch of a new resource was armed. `events` are those that are not
+    /// stable.
+    ///
+    /// Watched resources are checked again, as a change may have been missed. Another run of the others has no use: a command would
+    /// run twice. Resources that failed earlier are as the run left them.
+    pub fn settle(&mut self, events: &[TransactionEvent], now: Instant) {
+        let events: HashMap<ResourceRef, &TransactionEvent> =
+            events.iter().map(|event| (ResourceRef::new(&event.kind, &event.name), event)).collect();
+        for row in &self.rows {
+            let is_settled = match self.catalog.state(row.key) {
+                Some(ResourceState::Dirty { .. }) => !row.is_watched,
+                Some(ResourceState::AwaitingRetry { .. } | ResourceState::Parked | ResourceState::Blocked) => true,
+                _ => false,
+            };
+            let is_running = self.running.remove(&row.key).is_some();
+            if !is_running && (!is_settled || self.catalog.join(row.key, now).is_none()) {
+                continue;
+            }
+            let event = row.references.iter().find_map(|reference| events.get(reference));
+            let outcome = event.map_or(Outcome::Stable, |event| outcome(event, DirtyCause::FirstCheck));
+            set_failed(&mut self.failed, row, outcome);
+            self.catalog.ended(row.key, outcome, now);
+        }
+        self.observe_convergence(now);
     }
 
     /// Watches the targets of a resource that only its run knows.
@@ -196,12 +225,7 @@ impl Enforcer {
         // The run adds the subscribers of what it changes.
         let reason = self.running.remove(&row.key).or_else(|| self.catalog.join(row.key, now))?;
         let outcome = outcome(event, reason.cause);
-        for reference in &row.references {
-            match outcome {
-                Outcome::Failed { .. } | Outcome::Unmet => self.failed.insert(reference.clone()),
-                _ => self.failed.remove(reference),
-            };
-        }
+        set_failed(&mut self.failed, row, outcome);
         let notice = self.catalog.ended(row.key, outcome, now);
         // The subscribers of this pass run after this resource: their checks cover its change.
         for subscriber in row.subscribers.iter().filter(|key| self.running.contains_key(key)) {
@@ -238,6 +262,16 @@ impl Enforcer {
     fn observe_convergence(&mut self, now: Instant) {
         let notice = self.convergence.as_mut().and_then(|convergence| convergence.observe(self.catalog.activity(), now));
         self.notices.extend(notice.map(|notice| NamedNotice { resource: None, notice }));
+    }
+}
+
+/// Adds the names of a resource to those that failed, or removes them.
+fn set_failed(failed: &mut BTreeSet<ResourceRef>, row: &Row, outcome: Outcome) {
+    for reference in &row.references {
+        match outcome {
+            Outcome::Failed { .. } | Outcome::Unmet => failed.insert(reference.clone()),
+            _ => failed.remove(reference),
+        };
     }
 }
 
