@@ -13,6 +13,7 @@ use crate::model::Secrets;
 use crate::resource::{BindError, BoundResource, ChangeStep, ObservedResource, ParsedResource, Preview, Providers, ResourceType};
 
 use super::redact;
+use super::reversal::StateCapture;
 use super::settings::Diff;
 use super::subscribers::PendingRecord;
 use super::text_diff::unified_diff;
@@ -51,6 +52,8 @@ pub(super) struct ApplySettings {
     pub(super) secrets: Arc<Secrets>,
     /// The refreshes that a change causes; recorded before the change.
     pub(super) refreshes: Option<PendingRecord>,
+    /// The state to record before the first change.
+    pub(super) capture: Option<StateCapture>,
 }
 
 /// The part of the run of a resource that touches the host. Any thread of the run can take it.
@@ -162,13 +165,23 @@ impl ApplySettings {
         }
         let mut checked = bound.check(host, refresh).map_err(text)?;
         let due = self.pending_changes(checked.as_ref(), host);
-        if self.noop || due.steps.is_empty() {
+        if self.noop {
+            return Ok(self.unchanged(checked.as_ref(), due));
+        }
+        if let Some(capture) = &self.capture {
+            capture.before(bound, host, !due.steps.is_empty())?;
+        }
+        if due.steps.is_empty() {
             return Ok(self.unchanged(checked.as_ref(), due));
         }
         if let Some(refreshes) = &self.refreshes {
             refreshes.record()?;
         }
-        checked.apply(host).map_err(text)?;
+        let applied = checked.apply(host).map_err(text);
+        if let Some(capture) = &self.capture {
+            capture.after(bound, host);
+        }
+        applied?;
         if !bound.converges() {
             return Ok(Applied { stable: false, ..self.applied(checked.as_ref(), due) });
         }
@@ -195,6 +208,9 @@ impl ApplySettings {
         bound.refresh_cache(host).map_err(text)?;
         let checked = bound.check(host, false).map_err(text)?;
         let due = self.pending_changes(checked.as_ref(), host);
+        if let Some(capture) = &self.capture {
+            capture.before(bound, host, !due.steps.is_empty())?;
+        }
         Ok(if due.steps.is_empty() {
             Observation::Converged(self.unchanged(checked.as_ref(), due))
         } else {
@@ -225,7 +241,12 @@ impl ApplySettings {
         due: PendingChanges,
     ) -> Result<Applied, String> {
         let (how, host) = (self.clone(), host.clone());
-        place.run(move || how.verify_here(bound.as_ref(), &host, due))?
+        place.run(move || {
+            if let Some(capture) = &how.capture {
+                capture.after(bound.as_ref(), &host);
+            }
+            how.verify_here(bound.as_ref(), &host, due)
+        })?
     }
 
     fn verify_here(&self, bound: &dyn BoundResource, host: &Host, due: PendingChanges) -> Result<Applied, String> {

@@ -22,6 +22,7 @@ use crate::template::is_template;
 use super::apply_changes::{self, Applied, ApplySettings, ApplyTask, PANICKED, RunThread};
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
+use super::reversal::ManifestResources;
 use super::settings::{Diff, RunSettings, UnconfinedThread};
 use super::subscribers::Subscribers;
 use super::{effects, health, redact};
@@ -33,6 +34,7 @@ pub(super) struct ResourceRun<'a> {
     pub(super) host: &'a Host,
     pub(super) providers: &'a Arc<Providers>,
     pub(super) subscribers: &'a Subscribers,
+    pub(super) manifest: &'a ManifestResources,
     pub(super) session: &'a dyn Session,
     /// The provenance of the templates that were resolved when the resource ran.
     pub(super) late: RefCell<Provenance>,
@@ -196,7 +198,8 @@ impl ResourceRun<'_> {
 
     pub(super) fn apply_settings(&self) -> ApplySettings {
         let RunSettings { noop, omit_details, diff, .. } = *self.settings;
-        ApplySettings { noop, omit_details, diff, secrets: self.plan.shared_secrets(), refreshes: self.pending_record() }
+        let (refreshes, capture) = (self.pending_record(), self.state_capture());
+        ApplySettings { noop, omit_details, diff, secrets: self.plan.shared_secrets(), refreshes, capture }
     }
 
     /// Returns the effects that are known before the observation. Rules of health checks may still have templates; the run
@@ -377,6 +380,7 @@ impl ResourceRun<'_> {
             changes: Vec::new(),
             diff: None,
             change_cause: None,
+            reverted: false,
         }
     }
 }

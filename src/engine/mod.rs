@@ -12,6 +12,8 @@
 //!
 //! - `refresh` keeps refreshes pending until the subscriber succeeded.
 //!
+//! - `reversal` brings back the state before a resource that left its manifest.
+//!
 //! - `settings` has the settings of a run.
 //!
 //! - `effects` gives rules and limits their input; `provenance` tracks the origin of properties.
@@ -36,6 +38,7 @@ pub mod reactive;
 mod redact;
 mod refresh;
 mod remaining;
+mod reversal;
 pub mod run;
 mod secret_source;
 mod session_view;
@@ -47,4 +50,4 @@ mod text_diff;
 pub use inputs::{BusData, RunInputs};
 pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one};
 pub use run::{RunReport, run};
-pub use settings::{Authorizer, Diff, Pseudonymize, RefreshStore, RunSettings, Selection, UnconfinedThread};
+pub use settings::{Authorizer, Diff, Pseudonymize, RefreshStore, ReversalStore, RunSettings, Selection, UnconfinedThread};

@@ -15,6 +15,7 @@ use super::batch;
 use super::converge::ResourceRun;
 use super::plan::{Plan, PlannedResource};
 use super::remaining::Remaining;
+use super::reversal::ManifestResources;
 use super::session_view::SessionView;
 use super::settings::RunSettings;
 use super::subscribers::Subscribers;
@@ -47,6 +48,7 @@ pub fn run(
     let mut run = Run {
         providers: Arc::default(),
         subscribers: Subscribers::default(),
+        manifest: ManifestResources::default(),
         session: SessionView::new(session),
         sink,
         tally,
@@ -61,6 +63,9 @@ pub fn run(
     let seen = host.clone().with_secrets(plan.shared_secrets());
     let seen = if settings.noop { seen.for_dry_run() } else { seen };
     let counts = run.run_plan(plan, settings, &seen);
+    if !(run.interrupted || plan.fail_on_error && counts.failed > 0) {
+        run.reverse_removed(plan, settings, &seen);
+    }
     let summary = run.tally.summary();
     let interrupted = run.interrupted || host.is_over();
     let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::from_summary(&summary) };
@@ -79,6 +84,8 @@ pub(super) struct Run<'a> {
     providers: Arc<Providers>,
     /// The subscribers in this manifest and those around it.
     subscribers: Subscribers,
+    /// The resources of all manifests of the run.
+    pub(super) manifest: ManifestResources,
     session: SessionView<'a>,
     sink: &'a mut dyn FnMut(TransactionEvent),
     tally: SummaryBuilder,
@@ -87,8 +94,8 @@ pub(super) struct Run<'a> {
     held: Option<Vec<TransactionEvent>>,
     /// The number of manifests around the current one.
     pub(super) depth: usize,
-    interrupted: bool,
-    error: Option<String>,
+    pub(super) interrupted: bool,
+    pub(super) error: Option<String>,
     nested_targets: BTreeMap<ResourceRef, Vec<WatchTarget>>,
     /// The resource whose manifest, or a manifest within it, runs now.
     outermost: Option<ResourceRef>,
@@ -120,6 +127,7 @@ impl Run<'_> {
         if settings.refreshes.is_some() {
             self.subscribers.add(&plan.resources);
         }
+        self.manifest.add(&plan.resources, settings);
         if !settings.health_check_only {
             batch::prefetch(&plan.resources, &self.providers, settings, host);
         }
@@ -207,13 +215,14 @@ impl Run<'_> {
             host,
             providers: &self.providers,
             subscribers: &self.subscribers,
+            manifest: &self.manifest,
             session: &self.session,
             late: RefCell::default(),
         }
     }
 
     /// Records an event as the next one of the run.
-    fn record(&mut self, mut event: TransactionEvent) {
+    pub(super) fn record(&mut self, mut event: TransactionEvent) {
         if let Some(held) = &mut self.held {
             self.session.add_ahead(&event);
             held.push(event);

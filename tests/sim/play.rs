@@ -150,5 +150,6 @@ fn event(node: &NodeId, command: &Command, seq: u64, (kind, name): (&str, &str),
         changes: if changed { vec!["changed".to_owned()] } else { Vec::new() },
         diff: None,
         change_cause: None,
+        reverted: false,
     }
 }

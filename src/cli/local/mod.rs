@@ -9,6 +9,7 @@ pub mod inputs;
 pub mod manifest_source;
 mod prepare;
 pub mod refreshes;
+pub mod reversals;
 pub mod session;
 pub mod status;
 mod watch;

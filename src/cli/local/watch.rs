@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 
 use crate::diag::{self, Diagnostic};
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice, StateCounts, watched_resources};
-use crate::engine::{self, Diff, RefreshStore, RunSettings, Selection};
+use crate::engine::{self, Diff, RefreshStore, ReversalStore, RunSettings, Selection};
 use crate::host::Cancel;
 use crate::model::{HumanDuration, ResourceOutcome, TransactionEvent};
 use crate::store::MemorySession;
@@ -23,6 +23,7 @@ use crate::store::history::{Recording, RunStart};
 use super::manifest_source::ManifestSource;
 use super::prepare::{PreparedApply, prepare, print_event};
 use super::refreshes;
+use super::reversals;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs::{self, InputArgs, OutputFormat};
 use crate::cli::render;
@@ -97,6 +98,7 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         enforcer,
         cancel,
         refreshes: refreshes::pending_refreshes()?,
+        reversals: reversals::reversal_store(wanted.origin, ui)?,
         last_change: Instant::now(),
         has_changed: false,
     };
@@ -110,6 +112,7 @@ struct WatchState<'a> {
     enforcer: Enforcer,
     cancel: Cancel,
     refreshes: Option<Arc<dyn RefreshStore>>,
+    reversals: Option<Arc<dyn ReversalStore>>,
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
@@ -275,6 +278,7 @@ impl WatchState<'_> {
             node: None,
             authorizer: None,
             refreshes: self.refreshes.clone(),
+            reversals: self.reversals.clone(),
             registrar: self.in_force.exchange.clone().filter(|_| self.wanted.registers),
             pseudonymize: None,
             unconfined_thread: None,

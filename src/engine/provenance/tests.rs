@@ -59,6 +59,7 @@ fn dry() -> RunSettings {
         node: None,
         authorizer: None,
         refreshes: None,
+        reversals: None,
         registrar: None,
         pseudonymize: None,
         unconfined_thread: None,

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, ProcessCommand};
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, OnRemoval};
 
 use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
@@ -122,6 +122,7 @@ impl Resource for GroupType {
         ("system", "which number a new group gets"),
         ("append", "adds the members that are named anyway"),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
 
@@ -169,6 +170,19 @@ impl Resource for GroupType {
             gid: found.map(|group| group.gid),
             members: found.map(|group| group.members.clone()).unwrap_or_default(),
         })
+    }
+
+    fn restoring(p: &Properties, state: &GroupState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        Ok(Self::removing(p, state))
+    }
+
+    fn removing(p: &Properties, state: &GroupState) -> Option<Properties> {
+        // A group that was there before stays.
+        if state.ensure() == "absent" {
+            Self::query(&p.name).map(|query| Properties { ensure: Presence::Absent, ..query })
+        } else {
+            None
+        }
     }
 
     fn diff(p: &Properties, state: &GroupState) -> Result<Vec<GroupChange>, ResourceError> {

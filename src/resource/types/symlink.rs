@@ -8,11 +8,12 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::host::fs::{self, LinkInfo};
 use crate::host::{Host, PathInfo};
 use crate::model::effects::PathScope;
-use crate::model::{Effect, Effects};
+use crate::model::{Effect, Effects, OnRemoval};
 
 use crate::resource::core::{parent_checks, text};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
@@ -164,6 +165,7 @@ impl Resource for SymlinkType {
         ("force", "replaces what is at the same path"),
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("posix")];
 
     type Properties = Properties;
@@ -237,6 +239,32 @@ impl Resource for SymlinkType {
         };
         let obstacle = missing.or_else(|| parent_checks::account_error(&p.owner, &p.group, host));
         Ok(SymlinkState { found, obstacle, wanted, target, owner, group })
+    }
+
+    fn restoring(p: &Properties, state: &SymlinkState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        let base = Properties { force: false, ..p.clone() };
+        match &state.found {
+            FoundLink::Nothing => Ok(Self::removing(p, state)),
+            FoundLink::Link(_) => Ok(Some(Properties {
+                ensure: SymlinkEnsure::Present,
+                target: state.target.clone(),
+                owner: state.owner.clone(),
+                group: state.group.clone(),
+                ..base
+            })),
+            FoundLink::File | FoundLink::Directory { .. } => {
+                Err(ResourceError::State(format!("{} is no link: only a link is kept", p.name)))
+            }
+        }
+    }
+
+    fn removing(p: &Properties, _: &SymlinkState) -> Option<Properties> {
+        let (owner, group) = (String::new(), String::new());
+        Some(Properties { ensure: SymlinkEnsure::Absent, target: String::new(), owner, group, force: false, ..p.clone() })
+    }
+
+    fn comparable(_: &Properties, state: &SymlinkState, _: &Host, _: bool) -> Result<Value, ResourceError> {
+        Ok(json!({"ensure": state.ensure(), "target": state.target, "owner": state.owner, "group": state.group}))
     }
 
     fn diff(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {

@@ -21,10 +21,12 @@ mod state;
 mod tests;
 mod transaction;
 
-use crate::host::Host;
-use crate::model::{Effect, Effects};
+use serde_json::Value;
 
-use crate::resource::{Invalid, Pending, ProviderEntry, Resource, ResourceError};
+use crate::host::Host;
+use crate::model::{Effect, Effects, OnRemoval};
+
+use crate::resource::{Invalid, Pending, ProviderEntry, Resource, ResourceError, State};
 
 use manager::PackageJob;
 use properties::{RequestedVersion, two_minutes};
@@ -48,6 +50,7 @@ impl Resource for PackageType {
         ("cache_valid", "when the index of the node is read again"),
         ("lock_timeout", "limit of a wait"),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<dyn PackageManager>] = &[
         ProviderEntry::new("apt", |_| apt::is_installed(), |host| Box::new(apt::Apt::new(host.dpkg()))),
         ProviderEntry::new("dnf", |_| dnf::is_installed(), |host| Box::new(dnf::Dnf::new(host.rpm()))),
@@ -94,6 +97,20 @@ impl Resource for PackageType {
 
     fn observe(p: &Properties, manager: &(dyn PackageManager + 'static), host: &Host) -> Result<PackageState, ResourceError> {
         difference::observe(p, manager, host)
+    }
+
+    fn restoring(p: &Properties, state: &PackageState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        Ok(Self::removing(p, state))
+    }
+
+    fn removing(p: &Properties, state: &PackageState) -> Option<Properties> {
+        // A package that was installed before stays, whatever its version.
+        if state.ensure() == "absent" { Self::query(&p.name) } else { None }
+    }
+
+    fn comparable(_: &Properties, state: &PackageState, _: &Host, _: bool) -> Result<Value, ResourceError> {
+        // An upgrade by another program is no reason to keep the package.
+        Ok(Value::from(state.ensure() != "absent"))
     }
 
     fn diff(p: &Properties, state: &PackageState) -> Result<Vec<PackageChange>, ResourceError> {

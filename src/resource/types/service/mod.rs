@@ -20,9 +20,10 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 
 use crate::host::{Host, systemd};
-use crate::model::{Effect, Effects, HumanDuration, WatchTarget};
+use crate::model::{Effect, Effects, HumanDuration, OnRemoval, WatchTarget};
 
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
@@ -229,6 +230,7 @@ impl Resource for ServiceType {
         ("refresh", "the same unit"),
         ("timeout", "limit of a wait"),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<Services>] = &[
         ProviderEntry::new("systemd", |_| systemd::is_booted(), |host| Box::new(Services::new(best(host), host))),
         ProviderEntry::on_request(
@@ -302,6 +304,16 @@ impl Resource for ServiceType {
             unit_file_state: word,
         };
         Ok(ServiceState { activity, metadata })
+    }
+
+    fn restoring(p: &Properties, state: &ServiceState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        let ensure = if state.metadata.running { ServiceEnsure::Running } else { ServiceEnsure::Stopped };
+        let enable = p.enable.map(|_| state.metadata.enabled);
+        Ok(Some(Properties { ensure, enable, ..p.clone() }))
+    }
+
+    fn comparable(p: &Properties, state: &ServiceState, _: &Host, _: bool) -> Result<Value, ResourceError> {
+        Ok(json!({"ensure": state.ensure(), "enabled": p.enable.map(|_| state.metadata.enabled)}))
     }
 
     fn diff(p: &Properties, state: &ServiceState) -> Result<Vec<ServiceChange>, ResourceError> {

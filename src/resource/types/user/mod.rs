@@ -10,14 +10,14 @@ mod steps;
 use crate::host::passwd::ShadowEntry;
 use crate::host::{Host, PathResolver, ProcessCommand, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
-use crate::model::{Effect, Effects, RedactedProperty, Secret, WatchTarget};
+use crate::model::{Effect, Effects, OnRemoval, RedactedProperty, Secret, WatchTarget};
 
 use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils;
 use crate::resource::core::shadow_utils::ShadowTools;
 use crate::resource::core::watch_targets;
-use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError};
+use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError, State};
 
 use properties::{check_path, is_hash, is_separator};
 use state::observe_account;
@@ -46,6 +46,7 @@ impl Resource for UserType {
         ("locked", "of the same account"),
         ("expires", "of the same account"),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
 
@@ -153,6 +154,19 @@ impl Resource for UserType {
             host.managed_paths(false).place(&host.system_path(&seen.home))?;
         }
         Ok(UserState { account, wanted_gid, own_group: local(&p.name).is_some(), wanted_home })
+    }
+
+    fn restoring(p: &Properties, state: &UserState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        Ok(Self::removing(p, state))
+    }
+
+    fn removing(p: &Properties, state: &UserState) -> Option<Properties> {
+        // An account that was there before stays.
+        if state.ensure() == "absent" {
+            Self::query(&p.name).map(|query| Properties { ensure: Presence::Absent, ..query })
+        } else {
+            None
+        }
     }
 
     fn diff(p: &Properties, state: &UserState) -> Result<Vec<UserChange>, ResourceError> {

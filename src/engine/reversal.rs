@@ -1,0 +1,248 @@
+//! Reversal: the state before the first run of a resource is recorded, and brought back when the resource leaves its manifest.
+//!
+//! A record is made once, before the first change. A resource that another program changed since the last run is kept.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use crate::diag::error_chain;
+use crate::host::{Host, fs};
+use crate::manifest;
+use crate::model::{OnRemoval, ResourceRef, ReversalRecord, TransactionEvent};
+use crate::resource::{self, BoundResource, Common};
+use crate::yaml::YamlDocument;
+
+use super::apply_changes::RunThread;
+use super::converge::{Abort, ResourceRun, guarded};
+use super::plan::{Plan, PlannedResource};
+use super::provenance::Provenance;
+use super::run::{Counts, Run};
+use super::settings::{Diff, ReversalStore, RunSettings};
+
+/// The resources of the manifest of a run, and of the manifests within.
+#[derive(Default)]
+pub(super) struct ManifestResources {
+    /// Position and action of each resource.
+    resources: HashMap<ResourceRef, (usize, OnRemoval)>,
+    /// The number of manifests within that were not read: their resources are unknown.
+    unread: usize,
+}
+
+impl ManifestResources {
+    /// Adds the resources of a manifest, if a reversal can depend on them.
+    pub(super) fn add(&mut self, resources: &[PlannedResource], settings: &RunSettings) {
+        let Some(store) = &settings.reversals else { return };
+        let is_reversible = |planned: &PlannedResource| planned.common.on_removal != OnRemoval::Keep;
+        if !resources.iter().any(is_reversible) && store.resources().is_empty() {
+            return;
+        }
+        for planned in resources {
+            let position = self.resources.len();
+            self.resources.insert(planned.reference(), (position, planned.common.on_removal));
+            self.unread += usize::from(planned.kind.nests());
+        }
+    }
+
+    /// Notes that a manifest within was read.
+    pub(super) fn read_nested(&mut self) {
+        self.unread = self.unread.saturating_sub(1);
+    }
+}
+
+/// The record to make before a change of a resource.
+#[derive(Clone)]
+pub(super) struct StateCapture {
+    store: Arc<dyn ReversalStore>,
+    resource: ResourceRef,
+    on_removal: OnRemoval,
+    position: usize,
+    provider: String,
+}
+
+impl StateCapture {
+    /// Records the state before the first change; with later changes, that a change begins.
+    ///
+    /// # Errors
+    /// With the reason, for people. The resource must not be changed then.
+    pub(super) fn before(&self, bound: &dyn BoundResource, host: &Host, changes: bool) -> Result<(), String> {
+        self.record(bound, host, changes).map_err(|why| {
+            let wanted = self.on_removal.as_str();
+            format!("cannot record the present state for `on_removal: {wanted}`, so that nothing was changed: {why}")
+        })
+    }
+
+    fn record(&self, bound: &dyn BoundResource, host: &Host, changes: bool) -> Result<(), String> {
+        let known = self.store.get(&self.resource)?.filter(|known| known.on_removal == self.on_removal);
+        let record = match &known {
+            Some(known) => known.clone(),
+            None => ReversalRecord {
+                resource: self.resource.clone(),
+                on_removal: self.on_removal,
+                captured: host.now(),
+                position: self.position,
+                provider: self.provider.clone(),
+                properties: bound.reversing(host, self.on_removal).map_err(|error| error_chain(&error))?,
+                left: None,
+            },
+        };
+        let left = match &record.left {
+            _ if changes => None,
+            None => left_digest(&record, bound, host)?,
+            known => known.clone(),
+        };
+        let record = ReversalRecord { left, position: self.position, ..record };
+        if known.as_ref() == Some(&record) { Ok(()) } else { self.store.write(record) }
+    }
+
+    /// Records the state that a change left.
+    pub(super) fn after(&self, bound: &dyn BoundResource, host: &Host) {
+        let record = self.store.get(&self.resource).and_then(|record| {
+            let Some(record) = record else { return Ok(()) };
+            let left = left_digest(&record, bound, host)?;
+            self.store.write(ReversalRecord { left, ..record })
+        });
+        if let Err(why) = record {
+            tracing::warn!(resource = %self.resource, "cannot record the state after the change, so that a later change by another program goes unnoticed: {why}");
+        }
+    }
+}
+
+/// Returns the digest of the present state; none for an object that stays anyway.
+fn left_digest(record: &ReversalRecord, bound: &dyn BoundResource, host: &Host) -> Result<Option<String>, String> {
+    let Some(properties) = &record.properties else { return Ok(None) };
+    let removes = properties.get("ensure").and_then(Value::as_str) == Some("absent");
+    let state = bound.comparable(host, removes).map_err(|error| error_chain(&error))?;
+    Ok(Some(fs::sha256(state.to_string().as_bytes())))
+}
+
+impl ResourceRun<'_> {
+    /// Returns the record to make before a change of this resource; none without an action on removal.
+    pub(super) fn state_capture(&self) -> Option<StateCapture> {
+        let on_removal = self.planned.common.on_removal;
+        let store = self.settings.reversals.as_ref().filter(|_| on_removal != OnRemoval::Keep && !self.settings.noop)?;
+        let resource = self.planned.reference();
+        let position = self.manifest.resources.get(&resource).map_or(0, |(position, _)| *position);
+        let provider = self.planned.common.provider.clone();
+        Some(StateCapture { store: Arc::clone(store), resource, on_removal, position, provider })
+    }
+}
+
+impl Run<'_> {
+    /// Reverses the resources that are no longer in the manifest, the last first.
+    pub(super) fn reverse_removed(&mut self, plan: &Plan, settings: &RunSettings, host: &Host) {
+        let Some(store) = settings.reversals.clone().filter(|_| !settings.health_check_only) else { return };
+        if self.manifest.unread > 0 || self.error.is_some() {
+            return;
+        }
+        let mut removed = Vec::new();
+        for resource in store.resources() {
+            match self.manifest.resources.get(&resource) {
+                None => removed.extend(store.get(&resource).ok().flatten()),
+                Some((_, OnRemoval::Keep)) if !settings.noop => remove_record(store.as_ref(), &resource),
+                Some(_) => {}
+            }
+        }
+        removed.sort_by_key(|record| std::cmp::Reverse(record.position));
+        for record in removed {
+            if host.is_over() {
+                self.interrupted = true;
+                return;
+            }
+            let event = match &record.properties {
+                Some(properties) => self.reverse(&record, properties, plan, settings, host),
+                None => None,
+            };
+            let is_done = event.as_ref().map_or(record.properties.is_none(), |event| !event.failed);
+            if is_done && !settings.noop {
+                remove_record(store.as_ref(), &record.resource);
+            }
+            event.into_iter().for_each(|event| self.record(event));
+        }
+    }
+
+    /// Runs a resource with the properties that reverse it, and returns the event.
+    fn reverse(
+        &self,
+        record: &ReversalRecord,
+        properties: &Map<String, Value>,
+        plan: &Plan,
+        settings: &RunSettings,
+        host: &Host,
+    ) -> Option<TransactionEvent> {
+        let planned = planned_reversal(record, properties, plan);
+        let planned = planned.inspect_err(|why| tracing::warn!(resource = %record.resource, "cannot reverse: {why}")).ok()?;
+        let settings = RunSettings { diff: Diff::None, refreshes: None, registrar: None, reversals: None, ..settings.clone() };
+        let started = Instant::now();
+        let run = self.resource_run(plan, &planned, &settings, host);
+        let mut event = run.new_event();
+        let mut decoded = Arc::clone(&planned.decoded);
+        let ended = guarded(|| {
+            let bound = run.prepare(&mut event, &mut decoded)?;
+            let place = run.run_thread(decoded.as_ref());
+            let (bound, is_unchanged) = compare(place, bound, host, record).map_err(Abort::Failed)?;
+            if !is_unchanged {
+                return Err(Abort::Skipped);
+            }
+            let reached = run.apply_settings().apply_changes(place, bound, host, false).map_err(Abort::Failed)?;
+            run.fill_event(&mut event, reached);
+            Ok(())
+        });
+        let mut event = run.finish(event, decoded.as_ref(), ended, started);
+        event.reverted = true;
+        if event.skipped {
+            event.errors.push("kept: the present state is not the one that the last run left".to_owned());
+        }
+        if let Some(steps) = event.noop_message.strip_prefix("Would have ") {
+            event.noop_message = format!("Would have reverted: {steps}");
+        }
+        // The captured state belongs to the host, and may hold secrets.
+        event.properties = json!({"name": event.name, "ensure": event.requested_ensure});
+        event.status = None;
+        Counts::default().add(&event, &planned, host);
+        Some(event)
+    }
+}
+
+/// Returns true for a resource as the last run left it, or one that is reversed already.
+fn compare(
+    place: RunThread<'_>,
+    bound: Box<dyn BoundResource>,
+    host: &Host,
+    record: &ReversalRecord,
+) -> Result<(Box<dyn BoundResource>, bool), String> {
+    let (record, host) = (record.clone(), host.clone());
+    place.run(move || {
+        let is_reversed = bound.check(&host, false).is_ok_and(|observed| observed.steps().is_empty());
+        // A run that was killed during its change has left the present state.
+        let is_unchanged = is_reversed || record.left.is_none() || left_digest(&record, bound.as_ref(), &host)? == record.left;
+        Ok((bound, is_unchanged))
+    })?
+}
+
+/// Plans a resource with properties that are values, not templates.
+fn planned_reversal(record: &ReversalRecord, properties: &Map<String, Value>, plan: &Plan) -> Result<PlannedResource, String> {
+    let kind = resource::find(&record.resource.kind).ok_or("unknown resource type")?;
+    let decoded = kind.decode(properties, &plan.scope).map_err(|error| error.to_string())?;
+    let mut document = YamlDocument::from_value(json!([{ kind.name(): {"name": decoded.name()} }]));
+    let declarations = manifest::parse::declarations(&mut document, &[]);
+    let declaration = declarations.ok().and_then(|all| all.into_iter().next()).ok_or("the record names no resource")?;
+    Ok(PlannedResource {
+        kind,
+        common: Arc::new(Common { provider: record.provider.clone(), ..Common::default() }),
+        requires: Vec::new(),
+        subscribes: Vec::new(),
+        decoded,
+        deferred: None,
+        provenance: Provenance::default(),
+        declaration,
+    })
+}
+
+fn remove_record(store: &dyn ReversalStore, resource: &ResourceRef) {
+    if let Err(why) = store.remove(resource) {
+        tracing::warn!(%resource, "cannot remove the record of a reversal, so that the next run finds it again: {why}");
+    }
+}
