@@ -1,4 +1,5 @@
-//! Reversal: the state before the first run of a resource is recorded, and brought back when the resource leaves its manifest.
+//! Reversal: the state before the first run of a resource is recorded. The state comes back when the resource leaves its
+//! manifest.
 //!
 //! A record is made once, before the first change. A resource that another program changed since the last run is kept.
 

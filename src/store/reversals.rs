@@ -1,7 +1,7 @@
 //! Reversals: the records with which resources are reversed that leave their manifest.
 //!
-//! Each resource has a file of its own (JSON, mode 0600). Its name has the digests of the source of the manifest and of the
-//! resource, so that a damaged file stops only its own resource. A record is on disk before the first change of the resource.
+//! Each resource has a file of its own (JSON, mode 0600). The name of the file has digests of the source of the manifest and of
+//! the resource. So a damaged file stops only its own resource. A record is on disk before the first change of the resource.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -13,7 +13,7 @@ use super::state::{FileState, FoundFile};
 /// Returns properties that bring back the observed object.
 ///
 /// # Errors
-/// When no properties describe the object: a link, a device, a special mode, a content that is too large or no text.
+/// When no properties describe the object: a link, a device, a special mode. When the content is too large, or no text.
 pub(super) fn restoring(p: &Properties, state: &FileState, host: &Host) -> Result<Properties, ResourceError> {
     let refuse = |what: &str| Err(ResourceError::State(format!("{} {what}", p.name)));
     let look = match &state.found {
