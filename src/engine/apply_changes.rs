@@ -13,8 +13,8 @@ use crate::model::Secrets;
 use crate::resource::{BindError, BoundResource, ChangeStep, ObservedResource, ParsedResource, Preview, Providers, ResourceType};
 
 use super::redact;
-use super::reversal::StateCapture;
 use super::settings::Diff;
+use super::state_capture::StateCapture;
 use super::subscribers::PendingRecord;
 use super::text_diff::unified_diff;
 

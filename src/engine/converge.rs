@@ -22,8 +22,8 @@ use crate::template::is_template;
 use super::apply_changes::{self, Applied, ApplySettings, ApplyTask, PANICKED, RunThread};
 use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
-use super::reversal::ManifestResources;
 use super::settings::{Diff, RunSettings, UnconfinedThread};
+use super::state_capture::ManifestResources;
 use super::subscribers::Subscribers;
 use super::{effects, health, redact};
 
@@ -198,7 +198,7 @@ impl ResourceRun<'_> {
 
     pub(super) fn apply_settings(&self) -> ApplySettings {
         let RunSettings { noop, omit_details, diff, .. } = *self.settings;
-        let (refreshes, capture) = (self.pending_record(), self.state_capture());
+        let (refreshes, capture) = (self.pending_record(), self.manifest.state_capture(self.planned, self.settings));
         ApplySettings { noop, omit_details, diff, secrets: self.plan.shared_secrets(), refreshes, capture }
     }
 

@@ -12,7 +12,7 @@
 //!
 //! - `refresh` keeps refreshes pending until the subscriber succeeded.
 //!
-//! - `reversal` brings back the state before a resource that left its manifest.
+//! - `state_capture` records the state before the first run of a resource; `reversal` brings it back.
 //!
 //! - `settings` has the settings of a run.
 //!
@@ -43,6 +43,7 @@ pub mod run;
 mod secret_source;
 mod session_view;
 mod settings;
+mod state_capture;
 mod subscribers;
 mod template_files;
 mod text_diff;

@@ -15,9 +15,9 @@ use super::batch;
 use super::converge::ResourceRun;
 use super::plan::{Plan, PlannedResource};
 use super::remaining::Remaining;
-use super::reversal::ManifestResources;
 use super::session_view::SessionView;
 use super::settings::RunSettings;
+use super::state_capture::ManifestResources;
 use super::subscribers::Subscribers;
 
 /// The result of a run.
