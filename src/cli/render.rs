@@ -83,9 +83,11 @@ fn describe_changes(event: &TransactionEvent) -> Cow<'_, str> {
     let changes = match event.outcome() {
         ResourceOutcome::Failed => event.errors.join("; ").into(),
         ResourceOutcome::Unmet => format!("needs {}", event.unmet_requirements.join(", ")).into(),
+        ResourceOutcome::Skipped if event.reverted => event.errors.join("; ").into(),
         ResourceOutcome::Skipped => "excluded by control".into(),
         ResourceOutcome::Stable if event.health_check_only => describe_checks(event).into(),
         ResourceOutcome::Stable => event.final_ensure.as_str().into(),
+        ResourceOutcome::Changed if event.reverted => format!("reverted: {}", join_steps(&event.changes)).into(),
         ResourceOutcome::Changed | ResourceOutcome::Refreshed => join_steps(&event.changes).into(),
     };
     match event.attempts {

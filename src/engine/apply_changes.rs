@@ -13,6 +13,7 @@ use crate::resource::{BindError, BoundResource, ChangeStep, ObservedResource, Pa
 
 use super::redact;
 use super::settings::Diff;
+use super::state_capture::StateCapture;
 use super::subscribers::PendingRecord;
 use super::text_diff::unified_diff;
 
@@ -52,6 +53,8 @@ pub(super) struct ApplySettings {
     pub(super) refreshes: Option<PendingRecord>,
     /// True when later templates may use the outputs.
     pub(super) outputs: bool,
+    /// The state to record before the first change.
+    pub(super) capture: Option<StateCapture>,
 }
 
 /// The result of an application.
@@ -163,13 +166,23 @@ impl ApplySettings {
         }
         let mut checked = bound.check(host, refresh).map_err(text)?;
         let due = self.pending_changes(checked.as_ref(), host);
-        if self.noop || due.steps.is_empty() {
+        if self.noop {
+            return Ok(self.unchanged(checked.as_ref(), due));
+        }
+        if let Some(capture) = &self.capture {
+            capture.before(bound, host, !due.steps.is_empty())?;
+        }
+        if due.steps.is_empty() {
             return Ok(self.unchanged(checked.as_ref(), due));
         }
         if let Some(refreshes) = &self.refreshes {
             refreshes.record()?;
         }
-        if let Err(error) = checked.apply(host) {
+        let applied = checked.apply(host);
+        if let Some(capture) = &self.capture {
+            capture.after(bound, host);
+        }
+        if let Err(error) = applied {
             return Err(FailedAttempt { why: text(error), begun: Some(due) });
         }
         if !bound.converges() {
@@ -195,6 +208,9 @@ impl ApplySettings {
         bound.refresh_cache(host).map_err(text)?;
         let checked = bound.check(host, false).map_err(text)?;
         let due = self.pending_changes(checked.as_ref(), host);
+        if let Some(capture) = &self.capture {
+            capture.before(bound, host, !due.steps.is_empty())?;
+        }
         Ok(if due.steps.is_empty() {
             Observation::Converged(self.unchanged(checked.as_ref(), due))
         } else {
@@ -225,7 +241,12 @@ impl ApplySettings {
         due: PendingChanges,
     ) -> Result<AttemptResult, String> {
         let (how, bound, host) = (self.clone(), Arc::clone(bound), host.clone());
-        place.run(move || how.verify_here(bound.as_ref(), &host, due))
+        place.run(move || {
+            if let Some(capture) = &how.capture {
+                capture.after(bound.as_ref(), &host);
+            }
+            how.verify_here(bound.as_ref(), &host, due)
+        })
     }
 
     fn verify_here(&self, bound: &dyn BoundResource, host: &Host, due: PendingChanges) -> AttemptResult {

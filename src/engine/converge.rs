@@ -27,6 +27,7 @@ use super::plan::{Plan, PlannedResource, resolve};
 use super::provenance::{Provenance, ProvenanceError};
 use super::run_outputs::RunOutputs;
 use super::settings::{Diff, RunSettings, UnconfinedThread};
+use super::state_capture::ManifestResources;
 use super::subscribers::Subscribers;
 use super::{effects, health, redact};
 
@@ -37,6 +38,7 @@ pub(super) struct ResourceRun<'a> {
     pub(super) host: &'a Host,
     pub(super) providers: &'a Arc<Providers>,
     pub(super) subscribers: &'a Subscribers,
+    pub(super) manifest: &'a ManifestResources,
     pub(super) session: &'a dyn Session,
     /// The provenance of the templates that were resolved when the resource ran.
     pub(super) late: RefCell<Provenance>,
@@ -261,6 +263,7 @@ impl ResourceRun<'_> {
             secrets: self.plan.shared_secrets(),
             refreshes: self.pending_record(),
             outputs: self.has_receivers(),
+            capture: self.manifest.state_capture(self.planned, self.settings),
         }
     }
 
@@ -446,6 +449,7 @@ impl ResourceRun<'_> {
             diff: None,
             change_cause: None,
             attempts: None,
+            reverted: false,
         }
     }
 }

@@ -13,6 +13,7 @@
 //! - `refresh` keeps refreshes pending until the subscriber succeeded.
 //!
 //! - `outputs` gives values of a resource to the templates of later ones; `run_outputs` keeps them.
+//! - `state_capture` records the state before the first run of a resource; `reversal` brings it back.
 //!
 //! - `settings` has the settings of a run.
 //!
@@ -41,11 +42,13 @@ pub mod reactive;
 mod redact;
 mod refresh;
 mod remaining;
+mod reversal;
 pub mod run;
 mod run_outputs;
 mod secret_source;
 mod session_view;
 mod settings;
+mod state_capture;
 mod subscribers;
 mod template_files;
 mod text_diff;
@@ -55,5 +58,5 @@ pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one}
 pub use run::{RunReport, run};
 pub use run_outputs::OutputStore;
 pub use settings::{
-    Authorizer, Diff, Pseudonymize, RefreshStore, RunSelection, RunSettings, UnconfinedThread, default_parallelism,
+    Authorizer, Diff, Pseudonymize, RefreshStore, ReversalStore, RunSelection, RunSettings, UnconfinedThread, default_parallelism,
 };

@@ -70,6 +70,7 @@ impl Run<'_> {
         if !nested.allow_apply && child.resources.iter().any(|planned| planned.decoded.nested().is_some()) {
             return Err("apply resources are denied in this manifest by allow_apply".to_owned());
         }
+        self.manifest.read_nested();
         self.depth += 1;
         let counts = self.run_plan(&child, settings, &host);
         self.depth -= 1;

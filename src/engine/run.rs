@@ -19,6 +19,7 @@ use super::remaining::Remaining;
 use super::run_outputs::RunOutputs;
 use super::session_view::SessionView;
 use super::settings::RunSettings;
+use super::state_capture::ManifestResources;
 use super::subscribers::Subscribers;
 
 /// The result of a run.
@@ -49,6 +50,7 @@ pub fn run(
     let mut run = Run {
         providers: Arc::default(),
         subscribers: Subscribers::default(),
+        manifest: ManifestResources::default(),
         session: SessionView::new(session),
         outputs: RunOutputs::new(&settings.outputs),
         sink,
@@ -64,6 +66,9 @@ pub fn run(
     let seen = host.clone().with_secrets(plan.shared_secrets());
     let seen = if settings.noop { seen.for_dry_run() } else { seen };
     let counts = run.run_plan(plan, settings, &seen);
+    if !(run.interrupted || plan.fail_on_error && counts.failed > 0) {
+        run.reverse_removed(plan, settings, &seen);
+    }
     let summary = run.tally.summary();
     let interrupted = run.interrupted || host.is_over();
     let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::from_summary(&summary) };
@@ -82,6 +87,8 @@ pub(super) struct Run<'a> {
     providers: Arc<Providers>,
     /// The subscribers in this manifest and those around it.
     subscribers: Subscribers,
+    /// The resources of all manifests of the run.
+    pub(super) manifest: ManifestResources,
     pub(super) outputs: RunOutputs,
     pub(super) session: SessionView<'a>,
     sink: &'a mut dyn FnMut(TransactionEvent),
@@ -124,6 +131,7 @@ impl Run<'_> {
         if settings.refreshes.is_some() {
             self.subscribers.add(&plan.resources);
         }
+        self.manifest.add(&plan.resources, settings);
         if !settings.health_check_only {
             batch::prefetch(&plan.resources, &self.providers, settings, host);
         }
@@ -216,6 +224,7 @@ impl Run<'_> {
             host,
             providers: &self.providers,
             subscribers: &self.subscribers,
+            manifest: &self.manifest,
             session: &self.session,
             late: RefCell::default(),
             outputs: &self.outputs,

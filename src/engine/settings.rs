@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::host::Host;
 use crate::host::confine::Worker;
-use crate::model::{DiscoveryClient, Effects, NodeId, RefreshEdge, ResourceRef};
+use crate::model::{DiscoveryClient, Effects, NodeId, RefreshEdge, ResourceRef, ReversalRecord};
 use crate::resource::ParsedResource;
 
 use super::run_outputs::OutputStore;
@@ -39,6 +39,30 @@ pub trait RefreshStore: Send + Sync {
 
     /// Removes the pending refreshes of a subscriber that was refreshed.
     fn refreshed(&self, subscriber: &ResourceRef);
+}
+
+/// The records of resources that are reversed when they leave their manifest. A store is for one manifest, or one channel.
+pub trait ReversalStore: Send + Sync {
+    /// Returns the resources with a readable record.
+    fn resources(&self) -> Vec<ResourceRef>;
+
+    /// Returns the record of a resource.
+    ///
+    /// # Errors
+    /// With the reason, for people: the record is damaged.
+    fn get(&self, resource: &ResourceRef) -> Result<Option<ReversalRecord>, String>;
+
+    /// Writes a record, durably.
+    ///
+    /// # Errors
+    /// With the reason, for people.
+    fn write(&self, record: ReversalRecord) -> Result<(), String>;
+
+    /// Removes the record of a resource.
+    ///
+    /// # Errors
+    /// With the reason, for people.
+    fn remove(&self, resource: &ResourceRef) -> Result<(), String>;
 }
 
 /// The changes whose events have a diff of the content.
@@ -104,6 +128,8 @@ pub struct RunSettings {
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// Pending refreshes of earlier runs; without it a refresh is only known within the run.
     pub refreshes: Option<Arc<dyn RefreshStore>>,
+    /// The records for `on_removal`; without them, resources that leave the manifest are kept.
+    pub reversals: Option<Arc<dyn ReversalStore>>,
     /// Publishes registrations; without it they stay unpublished.
     pub registrar: Option<Arc<dyn DiscoveryClient>>,
     /// Returns a keyed digest for the SHA-256 of a content, for events that leave the host. Others cannot compute that

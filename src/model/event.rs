@@ -210,6 +210,9 @@ pub struct TransactionEvent {
     /// The reason for a change; absent where nothing was changed and in runs without an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change_cause: Option<ChangeCause>,
+    /// Reversed, because the resource is no longer in the manifest.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub reverted: bool,
 }
 
 /// The reason for a change.

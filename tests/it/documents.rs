@@ -78,7 +78,7 @@ fn run(desk: &Desk, block: &Block, page: &str) {
 #[test]
 fn examples_of_the_user_pages_work() {
     let mut count = 0;
-    for page in ["data.md", "templates.md", "health.md", "policy.md", "watch.md", "sessions.md", "ordering.md"] {
+    for page in ["data.md", "templates.md", "health.md", "policy.md", "watch.md", "sessions.md", "ordering.md", "reversal.md"] {
         let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).unwrap();
         let desk = Desk::new();
         for block in blocks(&document) {

@@ -60,6 +60,7 @@ mod refreshes;
 mod registration;
 mod resource_output;
 mod restricted;
+mod reversal;
 mod rollout;
 mod run_lock;
 mod scenarios;

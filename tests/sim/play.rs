@@ -151,5 +151,6 @@ fn event(node: &NodeId, command: &Command, seq: u64, (kind, name): (&str, &str),
         diff: None,
         change_cause: None,
         attempts: None,
+        reverted: false,
     }
 }

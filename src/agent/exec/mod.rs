@@ -18,6 +18,7 @@ pub(super) mod queries;
 pub(super) mod recovery;
 pub(super) mod refreshes;
 pub(super) mod result;
+pub(super) mod reversals;
 pub(super) mod run;
 pub(super) mod simulation;
 mod summary;

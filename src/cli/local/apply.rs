@@ -17,6 +17,7 @@ use super::graph::{self, GraphFormat};
 use super::manifest_source::ManifestSource;
 use super::prepare::{PreparedApply, prepare, print_event};
 use super::refreshes;
+use super::reversals;
 use super::watch::{self, WatchArgs, WatchedRun};
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
@@ -256,6 +257,7 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         node: None,
         authorizer: None,
         refreshes: refreshes::pending_refreshes()?,
+        reversals: reversals::reversal_store(&args.origin, ui)?,
         registrar: exchange.filter(|_| args.register),
         pseudonymize: None,
         unconfined_thread: None,

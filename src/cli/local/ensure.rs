@@ -128,6 +128,7 @@ impl LocalEnsureOptions {
             node: None,
             authorizer: None,
             refreshes: refreshes::pending_refreshes()?,
+            reversals: None,
             registrar: None,
             pseudonymize: None,
             unconfined_thread: None,

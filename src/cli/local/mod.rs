@@ -11,6 +11,7 @@ pub mod manifest_source;
 mod prepare;
 pub mod refreshes;
 mod reload_timer;
+pub mod reversals;
 pub mod session;
 pub mod status;
 mod watch;

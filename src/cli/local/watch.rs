@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 
 use crate::diag::{self, Diagnostic};
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice, StateCounts, watched_resources};
-use crate::engine::{self, Diff, OutputStore, RefreshStore, RunSelection, RunSettings};
+use crate::engine::{self, Diff, OutputStore, RefreshStore, ReversalStore, RunSelection, RunSettings};
 use crate::host::Cancel;
 use crate::model::{HumanDuration, ResourceOutcome, RunOutcome, TransactionEvent, WatchTarget};
 use crate::store::MemorySession;
@@ -26,6 +26,7 @@ use super::manifest_source::ManifestSource;
 use super::prepare::{PreparedApply, prepare, print_event};
 use super::refreshes;
 use super::reload_timer::ReloadTimer;
+use super::reversals;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs::{self, InputArgs, OutputFormat};
 use crate::cli::render;
@@ -106,6 +107,7 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         outputs: OutputStore::default(),
         reload: ReloadTimer::default(),
         template_files: BTreeSet::new(),
+        reversals: reversals::reversal_store(wanted.origin, ui)?,
         last_change: Instant::now(),
         has_changed: false,
         is_first: true,
@@ -125,6 +127,7 @@ struct WatchState<'a> {
     reload: ReloadTimer,
     /// The files that templates have read so far.
     template_files: BTreeSet<PathBuf>,
+    reversals: Option<Arc<dyn ReversalStore>>,
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
@@ -328,6 +331,7 @@ impl WatchState<'_> {
             node: None,
             authorizer: None,
             refreshes: self.refreshes.clone(),
+            reversals: self.reversals.clone(),
             registrar: self.in_force.exchange.clone().filter(|_| self.wanted.registers),
             pseudonymize: None,
             unconfined_thread: None,

@@ -42,6 +42,7 @@ fn settings(noop: bool) -> RunSettings {
         node: None,
         authorizer: None,
         refreshes: None,
+        reversals: None,
         registrar: None,
         pseudonymize: None,
         unconfined_thread: None,

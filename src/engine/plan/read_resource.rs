@@ -13,6 +13,7 @@ use crate::diag::{Diagnostic, did_you_mean};
 use crate::engine::provenance::Provenance;
 use crate::goss;
 use crate::manifest::Declaration;
+use crate::model::OnRemoval;
 use crate::resource::{self, Common, OpenProperties, ParsedResource, Policy, ResourceType};
 use crate::template::Scope;
 use crate::wire::value_decode;
@@ -67,6 +68,7 @@ pub(super) fn read_resource(
             .diagnose(document, Some("subscribe"), message)
             .hint("use require to order them; exec acts on subscribe"));
     }
+    check_reversal(kind, &common, &declaration, document)?;
     let decoded = match kind.decode(&own, &scope.with_data_uses(shaped.used)) {
         // The run knows the value, and reads all properties again.
         Err(error) if !kind.nests() && received.iter().any(|received| error.property.as_ref() == Some(&received.property)) => {
@@ -92,6 +94,23 @@ pub(super) fn read_resource(
         provenance: shaped,
         declaration,
     })
+}
+
+/// Checks that the type supports the action for a removed resource.
+fn check_reversal(
+    kind: &dyn resource::ResourceType,
+    common: &Common,
+    declaration: &Declaration,
+    document: &YamlDocument,
+) -> Result<(), Diagnostic> {
+    let wanted = common.on_removal;
+    if wanted == OnRemoval::Keep || kind.reversals().contains(&wanted) {
+        return Ok(());
+    }
+    let message = format!("{} resources do not support on_removal: {}", kind.name(), wanted.as_str());
+    let supported: Vec<&str> = kind.reversals().iter().chain([&OnRemoval::Keep]).map(|value| value.as_str()).collect();
+    let hint = format!("supported: {}", supported.join(", "));
+    Err(declaration.diagnose(document, Some("on_removal"), message).hint(hint))
 }
 
 /// Checks that the rules of health checks can be read, as far as they are not templates.

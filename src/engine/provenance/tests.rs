@@ -61,6 +61,7 @@ fn dry() -> RunSettings {
         node: None,
         authorizer: None,
         refreshes: None,
+        reversals: None,
         registrar: None,
         pseudonymize: None,
         unconfined_thread: None,

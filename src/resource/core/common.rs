@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::model::{HumanDuration, Registration, ResourceRef};
+use crate::model::{HumanDuration, OnRemoval, Registration, ResourceRef};
 use crate::template::Scope;
 use crate::wire::value_decode;
 
@@ -44,6 +44,13 @@ pub struct Common {
     /// Retries, limits of time and of checks, and whether the resource is only observed.
     #[serde(default, skip_serializing_if = "Policy::is_default")]
     pub policy: Policy,
+    /// Action for a resource that is no longer in the manifest: `keep`, `absent` or `revert`.
+    #[serde(default, skip_serializing_if = "is_keep")]
+    pub on_removal: OnRemoval,
+}
+
+fn is_keep(on_removal: &OnRemoval) -> bool {
+    *on_removal == OnRemoval::Keep
 }
 
 /// The scope of templates in a type that renders files. The engine sets the scope, so all scopes are equal in comparisons.
@@ -163,8 +170,17 @@ impl HealthCheck {
 
 impl Common {
     /// The keys of these properties.
-    pub const KEYS: &'static [&'static str] =
-        &["alias", "provider", "require", "subscribe", "control", "health_checks", "register_when_stable", "policy"];
+    pub const KEYS: &'static [&'static str] = &[
+        "alias",
+        "provider",
+        "require",
+        "subscribe",
+        "control",
+        "health_checks",
+        "register_when_stable",
+        "policy",
+        "on_removal",
+    ];
 
     /// The keys with texts that are no templates: references and expressions.
     pub const LITERAL: &'static [&'static str] = &["require", "control"];

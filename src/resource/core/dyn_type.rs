@@ -9,7 +9,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
 use crate::host::Host;
-use crate::model::{Effects, Identity, Need, RedactedProperty, WatchTarget, lock};
+use crate::model::{Effects, Identity, Need, OnRemoval, RedactedProperty, WatchTarget, lock};
 use crate::template::Scope;
 
 #[cfg(test)]
@@ -108,6 +108,8 @@ pub trait ResourceType: Sync {
     fn templated_keys(&self) -> &'static [&'static str];
     /// See `Resource::REFRESHES`.
     fn refreshes(&self) -> bool;
+    /// See `Resource::REVERSALS`.
+    fn reversals(&self) -> &'static [OnRemoval];
     /// See `Resource::CCM_SUBSCRIBE_SYNTAX`.
     fn ccm_subscribe_syntax(&self) -> bool;
     /// See `Resource::NOOP_PER_STEP`.
@@ -200,6 +202,16 @@ pub trait BoundResource: Send + Sync {
     /// # Errors
     /// When the host can't be observed.
     fn observe(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError>;
+    /// Observes the resource, and returns the properties that reverse it. None for an object that stays.
+    ///
+    /// # Errors
+    /// When the host can't be observed, or no properties describe the state.
+    fn reversing(&self, host: &Host, on_removal: OnRemoval) -> Result<Option<Map<String, Value>>, ResourceError>;
+    /// Observes the resource, and returns its state for a comparison. See `Resource::comparable`.
+    ///
+    /// # Errors
+    /// When the host can't be observed.
+    fn comparable(&self, host: &Host, removes: bool) -> Result<Value, ResourceError>;
     /// Observes and compares. With `refresh`, the steps are those of a refresh, if the type has any.
     ///
     /// # Errors

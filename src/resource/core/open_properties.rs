@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::dyn_type::{BindError, BoundResource, ObservedResource, ParsedResource, Providers, ResourceType};
 use crate::host::Host;
-use crate::model::{Effects, Identity, Need, RedactedProperty, WatchTarget};
+use crate::model::{Effects, Identity, Need, OnRemoval, RedactedProperty, WatchTarget};
 use crate::resource::{Nested, ResourceError};
 use crate::template::is_template;
 
@@ -116,6 +116,14 @@ impl BoundResource for BoundOpenProperties {
     }
 
     fn check(&self, _: &Host, _: bool) -> Result<Box<dyn ObservedResource + '_>, ResourceError> {
+        unresolved()
+    }
+
+    fn reversing(&self, _: &Host, _: OnRemoval) -> Result<Option<Map<String, Value>>, ResourceError> {
+        unresolved()
+    }
+
+    fn comparable(&self, _: &Host, _: bool) -> Result<Value, ResourceError> {
         unresolved()
     }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
-use crate::model::{Effects, Identity, Need, RedactedProperty, WatchTarget};
+use crate::model::{Effects, Identity, Need, OnRemoval, RedactedProperty, WatchTarget};
 use crate::template::Scope;
 
 use super::watch_targets;
@@ -256,6 +256,8 @@ pub trait Resource: Send + Sync + 'static {
     const CHANGES_SYSTEM: bool;
     /// True when resources of the type are manifests. See [`Resource::nested`].
     const NESTS: bool = false;
+    /// The values of `on_removal` that the type supports, beside `keep`. See [`Resource::restoring`] and [`Resource::removing`].
+    const REVERSALS: &'static [OnRemoval] = &[];
     /// Properties that [`Resource::effects`] does not depend on, each with the reason. All others influence the effects.
     const NO_EFFECTS: &'static [(&'static str, &'static str)];
     /// The values for templates of later resources. See [`Resource::outputs`].
@@ -370,6 +372,33 @@ pub trait Resource: Send + Sync + 'static {
         Self: Sized,
     {
         batch.iter_mut().map(|one| one.apply(provider, host)).collect()
+    }
+
+    /// Returns properties that bring back the observed state, for `on_removal: revert`. None for an object that stays.
+    ///
+    /// # Errors
+    /// When no properties describe the state.
+    fn restoring(_: &Self::Properties, _: &Self::State, _: &Host) -> Result<Option<Self::Properties>, ResourceError> {
+        Ok(None)
+    }
+
+    /// Returns properties that remove the object, for `on_removal: absent`. None for an object that stays.
+    fn removing(_: &Self::Properties, _: &Self::State) -> Option<Self::Properties> {
+        None
+    }
+
+    /// Returns the observed state for a comparison: whether other programs changed the object since a run. `properties` are those
+    /// of the manifest, or those that reverse the resource. `removes` is true when the object is removed in the end.
+    ///
+    /// # Errors
+    /// When the state can't be read.
+    fn comparable(
+        _properties: &Self::Properties,
+        state: &Self::State,
+        _host: &Host,
+        _removes: bool,
+    ) -> Result<Value, ResourceError> {
+        Ok(Value::from(state.ensure()))
     }
 
     /// Returns the steps for a refresh, after a change of a subscribed resource.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::diag::error_chain;
 use crate::host::Host;
-use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, WatchTarget};
+use crate::model::{Effect, Effects, Identity, Need, OnRemoval, RedactedProperty, WatchTarget};
 use crate::template::Scope;
 use crate::wire::value_decode;
 
@@ -71,6 +71,10 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
 
     fn refreshes(&self) -> bool {
         R::REFRESHES
+    }
+
+    fn reversals(&self) -> &'static [OnRemoval] {
+        R::REVERSALS
     }
 
     fn ccm_subscribe_syntax(&self) -> bool {
@@ -322,6 +326,26 @@ impl<R: Resource> BoundResource for BoundTo<R> {
     fn observe(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {
         let state = R::observe(&self.decoded.0, &self.provider, host)?;
         Ok((state.ensure().to_owned(), fields(&state)))
+    }
+
+    fn reversing(&self, host: &Host, on_removal: OnRemoval) -> Result<Option<Map<String, Value>>, ResourceError> {
+        let properties = &self.decoded.0;
+        let state = R::observe(properties, &self.provider, host)?;
+        let reversing = match on_removal {
+            OnRemoval::Keep => None,
+            OnRemoval::Absent => R::removing(properties, &state),
+            OnRemoval::Revert => R::restoring(properties, &state, host)?,
+        };
+        let fields = reversing.map(serde_json::to_value).transpose();
+        match fields.map_err(|error| ResourceError::State(format!("cannot write the properties as JSON: {error}")))? {
+            Some(Value::Object(fields)) => Ok(Some(fields)),
+            _ => Ok(None),
+        }
+    }
+
+    fn comparable(&self, host: &Host, removes: bool) -> Result<Value, ResourceError> {
+        let state = R::observe(&self.decoded.0, &self.provider, host)?;
+        R::comparable(&self.decoded.0, &state, host, removes)
     }
 
     fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn ObservedResource + '_>, ResourceError> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::host::{Host, ProcessCommand};
-use crate::model::{Effect, Effects, Identity, Need};
+use crate::model::{Effect, Effects, Identity, Need, OnRemoval};
 
 use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
@@ -125,6 +125,7 @@ impl Resource for GroupType {
     ];
     const OUTPUTS: &'static [ResourceOutput] =
         &[ResourceOutput::number("gid", "The number."), ResourceOutput::list("members", "The users in the group.")];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
 
@@ -188,6 +189,19 @@ impl Resource for GroupType {
 
     fn outputs(_: &Properties, state: &GroupState) -> Vec<(&'static str, Value)> {
         vec![("gid", json!(state.gid)), ("members", json!(state.gid.map(|_| &state.members)))]
+    }
+
+    fn restoring(p: &Properties, state: &GroupState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        Ok(Self::removing(p, state))
+    }
+
+    fn removing(p: &Properties, state: &GroupState) -> Option<Properties> {
+        // A group that was there before stays.
+        if state.ensure() == "absent" {
+            Self::query(&p.name).map(|query| Properties { ensure: Presence::Absent, ..query })
+        } else {
+            None
+        }
     }
 
     fn diff(p: &Properties, state: &GroupState) -> Result<Vec<GroupChange>, ResourceError> {

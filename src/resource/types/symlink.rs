@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::host::fs::{self, LinkInfo};
 use crate::host::{Host, PathInfo};
 use crate::model::effects::PathScope;
-use crate::model::{Effect, Effects, Identity, Need};
+use crate::model::{Effect, Effects, Identity, Need, OnRemoval};
 
 use crate::resource::core::{parent_checks, path_order, text};
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
@@ -166,6 +166,7 @@ impl Resource for SymlinkType {
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
     const OUTPUTS: &'static [ResourceOutput] = &[ResourceOutput::text("target", "The path that the link leads to.")];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("posix")];
 
     type Properties = Properties;
@@ -260,6 +261,32 @@ impl Resource for SymlinkType {
 
     fn outputs(_: &Properties, state: &SymlinkState) -> Vec<(&'static str, Value)> {
         vec![("target", json!(matches!(state.found, FoundLink::Link(_)).then_some(&state.target)))]
+    }
+
+    fn restoring(p: &Properties, state: &SymlinkState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        let base = Properties { force: false, ..p.clone() };
+        match &state.found {
+            FoundLink::Nothing => Ok(Self::removing(p, state)),
+            FoundLink::Link(_) => Ok(Some(Properties {
+                ensure: SymlinkEnsure::Present,
+                target: state.target.clone(),
+                owner: state.owner.clone(),
+                group: state.group.clone(),
+                ..base
+            })),
+            FoundLink::File | FoundLink::Directory { .. } => {
+                Err(ResourceError::State(format!("{} is no link: only a link is kept", p.name)))
+            }
+        }
+    }
+
+    fn removing(p: &Properties, _: &SymlinkState) -> Option<Properties> {
+        let (owner, group) = (String::new(), String::new());
+        Some(Properties { ensure: SymlinkEnsure::Absent, target: String::new(), owner, group, force: false, ..p.clone() })
+    }
+
+    fn comparable(_: &Properties, state: &SymlinkState, _: &Host, _: bool) -> Result<Value, ResourceError> {
+        Ok(json!({"ensure": state.ensure(), "target": state.target, "owner": state.owner, "group": state.group}))
     }
 
     fn diff(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {

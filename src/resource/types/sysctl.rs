@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::host::{FsError, Host, PathResolver, fs};
 use crate::model::effects::EffectKind;
-use crate::model::{Effect, Effects, SysctlKey, WatchTarget};
+use crate::model::{Effect, Effects, OnRemoval, SysctlKey, WatchTarget};
 
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::owned_file;
@@ -153,6 +153,7 @@ impl Resource for SysctlType {
         ("runtime", "whether the same key is set"),
     ];
     const OUTPUTS: &'static [ResourceOutput] = &[ResourceOutput::text("value", "The value in the running kernel.")];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("linux")];
 
     type Properties = Properties;
@@ -234,6 +235,22 @@ impl Resource for SysctlType {
 
     fn outputs(_: &Properties, state: &SysctlState) -> Vec<(&'static str, Value)> {
         vec![("value", json!(state.value))]
+    }
+
+    fn restoring(p: &Properties, state: &SysctlState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        let running = state.value.clone().filter(|_| p.runtime);
+        let Some(value) = running.or_else(|| state.persisted.clone()) else { return Ok(Self::removing(p, state)) };
+        let (name, ensure, persist) = (p.name.clone(), Presence::Present, state.persisted.is_some());
+        Ok(Some(Properties { name, ensure, value, persist, runtime: p.runtime && p.ensure == Presence::Present }))
+    }
+
+    fn removing(p: &Properties, _: &SysctlState) -> Option<Properties> {
+        Some(Properties { ensure: Presence::Absent, value: String::new(), ..p.clone() })
+    }
+
+    fn comparable(p: &Properties, state: &SysctlState, _: &Host, removes: bool) -> Result<Value, ResourceError> {
+        let running = state.value.as_ref().filter(|_| p.runtime && !removes);
+        Ok(json!({"running": running, "persisted": state.file.as_ref().map(|file| &file.text)}))
     }
 
     fn diff(p: &Properties, state: &SysctlState) -> Result<Vec<SysctlChange>, ResourceError> {
@@ -338,7 +355,6 @@ fn explain(error: FsError) -> ResourceError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
 
     use super::*;
 

@@ -26,6 +26,7 @@ use crate::agent::exec::event_sink::{self, RunRecorder};
 use crate::agent::exec::job::{Job, JobKind};
 use crate::agent::exec::refreshes::AgentRefreshes;
 use crate::agent::exec::result::{RunResult, outcome_and_reason};
+use crate::agent::exec::reversals::AgentReversals;
 
 /// The inputs of the confined thread.
 pub(super) struct ConfinedRun<'a> {
@@ -64,7 +65,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
     let selection =
         job.selection.as_ref().filter(|repair| repair.matches_plan(&plan)).map(|repair| Arc::clone(&repair.selection));
     let is_whole = selection.is_none();
-    let settings = engine::RunSettings { selection, ..inside.settings() };
+    let settings = engine::RunSettings { selection, ..inside.settings().map_err(|why| Box::new(RunResult::failed(why)))? };
     if let Some(approved) = &inside.approved {
         let dry = engine::RunSettings { noop: true, registrar: None, ..settings.clone() };
         let mut changes = PlanRecorder::for_job(job);
@@ -97,10 +98,17 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
 }
 
 impl ConfinedRun<'_> {
-    fn settings(&self) -> engine::RunSettings {
+    /// Returns the settings of the engine.
+    ///
+    /// # Errors
+    /// When the records of earlier runs can't be read.
+    fn settings(&self) -> Result<engine::RunSettings, String> {
         let ConfinedRun { context, job, .. } = *self;
+        let origin = job.command.signers().iter().min().cloned().unwrap_or_default();
+        let worker = &self.placement.worker;
+        let reversals = AgentReversals::read(context, job, worker, origin.clone())?;
         let exchange: Arc<dyn DiscoveryClient> = self.exchange.clone();
-        engine::RunSettings {
+        Ok(engine::RunSettings {
             noop: job.is_dry() && job.kind != JobKind::HealthCheck,
             health_check_only: job.kind == JobKind::HealthCheck,
             selection: None,
@@ -113,14 +121,11 @@ impl ConfinedRun<'_> {
             node: Some(context.settings.now().node.clone()),
             authorizer: Some(Arc::new(self.authorizer())),
             registrar: context.settings.now().registration.is_published().then_some(exchange),
-            refreshes: Some(Arc::new(AgentRefreshes {
-                context: Arc::clone(context),
-                worker: self.placement.worker.clone(),
-                origin: job.command.signers().iter().min().cloned().unwrap_or_default(),
-            })),
+            refreshes: Some(Arc::new(AgentRefreshes { context: Arc::clone(context), worker: worker.clone(), origin })),
+            reversals,
             pseudonymize: Some(pseudonymizer(context)),
             unconfined_thread: Some(self.placement.clone()),
-        }
+        })
     }
 
     /// Returns the authorizer of this run.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::host::{Host, PathResolver, fs};
 use crate::model::effects::EffectKind;
 use crate::model::secret::REDACTED;
-use crate::model::{Effect, Effects, Identity, Need, RedactedProperty};
+use crate::model::{Effect, Effects, Identity, Need, OnRemoval, RedactedProperty};
 
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::owned_file;
@@ -363,6 +363,7 @@ impl Resource for CronType {
         ("month", "when it runs"),
         ("weekday", "when it runs"),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("cron.d")];
 
     type Properties = Properties;
@@ -438,6 +439,32 @@ impl Resource for CronType {
         let command = parsed.command.replace("\\%", "%");
         let (schedule, user) = (parsed.when.clone(), parsed.user.to_owned());
         Ok(CronState { schedule, user, command, file: Some(file) })
+    }
+
+    fn restoring(p: &Properties, state: &CronState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        let absent = Self::removing(p, state);
+        let (Some(file), Some(base)) = (&state.file, absent.clone()) else { return Ok(absent) };
+        let variables = parse(&file.text).variables.into_iter().filter_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            Some(format!("{name}={}", value.strip_prefix(['"', '\''])?.strip_suffix(['"', '\''])?))
+        });
+        let (command, user, schedule) = (state.command.clone(), state.user.clone(), state.schedule.clone());
+        let environment = variables.collect();
+        let restored = Properties { ensure: Presence::Present, command, user, schedule, environment, ..base };
+        // Other programs write files with comments and several entries.
+        if Self::validate(&restored).is_err() || restored.file_text().ok().as_ref() != Some(&file.text) {
+            let message = format!("{DIRECTORY}/{} is not in the form of Ensign, and can't be brought back", p.name);
+            return Err(ResourceError::State(message));
+        }
+        Ok(Some(restored))
+    }
+
+    fn removing(p: &Properties, _: &CronState) -> Option<Properties> {
+        Self::query(&p.name)
+    }
+
+    fn comparable(_: &Properties, state: &CronState, _: &Host, _: bool) -> Result<Value, ResourceError> {
+        Ok(Value::from(state.file.as_ref().map(|file| file.text.as_str())))
     }
 
     fn diff(p: &Properties, state: &CronState) -> Result<Vec<CronChange>, ResourceError> {

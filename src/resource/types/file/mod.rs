@@ -2,10 +2,11 @@
 //!
 //! A file is replaced in one step, with its owner and mode set before it becomes visible; `core/safe_replace.rs` does this.
 //! `properties.rs` has the desired state, `state.rs` the observed state, and `change.rs` the steps between the two. `tree.rs`
-//! manages directories with all files below.
+//! manages directories with all files below. `reversal.rs` has the way back.
 
 mod change;
 mod properties;
+mod reversal;
 mod state;
 mod tree;
 
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use crate::host::fs::{self, TempFile};
 use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
 
-use crate::model::{Effects, Identity, Need};
+use crate::model::{Effects, Identity, Need, OnRemoval};
 
 use crate::resource::core::{parent_checks, path_order};
 use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ResourceOutput, ShellDefaults};
@@ -97,6 +98,7 @@ impl Resource for FileType {
         ResourceOutput::text("owner", "The name of the owner."),
         ResourceOutput::text("group", "The name of the group."),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<dyn FileProvider>] = &[ProviderEntry::everywhere("posix", |_| Box::new(Posix))];
 
     type Properties = Properties;
@@ -277,6 +279,18 @@ impl Resource for FileType {
         let is_public =
             is_public && fs::is_reachable(p.path()) && (p.ensure == FileEnsure::Absent || fs::is_public(p.wanted_mode()));
         Some(Preview { before, after, is_public })
+    }
+
+    fn restoring(p: &Properties, state: &FileState, host: &Host) -> Result<Option<Properties>, ResourceError> {
+        reversal::restoring(p, state, host).map(Some)
+    }
+
+    fn removing(p: &Properties, _: &FileState) -> Option<Properties> {
+        Some(reversal::removing(p))
+    }
+
+    fn comparable(p: &Properties, state: &FileState, host: &Host, removes: bool) -> Result<Value, ResourceError> {
+        reversal::comparable(p, state, host, removes)
     }
 
     fn redacted(p: &Properties) -> Value {

@@ -1,8 +1,9 @@
 //! `line`: a single line in a text file whose other lines belong to others.
 //!
-//! `edit.rs` edits the text. `core/safe_replace.rs` replaces the file, with its present owner and mode.
+//! `edit.rs` edits the text. `reversal.rs` has the way back. `core/safe_replace.rs` replaces the file, with its present owner and mode.
 
 mod edit;
+mod reversal;
 
 use std::fmt;
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::host::DirEntryHandle;
 use crate::host::account::{effective_gid, effective_uid};
 use crate::host::fs::{self, FileInfo};
 use crate::host::{Host, WriteSpec};
-use crate::model::{Effect, Effects, Identity, Need};
+use crate::model::{Effect, Effects, Identity, Need, OnRemoval};
 
 use super::file::{self, Mode};
 use crate::resource::core::safe_replace;
@@ -285,6 +286,7 @@ impl Resource for LineType {
         ("follow", "links on the way are followed before rules and limits are asked again"),
     ];
     const CONTENT: &'static [&'static str] = &["line"];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<()>] = &[ProviderEntry::only("posix")];
 
     type Properties = Properties;
@@ -386,6 +388,14 @@ impl Resource for LineType {
         let replaced = (!edit.replaced.is_empty()).then_some(LineChange::Replace(edit.replaced));
         let removed = (!edit.removed.is_empty()).then_some(LineChange::Remove(edit.removed));
         Ok(edit.added.map(LineChange::Add).into_iter().chain(replaced).chain(removed).collect())
+    }
+
+    fn restoring(p: &Properties, state: &LineState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        reversal::restoring(p, state.found.content())
+    }
+
+    fn removing(p: &Properties, _: &LineState) -> Option<Properties> {
+        reversal::removing(p)
     }
 
     fn apply(_: &LineChange, p: &Properties, _: &mut LineState, (): &(), host: &Host) -> Result<(), ResourceError> {

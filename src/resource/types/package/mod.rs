@@ -22,11 +22,9 @@ mod tests;
 mod transaction;
 
 use crate::host::Host;
-use crate::model::{Effect, Effects, Identity};
-
+use crate::model::{Effect, Effects, Identity, OnRemoval};
+use crate::resource::{Invalid, Pending, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 use serde_json::{Value, json};
-
-use crate::resource::{Invalid, Pending, ProviderEntry, Resource, ResourceError, ResourceOutput};
 
 use manager::PackageJob;
 use properties::{RequestedVersion, two_minutes};
@@ -54,6 +52,7 @@ impl Resource for PackageType {
         ResourceOutput::text("version", "The newest installed version."),
         ResourceOutput::text("arch", "The architecture of that version."),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<dyn PackageManager>] = &[
         ProviderEntry::new("apt", |_| apt::is_installed(), |host| Box::new(apt::Apt::new(host.dpkg()))),
         ProviderEntry::new("dnf", |_| dnf::is_installed(), |host| Box::new(dnf::Dnf::new(host.rpm()))),
@@ -113,6 +112,20 @@ impl Resource for PackageType {
     fn outputs(_: &Properties, state: &PackageState) -> Vec<(&'static str, Value)> {
         let Some(newest) = state.newest() else { return Vec::new() };
         vec![("version", json!(newest.version)), ("arch", json!(newest.architecture))]
+    }
+
+    fn restoring(p: &Properties, state: &PackageState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        Ok(Self::removing(p, state))
+    }
+
+    fn removing(p: &Properties, state: &PackageState) -> Option<Properties> {
+        // A package that was installed before stays, whatever its version.
+        if state.ensure() == "absent" { Self::query(&p.name) } else { None }
+    }
+
+    fn comparable(_: &Properties, state: &PackageState, _: &Host, _: bool) -> Result<Value, ResourceError> {
+        // An upgrade by another program is no reason to keep the package.
+        Ok(Value::from(state.ensure() != "absent"))
     }
 
     fn diff(p: &Properties, state: &PackageState) -> Result<Vec<PackageChange>, ResourceError> {

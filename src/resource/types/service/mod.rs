@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use crate::host::{Host, systemd};
-use crate::model::{Effect, Effects, HumanDuration, Identity, Need, WatchTarget};
+use crate::model::{Effect, Effects, HumanDuration, Identity, Need, OnRemoval, WatchTarget};
 
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
@@ -234,6 +234,7 @@ impl Resource for ServiceType {
         ResourceOutput::flag("active", "True while the service runs."),
         ResourceOutput::flag("enabled", "True when the service starts at boot."),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<Services>] = &[
         ProviderEntry::new("systemd", |_| systemd::is_booted(), |host| Box::new(Services::new(best(host), host))),
         ProviderEntry::on_request(
@@ -328,6 +329,16 @@ impl Resource for ServiceType {
 
     fn outputs(_: &Properties, state: &ServiceState) -> Vec<(&'static str, Value)> {
         vec![("active", json!(state.metadata.running)), ("enabled", json!(state.metadata.enabled))]
+    }
+
+    fn restoring(p: &Properties, state: &ServiceState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        let ensure = if state.metadata.running { ServiceEnsure::Running } else { ServiceEnsure::Stopped };
+        let enable = p.enable.map(|_| state.metadata.enabled);
+        Ok(Some(Properties { ensure, enable, ..p.clone() }))
+    }
+
+    fn comparable(p: &Properties, state: &ServiceState, _: &Host, _: bool) -> Result<Value, ResourceError> {
+        Ok(json!({"ensure": state.ensure(), "enabled": p.enable.map(|_| state.metadata.enabled)}))
     }
 
     fn diff(p: &Properties, state: &ServiceState) -> Result<Vec<ServiceChange>, ResourceError> {

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use crate::host::passwd::ShadowEntry;
 use crate::host::{Host, PathResolver, ProcessCommand, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
-use crate::model::{Effect, Effects, Identity, Need, RedactedProperty, Secret, WatchTarget};
+use crate::model::{Effect, Effects, Identity, Need, OnRemoval, RedactedProperty, Secret, WatchTarget};
 
 use crate::resource::core::account_files;
 use crate::resource::core::ensure::Presence;
 use crate::resource::core::shadow_utils::ShadowTools;
 use crate::resource::core::{path_order, shadow_utils, watch_targets};
-use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput};
+use crate::resource::{Invalid, ProviderEntry, Resource, ResourceError, ResourceOutput, State};
 
 use properties::{check_path, is_hash, is_separator};
 use state::observe_account;
@@ -55,6 +55,7 @@ impl Resource for UserType {
         ResourceOutput::text("home", "The home directory."),
         ResourceOutput::text("shell", "The login shell."),
     ];
+    const REVERSALS: &'static [OnRemoval] = &[OnRemoval::Absent, OnRemoval::Revert];
     const PROVIDERS: &'static [ProviderEntry<ShadowTools>] =
         &[ProviderEntry::new("shadow", ShadowTools::are_installed, ShadowTools::open)];
 
@@ -204,6 +205,19 @@ impl Resource for UserType {
             ("home", json!(account.home)),
             ("shell", json!(account.shell)),
         ]
+    }
+
+    fn restoring(p: &Properties, state: &UserState, _: &Host) -> Result<Option<Properties>, ResourceError> {
+        Ok(Self::removing(p, state))
+    }
+
+    fn removing(p: &Properties, state: &UserState) -> Option<Properties> {
+        // An account that was there before stays.
+        if state.ensure() == "absent" {
+            Self::query(&p.name).map(|query| Properties { ensure: Presence::Absent, ..query })
+        } else {
+            None
+        }
     }
 
     fn diff(p: &Properties, state: &UserState) -> Result<Vec<UserChange>, ResourceError> {
