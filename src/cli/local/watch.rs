@@ -384,7 +384,7 @@ fn print_warnings(prepared: &PreparedApply, ui: &mut Ui) {
     }
 }
 
-/// Returns the sources of a manifest: its own file, except for a URL, those of facts and data, and what its templates read.
+/// Returns the sources of a manifest: its own file, those of facts and data, and what its templates read.
 fn manifest_sources(wanted: &WatchedRun<'_>, directory: Option<&Path>, read: &BTreeSet<PathBuf>) -> Vec<WatchTarget> {
     let own = wanted.origin.file().into_iter().chain(read.iter().cloned());
     let absolute = own.filter_map(|path| std::path::absolute(path).ok()).map(WatchTarget::Path);
