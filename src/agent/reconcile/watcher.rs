@@ -66,7 +66,7 @@ pub(super) enum WatchNews {
 }
 
 /// The end of a run of the watched assignment.
-pub(super) struct RunEnd {
+pub(super) struct WatchedRunEnd {
     /// The news of the run.
     pub(super) update: WatchUpdate,
     /// True for the run that a [`WatchNews::Drifted`] asked for.
@@ -85,7 +85,7 @@ pub(super) struct WatcherContext {
 /// A running watcher, which ends when it is dropped.
 pub(super) struct Watcher {
     /// None while the watcher is dropped.
-    runs: Option<SyncSender<RunEnd>>,
+    runs: Option<SyncSender<WatchedRunEnd>>,
     waker: Waker,
 }
 
@@ -116,7 +116,7 @@ impl Watcher {
     }
 
     /// Tells the watcher about the end of a run. Returns false when the watcher has ended.
-    pub(super) fn run_ended(&self, end: RunEnd) -> bool {
+    pub(super) fn run_ended(&self, end: WatchedRunEnd) -> bool {
         let sent = self.runs.as_ref().is_some_and(|runs| runs.try_send(end).is_ok());
         self.waker.wake();
         sent
@@ -143,7 +143,7 @@ enum WatcherState {
 struct WatchThread {
     context: WatcherContext,
     enforcer: Enforcer,
-    ended: Receiver<RunEnd>,
+    ended: Receiver<WatchedRunEnd>,
     state: WatcherState,
     /// The resources, by their number in the plan.
     names: Vec<ResourceRef>,
@@ -199,11 +199,11 @@ impl WatchThread {
         }
     }
 
-    fn run_ended(&mut self, RunEnd { update, is_repair }: RunEnd) {
+    fn run_ended(&mut self, WatchedRunEnd { update, is_repair }: WatchedRunEnd) {
         let now = Instant::now();
         if let Some(resources) = update.resources {
             self.replace(resources, now);
-            self.enforcer.settle(&update.checks, now);
+            self.enforcer.end_whole_run(&update.checks, now);
         } else {
             for event in &update.checks {
                 self.context.counters.checked(event);

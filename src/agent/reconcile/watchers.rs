@@ -13,7 +13,7 @@ use crate::agent::status::counters::SharedCounters;
 use crate::diag::error_chain;
 use crate::wire::report::WatchStatus;
 
-use super::watcher::{RunEnd, WatchNews, WatchReport, Watcher, WatcherContext};
+use super::watcher::{WatchNews, WatchReport, WatchedRunEnd, Watcher, WatcherContext};
 
 /// Most channels that are watched. Each has a thread and an inotify instance, of which a user may have 128.
 const MAX_WATCHERS: usize = 16;
@@ -72,7 +72,7 @@ impl Watchers {
         if update.resources.is_some() {
             watched.assignment = assignment;
         }
-        if !watched.watcher.run_ended(RunEnd { update, is_repair }) {
+        if !watched.watcher.run_ended(WatchedRunEnd { update, is_repair }) {
             self.channels.remove(channel);
             self.failures.insert(channel.to_owned(), "the thread that watches for drift has ended".to_owned());
         }

@@ -155,7 +155,7 @@ impl Enforcer {
     ///
     /// Watched resources are checked again, as a change may have been missed. Another run of the others has no use: a command would
     /// run twice. Resources that failed earlier are as the run left them.
-    pub fn settle(&mut self, events: &[TransactionEvent], now: Instant) {
+    pub fn end_whole_run(&mut self, events: &[TransactionEvent], now: Instant) {
         let events: HashMap<ResourceRef, &TransactionEvent> =
             events.iter().map(|event| (ResourceRef::new(&event.kind, &event.name), event)).collect();
         for row in &self.rows {

@@ -23,15 +23,13 @@ use crate::resource::core::{parent_checks, path_order};
 use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ResourceOutput, ShellDefaults};
 
 use properties::FileEnsure;
+pub(in crate::resource) use state::PREVIEW_LIMIT;
 use state::{DesiredFile, FoundFile, Metadata, describe};
 
 pub use change::FileChange;
 pub(in crate::resource) use properties::mode;
 pub use properties::{Mode, Properties};
 pub use state::FileState;
-
-/// The largest text with a diff, in bytes.
-pub(in crate::resource) const PREVIEW_LIMIT: u64 = 1 << 20;
 
 /// The upper limit of the mode of parent directories that are made.
 const PARENTS: u32 = 0o755;

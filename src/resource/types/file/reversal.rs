@@ -6,8 +6,8 @@ use crate::host::Host;
 use crate::host::fs::{self, FileInfo, FileKind};
 use crate::resource::ResourceError;
 
-use super::PREVIEW_LIMIT;
 use super::properties::{FileEnsure, Mode, Properties};
+use super::state::PREVIEW_LIMIT;
 use super::state::{FileState, FoundFile};
 
 /// Returns properties that bring back the observed object.

@@ -11,6 +11,9 @@ use super::properties::{Mode, Properties};
 use super::tree::Task;
 use crate::resource::State;
 
+/// The largest text with a diff, in bytes.
+pub(in crate::resource) const PREVIEW_LIMIT: u64 = 1 << 20;
+
 /// The object at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FoundFile {

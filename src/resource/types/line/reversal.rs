@@ -3,7 +3,7 @@
 use crate::resource::ResourceError;
 use crate::resource::core::safe_replace;
 
-use super::{LineEnsure, Properties, expression};
+use super::properties::{LineEnsure, Properties, expression};
 
 /// Returns properties that bring back the line that a run replaces, or remove the line that a run adds.
 ///
