@@ -120,7 +120,7 @@ fn the_files_that_templates_read_are_followed() {
     let desk = Desk::new();
     desk.write("word", "one");
     desk.write("late.j2", "one\n");
-    let late = "file: {name: \"@D@/late\", ensure: present, content: \"{{ template('late.j2') }}\", mode: \"0644\", @ME@}";
+    let late = "file: {name: \"@D@/late\", ensure: present, content: \"{{ template(file('late.j2')) }}\", mode: \"0644\", @ME@}";
     site(&desk, &[&file("conf", "{{ file('word') }}", ""), late]);
     let watching = Watching::start(&desk, &[]);
     watching.repairs(&desk, "conf", "one\n");
