@@ -59,6 +59,14 @@ impl Workers {
     }
 }
 
+/// The inputs of a run, the same for all its resources.
+#[derive(Clone, Copy)]
+struct GraphInputs<'a> {
+    plan: &'a Plan,
+    settings: &'a RunSettings,
+    host: &'a Host,
+}
+
 /// The state of a run in the order of the graph.
 struct GraphRun<'p> {
     schedule: Schedule<'p>,
@@ -82,6 +90,7 @@ impl Run<'_> {
                 selection: selection.map(|selection| selection.resources.iter().copied().collect()),
             },
         );
+        let inputs = GraphInputs { plan, settings, host };
         let mut run = GraphRun {
             schedule,
             workers: Workers::start(parallelism),
@@ -99,10 +108,10 @@ impl Run<'_> {
             let is_full = !run.started.is_empty() && budget.used_memory() > memory.saturating_add(FULL);
             let next = if is_full { None } else { run.schedule.next() };
             match next {
-                Some(start) => self.start_resources(&mut run, &start.resources, plan, settings, host),
+                Some(start) => self.start_resources(&mut run, &start.resources, inputs),
                 // Every resource that the schedule started and that has not ended has a task.
                 None if !run.started.is_empty() => match run.workers.results.recv() {
-                    Ok((index, result)) => self.end_resource(&mut run, index, result, plan, settings, host),
+                    Ok((index, result)) => self.end_resource(&mut run, index, result, inputs),
                     Err(_) => break,
                 },
                 None => {}
@@ -118,7 +127,8 @@ impl Run<'_> {
         run.counts
     }
 
-    fn start_resources(&mut self, run: &mut GraphRun<'_>, indexes: &[usize], plan: &Plan, settings: &RunSettings, host: &Host) {
+    fn start_resources(&mut self, run: &mut GraphRun<'_>, indexes: &[usize], inputs: GraphInputs<'_>) {
+        let GraphInputs { plan, settings, host } = inputs;
         let resources: Vec<&PlannedResource> = indexes.iter().filter_map(|index| plan.resources.get(*index)).collect();
         run.counts.reached += resources.len();
         let Some(first) = resources.first() else { return };
@@ -132,10 +142,10 @@ impl Run<'_> {
                     run.started.insert(*index, started);
                     if let Err(gone) = run.workers.tasks.send((*index, task)) {
                         let (index, task) = gone.0;
-                        self.end_resource(run, index, task.run(), plan, settings, host);
+                        self.end_resource(run, index, task.run(), inputs);
                     }
                 }
-                Err(event) => self.add_ended(run, *index, planned, vec![*event], plan, settings, host),
+                Err(event) => self.add_ended(run, *index, planned, vec![*event], inputs),
             }
             return;
         }
@@ -144,22 +154,15 @@ impl Run<'_> {
         let mut nested = std::mem::replace(&mut self.held, outer).unwrap_or_default();
         for ((index, planned), event) in indexes.iter().zip(resources).zip(events) {
             nested.push(event);
-            self.add_ended(run, *index, planned, std::mem::take(&mut nested), plan, settings, host);
+            self.add_ended(run, *index, planned, std::mem::take(&mut nested), inputs);
         }
     }
 
-    fn end_resource(
-        &mut self,
-        run: &mut GraphRun<'_>,
-        index: usize,
-        result: TaskResult,
-        plan: &Plan,
-        settings: &RunSettings,
-        host: &Host,
-    ) {
+    fn end_resource(&mut self, run: &mut GraphRun<'_>, index: usize, result: TaskResult, inputs: GraphInputs<'_>) {
+        let GraphInputs { plan, settings, host } = inputs;
         let (Some(started), Some(planned)) = (run.started.remove(&index), plan.resources.get(index)) else { return };
         let event = self.resource_run(plan, planned, settings, host).end(started, result);
-        self.add_ended(run, index, planned, vec![event], plan, settings, host);
+        self.add_ended(run, index, planned, vec![event], inputs);
     }
 
     /// Adds the events of an ended resource, its own event last.
@@ -169,10 +172,9 @@ impl Run<'_> {
         index: usize,
         planned: &PlannedResource,
         events: Vec<TransactionEvent>,
-        plan: &Plan,
-        settings: &RunSettings,
-        host: &Host,
+        inputs: GraphInputs<'_>,
     ) {
+        let GraphInputs { plan, settings, host } = inputs;
         host.notify_ended();
         let Some(event) = events.last() else { return };
         run.counts.add(event, planned, host);

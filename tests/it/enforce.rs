@@ -1,5 +1,6 @@
 //! Assignments whose drift is repaired when it happens. The interval is an hour: no run at the interval helps.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -35,10 +36,12 @@ fn manifest(fleet: &SingleNodeFleet, files: &[&str], content: &str) -> PathBuf {
         directory.display()
     );
     for file in files {
-        text += &format!(
+        write!(
+            text,
             "        - {}:\n            ensure: present\n            content: {content}\n            owner: root\n            group: root\n            mode: \"0644\"\n",
             directory.join(file).display()
-        );
+        )
+        .unwrap();
     }
     fs::write(&path, text).unwrap();
     path

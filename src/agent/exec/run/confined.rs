@@ -45,7 +45,7 @@ pub(super) enum ConfinedResult {
     /// The run could not be planned, for these reasons.
     Unplanned(Vec<Diagnostic>),
     /// The engine ran the plan. With the resources to watch from now on.
-    Planned(RunReport, Option<Vec<WatchedResource>>),
+    Planned(Box<RunReport>, Option<Vec<WatchedResource>>),
 }
 
 /// Plans the run and runs it.
@@ -94,7 +94,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
         return Err(broke(crate::host::confine::WorkerGone));
     }
     let watched = (job.is_watched() && is_whole).then(|| watched_resources(&plan, host));
-    Ok(ConfinedResult::Planned(report, watched))
+    Ok(ConfinedResult::Planned(Box::new(report), watched))
 }
 
 impl ConfinedRun<'_> {

@@ -83,7 +83,7 @@ pub(in crate::agent) fn run(
     };
     let (report, watched) = match ran {
         ConfinedResult::Unplanned(wrong) => return not_planned(context, job, source, &wrong),
-        ConfinedResult::Planned(report, watched) => (report, watched),
+        ConfinedResult::Planned(report, watched) => (*report, watched),
     };
     checkpoint(Checkpoint::RunEnded);
     let (told, manifest) =
