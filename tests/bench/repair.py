@@ -116,14 +116,14 @@ def text(path):
         return None
 
 
-def print_times(name, times):
+def print_times(name, times, note=""):
     good = sorted(took for took in times if took is not None)
     if not good:
         print(f"  {name:<44} none repaired")
         return
     at = lambda share: good[min(len(good) - 1, int(len(good) * share))]
     lost = f"  {len(times) - len(good)} not repaired" if len(good) < len(times) else ""
-    print(f"  {name:<44} {statistics.median(good):>8.2f} {at(0.99):>8.2f} {good[-1]:>8.2f}{lost}")
+    print(f"  {name:<44} {statistics.median(good):>8.2f} {at(0.99):>8.2f} {good[-1]:>8.2f}{note}{lost}")
     sys.stdout.flush()
 
 
@@ -207,9 +207,12 @@ def latency(work, top):
     cases = drifts(os.path.join(top, "drifts"), count)
     print_head(f"Repair of drift, {count} times each, {len(cases) * count} watched resources; floor: inotify, compare, replace")
     floor_of_repairs(work, top, count)
-    with Watcher(work.ensign, top, [resource for case in cases for resource in case[2]]), on_own_processor():
+    with Watcher(work.ensign, top, [resource for case in cases for resource in case[2]]) as watcher, on_own_processor():
         for title, paths, _, cause, repaired in cases:
-            print_times(title, drift(paths, cause, repaired))
+            before = watcher.ticks()
+            times = drift(paths, cause, repaired)
+            # Does not depend on the other work of the machine.
+            print_times(title, times, f"   processor time {(watcher.ticks() - before) / count:.2f} each")
 
 
 def floor_of_repairs(work, top, count):
