@@ -1,6 +1,7 @@
 //! The cost of the kernel and the hash alone: a minimal program reads, or writes, the same files.
 //!
-//! usage: ensign-bench-floor nothing | read LIST | write DIR COUNT BYTES | peak PROGRAM ... | turns ROUNDS COMMANDS
+//! usage: ensign-bench-floor nothing | read LIST | write DIR COUNT BYTES | peak PROGRAM ... | turns ROUNDS COMMANDS |
+//!        repair DIR BYTES
 
 #![allow(
     clippy::unwrap_used,
@@ -12,11 +13,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use nix::sys::resource::{UsageWho, getrusage};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use sha2::{Digest, Sha256};
 
 /// Opens, stats, reads and hashes every file of a list.
@@ -36,13 +39,40 @@ fn read(list: &str) {
 fn write(dir: &str, count: usize, bytes: usize) {
     let content = vec![b'x'; bytes];
     for number in 0..count {
-        let (temporary, path) = (format!("{dir}/.f{number:05}.tmp"), format!("{dir}/f{number:05}"));
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary).unwrap();
-        file.write_all(&content).unwrap();
-        fchown(&file, Some(nix::unistd::geteuid().as_raw()), Some(nix::unistd::getegid().as_raw())).unwrap();
-        file.set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
-        drop(file);
-        fs::rename(&temporary, &path).unwrap();
+        replace(dir, &format!("f{number:05}"), &content);
+    }
+}
+
+fn replace(dir: &str, name: &str, content: &[u8]) {
+    let temporary = format!("{dir}/.{name}.tmp");
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary).unwrap();
+    file.write_all(content).unwrap();
+    fchown(&file, Some(nix::unistd::geteuid().as_raw()), Some(nix::unistd::getegid().as_raw())).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
+    drop(file);
+    fs::rename(&temporary, format!("{dir}/{name}")).unwrap();
+}
+
+/// Watches a directory of files with the same content, and writes each again that another process changed. Prints a line once
+/// the watch is there.
+fn repair(dir: &str, bytes: usize) {
+    let content = vec![b'x'; bytes];
+    let instance = inotify::init(CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&instance, dir, WatchFlags::MODIFY | WatchFlags::DELETE | WatchFlags::ATTRIB).unwrap();
+    println!("ready");
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(&instance, &mut buffer);
+    loop {
+        let event = events.next().unwrap();
+        let Some(name) = event.file_name().map(|name| name.to_str().unwrap()).filter(|name| !name.starts_with('.')) else {
+            continue;
+        };
+        let path = format!("{dir}/{name}");
+        let is_wanted = fs::read(&path).is_ok_and(|found| found == content)
+            && fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o7777 == 0o644);
+        if !is_wanted {
+            replace(dir, name, &content);
+        }
     }
 }
 
@@ -79,6 +109,7 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["read", list] => read(list),
         ["write", dir, count, bytes] => write(dir, count.parse().unwrap(), bytes.parse().unwrap()),
+        ["repair", dir, bytes] => repair(dir, bytes.parse().unwrap()),
         ["turns", rounds, commands] => turns(rounds.parse().unwrap(), commands),
         ["peak", program, arguments @ ..] => peak(program, arguments),
         // `nothing`, and the arguments with which test runners call every target.

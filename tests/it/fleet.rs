@@ -324,7 +324,7 @@ fn the_demonstration_succeeds() {
     for binary in binaries() {
         let demo = ensign(&["demo", "--nats-server", binary.to_str().unwrap()]);
         assert_eq!(demo.code, 0, "{}{}", demo.stdout, demo.stderr);
-        for word in ["bad_signature", "replayed", "local_limit", "ensign fleet apply"] {
+        for word in ["bad_signature", "replayed", "local_limit", "repaired ", " after the edit", "ensign fleet apply"] {
             assert!(demo.stdout.contains(word), "{word}: {}", demo.stdout);
         }
         let said = format!("{}{}", demo.stdout, demo.stderr);

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use uuid::Uuid;
 
 use crate::cli::error::{CliError, Exit};
 use crate::cli::fleet::session::{FleetSession, connection_failure};
@@ -26,6 +25,7 @@ use crate::model::NodeId;
 use crate::transport::nkey::UserKey;
 use crate::transport::{Bus, BusSettings, Credentials, OLDEST_SERVER};
 use crate::trust::{PublicKey, SigningKey};
+use crate::wire::report::WatchStatus;
 use crate::wire::{NodeState, Subjects};
 
 /// Name of the fleet.
@@ -99,9 +99,10 @@ impl DemoFleet {
         self.wait_for("get ready", |state| states::liveness(state, now) == Liveness::Alive).await
     }
 
-    /// Waits until the state of every node has this run as its last.
-    pub(super) async fn wait_for_run(&mut self, run: Uuid) -> Result<(), CliError> {
-        self.wait_for("report the run", |state| state.last_run.as_ref().is_some_and(|last| last.run_id == run)).await
+    /// Waits until every node watches all resources of its assignment.
+    pub(super) async fn wait_until_watched(&mut self) -> Result<(), CliError> {
+        let is_clean = |watch: WatchStatus| watch.resources > 0 && watch.clean == watch.resources;
+        self.wait_for("watch their files", |state| state.assignments.iter().any(|one| one.watch.is_some_and(is_clean))).await
     }
 
     async fn wait_for(&mut self, what: &str, holds: impl Fn(&NodeState) -> bool) -> Result<(), CliError> {

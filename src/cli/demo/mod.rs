@@ -1,11 +1,12 @@
-//! `ensign demo`: a whole fleet on this machine, in a few seconds: a server, three agents, rejections, drift and its repair.
+//! `ensign demo`: a whole fleet on this machine, in a few seconds: a server, three agents, rejections, drift and its repair by a
+//! command and by an event.
 //!
 //! Every step is checked. The demonstration fails when a result is not as shown.
 
 mod environment;
 
-use std::path::PathBuf;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
@@ -16,7 +17,7 @@ use crate::fleet::{CommandDraft, NodeOutcome, NodeResult, SealedCommand};
 use crate::host::{Host, fs};
 use crate::model::HumanDuration;
 use crate::trust::{Signer, SigningKey};
-use crate::wire::command::Ensure;
+use crate::wire::command::{Apply, Assign, Channel, Ensure};
 use crate::wire::{Action, Command, CommandOptions, Target};
 
 use super::error::{CliError, Exit};
@@ -28,6 +29,8 @@ use environment::{DemoFleet, NODES, OPERATOR, find_server, write};
 
 /// Longest run of a command.
 const TIMEOUT: HumanDuration = HumanDuration::seconds(10);
+/// Interval of the assignment: longer than the demonstration, so that only an event can cause the repair.
+const INTERVAL: HumanDuration = HumanDuration::seconds(3600);
 
 /// The manifest: every node has a directory of its own, which its facts name.
 const MANIFEST: &str = r#"# A manifest: the desired state, in order.
@@ -93,7 +96,7 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, CliError> {
 }
 
 /// Runs all steps.
-async fn run_steps(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: &mut Ui) -> Result<(), CliError> {
+async fn run_steps(dir: &Path, binary: &Path, host: &Host, ui: &mut Ui) -> Result<(), CliError> {
     title(ui, "A server, three agents, an operator's key, a trust bundle");
     let mut stage = DemoFleet::open(dir, binary, host).await?;
     ui.line(text!("  {} at {}", binary.display(), stage.session.operator.bus.servers.join(" ")));
@@ -112,10 +115,13 @@ async fn run_steps(dir: &std::path::Path, binary: &std::path::Path, host: &Host,
     beyond_limits(&stage, ui).await?;
 
     title(ui, "Drift: a user edits a file on web1 by hand; the next command repairs it");
-    let last = drift(&stage, ui).await?;
+    drift(&stage, ui).await?;
+    title(ui, "The same in force: an assignment whose nodes watch their files");
+    assign(&mut stage, ui).await?;
+    title(ui, "Drift again: nobody sends a command");
+    repair_by_event(&stage, ui)?;
 
     title(ui, "The fleet");
-    stage.wait_for_run(last.command.id).await?;
     print_status(&stage.session, ui).await?;
     print_nodes(&stage.session, ui).await?;
 
@@ -156,7 +162,8 @@ fn sign(command: Command, key: &dyn Signer) -> Result<SealedCommand, CliError> {
 
 fn command(stage: &DemoFleet, action: Action, to: Target) -> Command {
     let options = CommandOptions { timeout: TIMEOUT, ..CommandOptions::default() };
-    let order = CommandDraft { action, to, options, channel: None, reason: Some("demonstration".to_owned()), lifetime: TIMEOUT };
+    let channel = action.is_desired_state().then(|| Channel { name: "base".to_owned(), epoch: 1, serial: 1 });
+    let order = CommandDraft { action, to, options, channel, reason: Some("demonstration".to_owned()), lifetime: TIMEOUT };
     order.command(&stage.session.operator.fleet, stage.session.host.new_id(), stage.session.now())
 }
 
@@ -166,13 +173,18 @@ async fn deliver_here(stage: &DemoFleet, signed: &SealedCommand, ui: &mut Ui) ->
     Ok(followed.results)
 }
 
-/// Packs, uploads, signs and sends the manifest.
-async fn apply(stage: &DemoFleet, ui: &mut Ui) -> Result<(SealedCommand, Vec<NodeResult>), CliError> {
+/// Packs and uploads the manifest.
+async fn upload(stage: &DemoFleet, ui: &mut Ui) -> Result<Apply, CliError> {
     let bundle = stage.dir.join("bundle");
     write(&bundle.join("manifest.yaml"), MANIFEST)?;
     write(&bundle.join("app.conf"), APP_CONF)?;
-    let pinned = ApplySource::from_path(&bundle)?.pin(&stage.session, ui).await?;
-    let signed = sign(command(stage, Action::Apply(pinned), Target::all()), stage.operator.key.as_ref())?;
+    ApplySource::from_path(&bundle)?.pin(&stage.session, ui).await
+}
+
+/// Uploads, signs and sends the manifest.
+async fn apply(stage: &DemoFleet, ui: &mut Ui) -> Result<(SealedCommand, Vec<NodeResult>), CliError> {
+    let uploaded = upload(stage, ui).await?;
+    let signed = sign(command(stage, Action::Apply(uploaded), Target::all()), stage.operator.key.as_ref())?;
     let results = deliver_here(stage, &signed, ui).await?;
     for (node, _) in NODES {
         let path = stage.site(node).join("app.conf");
@@ -235,16 +247,46 @@ async fn beyond_limits(stage: &DemoFleet, ui: &mut Ui) -> Result<(), CliError> {
     expect_refused(&deliver_here(stage, &signed, ui).await?, "local_limit")
 }
 
-async fn drift(stage: &DemoFleet, ui: &mut Ui) -> Result<SealedCommand, CliError> {
+fn edit_by_hand(stage: &DemoFleet, ui: &mut Ui) -> Result<PathBuf, CliError> {
     let path = stage.site("web1").join("motd");
-    write(&path, "edited by hand\n")?;
     ui.line(text!("  $ echo 'edited by hand' > {}", path.display()));
-    let (signed, results) = apply(stage, ui).await?;
+    write(&path, "edited by hand\n")?;
+    Ok(path)
+}
+
+fn is_repaired(path: &Path) -> bool {
+    fs::read_named_text(path, 1024).is_ok_and(|text| text.starts_with("Managed by Ensign"))
+}
+
+async fn drift(stage: &DemoFleet, ui: &mut Ui) -> Result<(), CliError> {
+    let path = edit_by_hand(stage, ui)?;
+    let (_, results) = apply(stage, ui).await?;
     expect(&results, &[(1, "changed"), (2, "stable")])?;
-    if fs::read_named_text(&path, 1024).is_ok_and(|text| text.starts_with("Managed by Ensign")) {
-        return Ok(signed);
+    if is_repaired(&path) { Ok(()) } else { Err(unexpected_result(format!("{} was not repaired", path.display()))) }
+}
+
+/// Assigns the manifest to all nodes, and waits until each of them watches.
+async fn assign(stage: &mut DemoFleet, ui: &mut Ui) -> Result<(), CliError> {
+    let manifest = upload(stage, ui).await?;
+    let (splay, health_interval) = (HumanDuration::seconds(0), None);
+    let assign = Assign { manifest, interval: INTERVAL, health_interval, splay, enforce: true, watch: true };
+    let signed = sign(command(stage, Action::Assign(assign), Target::all()), stage.operator.key.as_ref())?;
+    expect(&deliver_here(stage, &signed, ui).await?, &[(3, "stable")])?;
+    stage.wait_until_watched().await
+}
+
+/// Edits a watched file, and measures the time until its repair.
+fn repair_by_event(stage: &DemoFleet, ui: &mut Ui) -> Result<(), CliError> {
+    let path = edit_by_hand(stage, ui)?;
+    let edited = Instant::now();
+    while !is_repaired(&path) {
+        if edited.elapsed() > TIMEOUT.as_std() {
+            return Err(unexpected_result(format!("{} was not repaired by an event", path.display())));
+        }
+        std::thread::sleep(Duration::from_micros(100));
     }
-    Err(unexpected_result(format!("{} was not repaired", path.display())))
+    ui.line(text!("  repaired {} after the edit", super::render::duration(edited.elapsed())));
+    Ok(())
 }
 
 /// Prints the steps for real machines.
