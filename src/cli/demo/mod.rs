@@ -1,5 +1,6 @@
-//! `ensign demo`: a whole fleet on this machine, in a few seconds: a server, three agents, rejections, drift and its repair by a
-//! command and by an event.
+//! `ensign demo`: a whole fleet on this machine, in a few seconds: a server, three agents, rejections, drift.
+//!
+//! A command repairs the first drift, and an event of the kernel repairs the second.
 //!
 //! Every step is checked. The demonstration fails when a result is not as shown.
 
@@ -118,7 +119,7 @@ async fn run_steps(dir: &Path, binary: &Path, host: &Host, ui: &mut Ui) -> Resul
     drift(&stage, ui).await?;
     title(ui, "The same in force: an assignment whose nodes watch their files");
     assign(&mut stage, ui).await?;
-    title(ui, "Drift again: nobody sends a command");
+    title(ui, "Drift again: web1 repairs it without a command");
     repair_by_event(&stage, ui)?;
 
     title(ui, "The fleet");
