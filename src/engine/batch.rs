@@ -40,9 +40,14 @@ pub(super) fn batch_length<'a>(
 }
 
 /// Prefetches the resources of a manifest, for the types that can act on several at once.
-pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>, settings: &RunSettings, host: &Host) {
+pub(super) fn prefetch<'a>(
+    resources: impl Iterator<Item = &'a PlannedResource>,
+    providers: &Arc<Providers>,
+    settings: &RunSettings,
+    host: &Host,
+) {
     let mut by_kind: BTreeMap<&str, Vec<&PlannedResource>> = BTreeMap::new();
-    for planned in resources.iter().filter(|planned| planned.kind.batches()) {
+    for planned in resources.filter(|planned| planned.kind.batches()) {
         by_kind.entry(planned.kind.name()).or_default().push(planned);
     }
     for all in by_kind.values() {

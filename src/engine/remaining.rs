@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::model::ResourceRef;
 
-use super::plan::PlannedResource;
+use super::plan::{Plan, PlannedResource};
 use super::settings::RunSelection;
 
 /// The resources that are left, in the order of the manifest.
@@ -25,10 +25,12 @@ struct Selected<'a> {
 }
 
 impl<'a> Remaining<'a> {
-    pub(super) fn new(all: &'a [PlannedResource], selection: Option<&RunSelection>) -> Self {
+    pub(super) fn new(plan: &'a Plan, selection: Option<&RunSelection>) -> Self {
+        let (all, features) = (plan.resources.as_slice(), plan.features());
         let selection = selection.map(|selection| {
             let (mut subscribers, mut receivers): (HashMap<_, Vec<usize>>, HashMap<_, Vec<usize>>) = Default::default();
-            for (number, planned) in all.iter().enumerate() {
+            let related = if features.subscribes || features.receives { all } else { &[] };
+            for (number, planned) in related.iter().enumerate() {
                 planned.subscribes.iter().for_each(|reference| subscribers.entry(reference).or_default().push(number));
                 planned.senders().for_each(|reference| receivers.entry(reference).or_default().push(number));
             }

@@ -128,14 +128,25 @@ impl Run<'_> {
     /// Runs the resources of one plan.
     pub(super) fn run_plan(&mut self, plan: &Plan, settings: &RunSettings, host: &Host) -> Counts {
         let mut counts = Counts::default();
-        if settings.refreshes.is_some() {
+        // A nested manifest runs as a whole.
+        let selection = settings.selection.as_deref().filter(|_| self.depth == 0);
+        let features = plan.features();
+        if settings.refreshes.is_some() && features.subscribes {
             self.subscribers.add(&plan.resources);
         }
-        self.manifest.add(&plan.resources, settings);
+        self.manifest.add(plan, settings);
         if !settings.health_check_only {
-            batch::prefetch(&plan.resources, &self.providers, settings, host);
+            match selection {
+                Some(selection) => {
+                    let selected = selection.resources.iter().filter_map(|number| plan.resources.get(*number));
+                    batch::prefetch(selected, &self.providers, settings, host);
+                }
+                None => batch::prefetch(plan.resources.iter(), &self.providers, settings, host),
+            }
         }
-        self.outputs.add_uses(&plan.resources);
+        if features.receives || features.nests {
+            self.outputs.add_uses(&plan.resources);
+        }
         if let Some(outermost) = &self.outermost {
             let targets = plan.resources.iter().flat_map(|planned| planned.decoded.watches(host));
             self.late_targets.borrow_mut().entry(outermost.clone()).or_default().extend(targets);
@@ -143,9 +154,7 @@ impl Run<'_> {
         if plan.ordering == Ordering::Graph {
             return self.run_graph(plan, plan.graph(), settings, host);
         }
-        // A nested manifest runs as a whole.
-        let selection = settings.selection.as_deref().filter(|_| self.depth == 0);
-        let mut remaining = Remaining::new(&plan.resources, selection);
+        let mut remaining = Remaining::new(plan, selection);
         while self.error.is_none() {
             let together = batch::batch_length(remaining.iter(), settings, plan.fail_on_error);
             if together == 0 {

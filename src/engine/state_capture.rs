@@ -10,7 +10,7 @@ use crate::host::{Host, fs};
 use crate::model::{OnRemoval, ResourceRef, ReversalRecord};
 use crate::resource::BoundResource;
 
-use super::plan::PlannedResource;
+use super::plan::{Plan, PlannedResource};
 use super::settings::{ReversalStore, RunSettings};
 
 /// The resources of the manifest of a run, and of the manifests within.
@@ -24,13 +24,12 @@ pub(super) struct ManifestResources {
 
 impl ManifestResources {
     /// Adds the resources of a manifest, if a reversal can depend on them.
-    pub(super) fn add(&mut self, resources: &[PlannedResource], settings: &RunSettings) {
+    pub(super) fn add(&mut self, plan: &Plan, settings: &RunSettings) {
         let Some(store) = &settings.reversals else { return };
-        let is_reversible = |planned: &PlannedResource| planned.common.on_removal != OnRemoval::Keep;
-        if !resources.iter().any(is_reversible) && store.resources().is_empty() {
+        if !plan.features().reverses && store.resources().is_empty() {
             return;
         }
-        for planned in resources {
+        for planned in &plan.resources {
             let position = self.resources.len();
             self.resources.insert(planned.reference(), (position, planned.common.on_removal));
             self.unread += usize::from(planned.kind.nests());

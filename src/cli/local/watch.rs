@@ -108,6 +108,7 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         reload: ReloadTimer::default(),
         template_files: BTreeSet::new(),
         reversals: reversals::reversal_store(wanted.origin, ui)?,
+        width: 0,
         last_change: Instant::now(),
         has_changed: false,
         is_first: true,
@@ -128,6 +129,8 @@ struct WatchState<'a> {
     /// The files that templates have read so far.
     template_files: BTreeSet<PathBuf>,
     reversals: Option<Arc<dyn ReversalStore>>,
+    /// The width of the column of resources.
+    width: usize,
     /// The last change of a resource or of the manifest.
     last_change: Instant,
     has_changed: bool,
@@ -197,6 +200,7 @@ impl WatchState<'_> {
 
     /// Puts the planned manifest in force, and reports its resources, unless nothing is new.
     fn put_in_force(&mut self, is_same: bool, ui: &mut Ui) {
+        self.width = render::label_width(self.in_force.plan.resources.iter().map(engine::plan::PlannedResource::width));
         let (plan, host) = (&self.in_force.plan, &self.in_force.host);
         self.enforcer.watch_manifest(&manifest_sources(self.wanted, host.directory(), &self.template_files));
         let replaced = self.enforcer.replace(watched_resources(plan, host), Instant::now());
@@ -270,7 +274,7 @@ impl WatchState<'_> {
         let is_first = std::mem::take(&mut self.is_first);
         let settings = self.settings(selection, host.new_id());
         let plan = &self.in_force.plan;
-        let width = render::label_width(plan.resources.iter().map(engine::plan::PlannedResource::width));
+        let width = self.width;
         let mut recording = None;
         let (enforcer, output, wanted) = (&mut self.enforcer, self.wanted.output, self.wanted);
         let mut has_changed = false;

@@ -12,7 +12,7 @@ use crate::engine::graph::{BatchKey, Graph};
 use crate::engine::provenance::{self, Provenance};
 use crate::engine::{RunInputs, effects};
 use crate::manifest::{Declaration, Ordering};
-use crate::model::{Effects, ManifestId, ResourceRef, Secrets};
+use crate::model::{Effects, ManifestId, OnRemoval, ResourceRef, Secrets};
 use crate::resource::{Common, OpenProperties, ParsedResource, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::yaml::YamlDocument;
@@ -36,11 +36,21 @@ pub struct Plan {
     /// Missing data keys of runtime properties: their resources fail when they are reached.
     pub failing: Vec<Diagnostic>,
     pub(in crate::engine) graph: OnceLock<Graph>,
+    pub(in crate::engine) features: OnceLock<PlanFeatures>,
     pub(in crate::engine) scope: Scope,
     /// The inputs of the plan, for nested manifests.
     pub(in crate::engine) inputs: RunInputs,
     pub(in crate::engine) data: Value,
     pub(in crate::engine) document: YamlDocument,
+}
+
+/// The kinds of relations that some resource of a plan has. Without them, a repair need not look at all resources.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::engine) struct PlanFeatures {
+    pub(in crate::engine) subscribes: bool,
+    pub(in crate::engine) receives: bool,
+    pub(in crate::engine) nests: bool,
+    pub(in crate::engine) reverses: bool,
 }
 
 /// A resource whose properties were read and are valid.
@@ -129,11 +139,23 @@ impl Plan {
             warnings: Vec::new(),
             failing: Vec::new(),
             graph: OnceLock::new(),
+            features: OnceLock::new(),
             scope,
             inputs: inputs.clone(),
             data,
             document,
         }
+    }
+
+    /// Returns the kinds of relations in the plan.
+    pub(in crate::engine) fn features(&self) -> PlanFeatures {
+        let add = |found: PlanFeatures, planned: &PlannedResource| PlanFeatures {
+            subscribes: found.subscribes || !planned.subscribes.is_empty(),
+            receives: found.receives || !planned.received.is_empty(),
+            nests: found.nests || planned.kind.nests(),
+            reverses: found.reverses || planned.common.on_removal != OnRemoval::Keep,
+        };
+        *self.features.get_or_init(|| self.resources.iter().fold(PlanFeatures::default(), add))
     }
 
     /// Returns the secrets that templates have read so far.
