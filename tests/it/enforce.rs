@@ -114,6 +114,8 @@ fn drift_is_repaired_when_it_happens() {
         fs::write(fleet.path("other"), "drift").unwrap();
         fs::rename(fleet.path("other"), &replaced).unwrap();
         repaired("replaced", &replaced, "first").await;
+        // A run that still verifies its repair would find the directory gone.
+        fleet.until("the repair has ended", || status(&fleet).running.is_none()).await;
         fs::remove_dir_all(&directory).unwrap();
         for file in &files {
             repaired("the directory is gone", &directory.join(file), "first").await;
