@@ -363,7 +363,10 @@ mod fixture {
         fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
             let names = prop::sample::select(vec!["root", "users", "ann", "devs", "old", "new", "New.x-1"]);
             let gids = prop::option::of(prop::sample::select(vec![100, 2000, 2002, 65_000]));
-            let members = prop::sample::subsequence(vec!["ann", "bob", "nobody-here"], 0..=3);
+            // Mostly users that exist: at least a quarter of the changes must succeed.
+            let known = prop::sample::subsequence(vec!["ann", "bob"], 0..=2);
+            let unknown = prop::sample::subsequence(vec!["ann", "bob", "unknown-user"], 1..=3);
+            let members = prop_oneof![4 => known, 1 => unknown];
             (names, any::<bool>(), gids, any::<bool>(), prop::option::of(members), any::<bool>())
                 .prop_map(|(name, present, gid, system, members, append)| {
                     let append = append && members.is_some();
