@@ -21,6 +21,7 @@ use crate::resource::{BoundResource, ChangeStep, ParsedResource, Policy, Provide
 use crate::store::Session;
 use crate::template::is_template;
 
+use super::allowed_targets;
 use super::apply_changes::{self, Applied, ApplySettings, AttemptResult, PANICKED, RunThread};
 use super::attempts::{ApplyTask, Attempts, TaskResult};
 use super::plan::{Plan, PlannedResource, resolve};
@@ -114,8 +115,10 @@ impl ResourceRun<'_> {
             self.fail(&mut event, why);
         }
         self.record_outputs(&event);
-        if self.planned.deferred.is_some() && self.settings.selection.is_some() {
-            let targets = decoded.watches(self.host);
+        if self.planned.deferred.is_some() {
+            let effects = self.known_effects(Some(decoded)).unresolved(is_template);
+            let (kind, authorizer) = (self.planned.kind.name(), self.settings.authorizer.as_deref());
+            let targets = allowed_targets::of_resource(kind, decoded, &effects, authorizer, self.host);
             self.late_targets.borrow_mut().entry(self.planned.reference()).or_default().extend(targets);
         }
         let secrets = self.plan.secrets();

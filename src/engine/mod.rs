@@ -25,6 +25,7 @@
 //!
 //! - `template_files` reads files for templates, `secret_source` secrets; `redact` removes secrets from all output.
 
+mod allowed_targets;
 mod apply_changes;
 mod attempts;
 mod batch;

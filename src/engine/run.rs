@@ -12,6 +12,7 @@ use crate::model::{ResourceRef, RunOutcome, Summary, TransactionEvent, WatchTarg
 use crate::resource::Providers;
 use crate::store::Session;
 
+use super::allowed_targets;
 use super::batch;
 use super::converge::{LateTargets, ResourceRun};
 use super::plan::{Plan, PlannedResource};
@@ -148,7 +149,8 @@ impl Run<'_> {
             self.outputs.add_uses(&plan.resources);
         }
         if let Some(outermost) = &self.outermost {
-            let targets = plan.resources.iter().flat_map(|planned| planned.decoded.watches(host));
+            let authorizer = settings.authorizer.as_deref();
+            let targets = plan.resources.iter().flat_map(|planned| allowed_targets::of_planned(planned, authorizer, host));
             self.late_targets.borrow_mut().entry(outermost.clone()).or_default().extend(targets);
         }
         if plan.ordering == Ordering::Graph {
@@ -204,7 +206,9 @@ impl Run<'_> {
         {
             if self.depth == 0 {
                 self.outermost = Some(planned.reference());
-                self.late_targets.borrow_mut().insert(planned.reference(), planned.decoded.watches(host));
+                self.late_targets
+                    .borrow_mut()
+                    .insert(planned.reference(), allowed_targets::of_planned(planned, settings.authorizer.as_deref(), host));
             }
             let event = self.nested(plan, planned, &nested, settings, host);
             if self.depth == 0 {

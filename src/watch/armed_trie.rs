@@ -15,6 +15,8 @@ use crate::host::watch_probe::PathKind;
 
 /// The most links in a chain that are followed to find a refused watch, the same as in the kernel.
 const MAX_LINKS: usize = 40;
+/// Most watches of a hub. The limit of the kernel is shared by all programs of the user, and a tree may be of any size.
+const MAX_WATCHES: usize = 65_536;
 
 /// The extent of a repeated examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,7 +266,10 @@ impl<F: WatchedFiles> ArmedTrie<F> {
             PathKind::File => needs_own.then_some(WatchObject::Any),
         };
         let mask = if has_watched_entries || is_in_tree || needs_own { WatchMask::Content } else { WatchMask::Structure };
-        let state = match object.map(|object| self.files.add(&path, object, mask)) {
+        let is_full = self.watches.len() >= MAX_WATCHES
+            && !matches!(self.trie.node(id).map(|node| node.state), Some(WatchState::Watched(_)));
+        let add = |object| if is_full { Err(AddWatchError::Limit) } else { self.files.add(&path, object, mask) };
+        let state = match object.map(add) {
             Some(Ok(watch)) => WatchState::Watched(watch),
             Some(Err(AddWatchError::Limit)) => WatchState::Refused(PollReason::WatchLimit),
             Some(Err(AddWatchError::Refused(_))) => WatchState::Refused(PollReason::Unwatchable),

@@ -203,7 +203,7 @@ impl WatchState<'_> {
         self.width = render::label_width(self.in_force.plan.resources.iter().map(engine::plan::PlannedResource::width));
         let (plan, host) = (&self.in_force.plan, &self.in_force.host);
         self.enforcer.watch_manifest(&manifest_sources(self.wanted, host.directory(), &self.template_files));
-        let replaced = self.enforcer.replace(watched_resources(plan, host), Instant::now());
+        let replaced = self.enforcer.replace(watched_resources(plan, None, host), Instant::now());
         if is_same && replaced.new == 0 {
             return;
         }

@@ -7,7 +7,9 @@ use std::io;
 
 use serde::Serialize;
 
+use crate::engine::allowed_targets;
 use crate::engine::plan::{Plan, PlannedResource};
+use crate::engine::settings::Authorizer;
 use crate::host::Host;
 use crate::model::{Effect, HumanDuration, ResourceRef, WatchTarget};
 use crate::resource::Policy;
@@ -33,8 +35,8 @@ pub struct WatchedResource {
     pub requires: Vec<usize>,
 }
 
-/// Returns the resources of a plan.
-pub fn watched_resources(plan: &Plan, host: &Host) -> Vec<WatchedResource> {
+/// Returns the resources of a plan. Those that the authorizer denies have no watch.
+pub fn watched_resources(plan: &Plan, authorizer: Option<&dyn Authorizer>, host: &Host) -> Vec<WatchedResource> {
     let mut numbers = HashMap::new();
     for (number, planned) in plan.resources.iter().enumerate() {
         numbers.extend(planned.references().map(|reference| (reference, number)));
@@ -46,7 +48,10 @@ pub fn watched_resources(plan: &Plan, host: &Host) -> Vec<WatchedResource> {
         fingerprint: fingerprint(planned, data),
         reads_inputs: reads_inputs(planned),
         // A resource with an interval has no watch beside it.
-        targets: if planned.common.policy.poll.is_some() { Vec::new() } else { planned.decoded.watches(host) },
+        targets: match planned.common.policy.poll {
+            Some(_) => Vec::new(),
+            None => allowed_targets::of_planned(planned, authorizer, host),
+        },
         policy: repair_policy(&planned.common.policy),
         subscribes: resolve(&planned.subscribes),
         requires: resolve(&planned.requires),

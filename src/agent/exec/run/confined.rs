@@ -93,7 +93,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
     if lost {
         return Err(broke(crate::host::confine::WorkerGone));
     }
-    let watched = (job.is_watched() && is_whole).then(|| watched_resources(&plan, host));
+    let watched = (job.is_watched() && is_whole).then(|| watched_resources(&plan, settings.authorizer.as_deref(), host));
     Ok(ConfinedResult::Planned(Box::new(report), watched))
 }
 
