@@ -15,7 +15,9 @@ use crate::wire::Subjects;
 use super::config::{limits, settings_handle::SettingsHandle};
 use super::durable::{publisher::Publisher, state::DurableState, state_loss};
 use super::error::AgentError;
-use super::exec::{backend::RunBackend, confinement, context::RunContext, orphaned_runs::OrphanedRuns};
+use super::exec::{
+    assignment_outputs::AssignmentOutputs, backend::RunBackend, confinement, context::RunContext, orphaned_runs::OrphanedRuns,
+};
 use super::identity::AgentInstance;
 use super::options::AgentOptions;
 use super::reconcile::desired_state::DesiredState;
@@ -129,6 +131,7 @@ impl Handles {
             backend: work,
             orphans,
             refreshes,
+            outputs: AssignmentOutputs::default(),
             values,
         });
         Ok(Self {

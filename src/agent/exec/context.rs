@@ -13,6 +13,7 @@ use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::trust::TrustHandle;
 use crate::store::{PendingRefreshes, ValueStore};
 
+use super::assignment_outputs::AssignmentOutputs;
 use super::backend::RunBackend;
 use super::orphaned_runs::OrphanedRuns;
 
@@ -36,6 +37,8 @@ pub(in crate::agent) struct RunContext {
     pub(in crate::agent) orphans: OrphanedRuns,
     /// The refreshes that subscribers have not received yet.
     pub(in crate::agent) refreshes: Mutex<PendingRefreshes>,
+    /// The outputs of resources between the runs of watched assignments.
+    pub(in crate::agent) outputs: AssignmentOutputs,
     /// The newest signed values that this node read.
     pub(in crate::agent) values: Arc<Mutex<ValueStore>>,
 }

@@ -1,6 +1,7 @@
 //! Execution of commands and reconcile runs: the queue, fetching, the confined run, approval, recovery after a crash.
 
 pub(super) mod approval;
+pub(super) mod assignment_outputs;
 pub(super) mod backend;
 pub(super) mod bus_values;
 mod change_causes;

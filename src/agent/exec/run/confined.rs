@@ -65,7 +65,12 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
     let selection =
         job.selection.as_ref().filter(|repair| repair.matches_plan(&plan)).map(|repair| Arc::clone(&repair.selection));
     let is_whole = selection.is_none();
-    let settings = engine::RunSettings { selection, ..inside.settings().map_err(|why| Box::new(RunResult::failed(why)))? };
+    let outputs = match job.is_watched() {
+        true => context.outputs.of_run(job.id(), is_whole),
+        false => engine::OutputStore::default(),
+    };
+    let settings =
+        engine::RunSettings { selection, outputs, ..inside.settings().map_err(|why| Box::new(RunResult::failed(why)))? };
     if let Some(approved) = &inside.approved {
         let dry = engine::RunSettings { noop: true, registrar: None, ..settings.clone() };
         let mut changes = PlanRecorder::for_job(job);
