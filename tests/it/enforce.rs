@@ -224,6 +224,30 @@ fn limits_bound_the_repairs() {
 }
 
 #[test]
+fn a_repair_uses_the_outputs_of_resources_that_it_does_not_run() {
+    on_every_server(async |binary| {
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let _agent = fleet.start_agent().await;
+        let (runs, receiver, path) = (fleet.path("runs"), fleet.path("receiver"), fleet.path("outputs.yaml"));
+        let text = format!(
+            "ccm:\n  resources:\n    - exec:\n        - sender:\n            provider: shell\n            command: echo one | tee -a {}\n    - file:\n        - {}:\n            ensure: present\n            content: \"{{{{ resources['exec#sender'].stdout }}}}\"\n            owner: root\n            group: root\n            mode: \"0644\"\n",
+            runs.display(),
+            receiver.display()
+        );
+        fs::write(&path, text).unwrap();
+        fleet.store_assignment(&fleet.assignment(1, enforced(&path))).await;
+        watched(&fleet, 1).await;
+        let wanted = content(&receiver).unwrap();
+        assert!(wanted.starts_with("one"), "{wanted:?}");
+        fs::write(&receiver, "drift").unwrap();
+        repaired("a receiver", &receiver, &wanted).await;
+        fleet.until("the repair has ended", || status(&fleet).running.is_none()).await;
+        // The command has no guard: only the run of all resources ran it.
+        assert_eq!(content(&runs).as_deref(), Some("one\n"));
+    });
+}
+
+#[test]
 fn a_fight_over_a_file_is_bounded_and_reported() {
     on_every_server(async |binary| {
         let fleet = SingleNodeFleet::new(binary, "").await;

@@ -124,3 +124,37 @@ impl io::Write for HashWriter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{RunInputs, plan_one};
+    use crate::model::Effects;
+
+    struct Denies;
+
+    impl Authorizer for Denies {
+        fn permit(&self, _: &str, _: &Effects, _: &Host) -> Result<(), String> {
+            Err("denied".to_owned())
+        }
+
+        fn may_show(&self, _: &Effects, _: &Host) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_denied_resource_has_no_watch() {
+        let (host, inputs) = (Host::system(None), RunInputs::new(|| json!({}), BTreeMap::new(), None));
+        let file =
+            json!({"name": "/usr", "ensure": "directory", "recurse": true, "owner": "root", "group": "root", "mode": "0755"});
+        let plan = plan_one("file", &file, &inputs, &host).map_err(|errors| format!("{errors:?}")).unwrap();
+        let targets = |authorizer: Option<&dyn Authorizer>| watched_resources(&plan, authorizer, &host)[0].targets.clone();
+        assert_eq!(targets(None), [WatchTarget::Tree("/usr".into())]);
+        assert_eq!(targets(Some(&Denies)), []);
+    }
+}
