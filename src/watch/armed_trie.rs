@@ -15,7 +15,7 @@ use crate::host::watch_probe::PathKind;
 
 /// The most links in a chain that are followed to find a refused watch, the same as in the kernel.
 const MAX_LINKS: usize = 40;
-/// Most watches of a hub. The limit of the kernel is shared by all programs of the user, and a tree may be of any size.
+/// Most watches of a hub. All programs of the user share the limit of the kernel, and a tree may be of any size.
 const MAX_WATCHES: usize = 65_536;
 
 /// The extent of a repeated examination.

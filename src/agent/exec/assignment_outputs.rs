@@ -1,4 +1,4 @@
-//! The outputs of resources between the runs of an assignment: a repair of one resource may use the outputs of others.
+//! The outputs of resources between the runs of an assignment. A repair of one resource may use the outputs of others.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
