@@ -311,7 +311,9 @@ impl Agent {
         publisher.post_counted_runs();
         publisher.post_stopped();
         self.sender.join(STOP_TIMEOUT).await;
+        // Awaited: a heartbeat that is being published would follow the last state.
         self.heartbeat.abort();
+        let _cancelled = self.heartbeat.await;
         node_state.publish_final(&self.bus, STOP_TIMEOUT).await;
         self.bus.drain(Instant::now() + STOP_TIMEOUT).await;
     }
