@@ -114,6 +114,7 @@ impl ResourceRun<'_> {
         if let Err(why) = self.settle_refreshes(&event) {
             self.fail(&mut event, why);
         }
+        event.pending_refreshes = self.pending_refreshes();
         self.record_outputs(&event);
         if self.planned.deferred.is_some() {
             let effects = self.known_effects(Some(decoded)).unresolved(is_template);
@@ -444,6 +445,7 @@ impl ResourceRun<'_> {
             skipped: false,
             noop: false,
             unmet_requirements: Vec::new(),
+            pending_refreshes: Vec::new(),
             node: self.settings.node.as_ref().map(ToString::to_string),
             run_id: Some(self.settings.run_id),
             seq: 0,
