@@ -173,7 +173,7 @@ impl ResourceRun<'_> {
     pub(super) fn end(&self, resource: StartedResource, result: TaskResult) -> TransactionEvent {
         let StartedResource { mut event, decoded, started, late } = resource;
         self.late.replace(late);
-        event.attempts = result.attempts;
+        (event.attempts, event.changes) = (result.attempts, result.undone);
         let ended = result.applied.map(|reached| self.fill_applied(&mut event, decoded.as_ref(), reached)).map_err(Abort::Failed);
         self.finish(event, decoded.as_ref(), ended, started)
     }
@@ -196,6 +196,9 @@ impl ResourceRun<'_> {
         let attempt = |host: &Host| settings.apply_changes(place, bound, host, refresh);
         let applied = attempts.run(&self.policy(), self.host, first, attempt);
         event.attempts = attempts.several();
+        if applied.is_err() {
+            event.changes = attempts.undone();
+        }
         applied.map_err(Abort::Failed)
     }
 

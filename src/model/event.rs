@@ -204,7 +204,7 @@ pub struct TransactionEvent {
     /// The manifest that was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<ManifestId>,
-    /// The steps that were taken, or would be.
+    /// The steps that were taken, or would be. Of a failed resource: the steps that something else undid before the verification.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
     /// A unified diff of the content, when one was asked for.
