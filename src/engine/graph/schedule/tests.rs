@@ -11,7 +11,7 @@ fn settings(parallelism: usize) -> ScheduleSettings {
     ScheduleSettings { parallelism: NonZeroUsize::new(parallelism).unwrap(), has_batches: true, selection: None }
 }
 
-fn key(kind: &'static str) -> Option<BatchKey> {
+fn key(kind: &str) -> Option<BatchKey> {
     Some(BatchKey { kind, provider: String::new() })
 }
 
