@@ -41,7 +41,10 @@ impl Types {
     /// Returns the hint for an unknown name.
     pub fn hint(&self, name: &str) -> String {
         did_you_mean(name, self.names()).map_or_else(
-            || format!("known types are {}", self.names().collect::<Vec<_>>().join(", ")),
+            || {
+                let known = self.names().collect::<Vec<_>>().join(", ");
+                format!("known types are {known}; --types DIR adds those of a directory, and `dir` in [types] those of a node")
+            },
             |near| format!("did you mean \"{near}\"?"),
         )
     }
