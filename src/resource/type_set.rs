@@ -49,9 +49,9 @@ impl Types {
         )
     }
 
-    /// Returns true when there are types outside of the table.
-    pub fn has_external(&self) -> bool {
-        self.0.is_some()
+    /// Returns the names of the external types.
+    pub fn external_names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|types| types.keys()).map(String::as_str)
     }
 
     fn external(&self, name: &str) -> Option<&ExternalType> {

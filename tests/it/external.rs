@@ -217,7 +217,7 @@ async fn the_kernel_confines_the_program_of_a_type() {
     assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
     assert_eq!(std::fs::read_to_string(&own).unwrap(), "10.0.0.5\tdb1\n");
     let done = ensured(&fleet, "hosts_entry", &entry(&fleet.path("hosts")), false).await;
-    assert_eq!(done.outcome, CommandOutcome::Rejected, "{done:?}");
+    assert_eq!(done.outcome, CommandOutcome::Refused, "{done:?}");
     // A wrong description ends at the kernel.
     let lie = |target: &Path| json!({"name": target, "path": own});
     let done = ensured(&fleet, "liar", &lie(&fleet.path("own/free")), false).await;
@@ -227,7 +227,7 @@ async fn the_kernel_confines_the_program_of_a_type() {
 }
 
 #[tokio::test]
-async fn types_limit_and_types_of_the_system() {
+async fn limits_decide_over_external_types() {
     let system = DESCRIPTION.replace("[{\"write\": \"{path}\"}]", "[\"system\"]");
     let unknown = DESCRIPTION.replace(", \"effects\": [{\"write\": \"{path}\"}]", "");
     let programs = [system, unknown].map(|description| liar().replace(DESCRIPTION, &description));
@@ -243,7 +243,7 @@ async fn types_limit_and_types_of_the_system() {
     let done = ensured(&fleet, "changer", &properties(&fleet, "outside"), false).await;
     assert!(done.outcome == CommandOutcome::Changed && fleet.path("outside").exists(), "{done:?}");
     let done = ensured(&fleet, "hosts_entry", &json!({"name": "a", "address": "b", "path": fleet.path("own/x")}), false).await;
-    assert_eq!(done.outcome, CommandOutcome::Rejected, "{done:?}");
+    assert_eq!(done.outcome, CommandOutcome::Refused, "{done:?}");
 }
 
 #[tokio::test]
@@ -260,12 +260,12 @@ async fn a_rule_allows_a_type_by_name_and_a_dry_run_only_observes() {
     let _agent = fleet.start_agent().await;
     let entry = json!({"name": "db1", "address": "10.0.0.5", "path": fleet.path("hosts")});
     let done = ensured(&fleet, "hosts_entry", &entry, true).await;
-    assert!(done.outcome == CommandOutcome::Changed && !fleet.path("hosts").exists(), "{done:?}");
+    assert!(done.outcome == CommandOutcome::WouldChange && !fleet.path("hosts").exists(), "{done:?}");
     for (kind, properties, noop) in
         [("hosts_entry", entry.clone(), false), ("other", json!({"name": "x", "path": fleet.path("x")}), true)]
     {
         let done = ensured(&fleet, kind, &properties, noop).await;
-        assert_eq!(done.outcome, CommandOutcome::Rejected, "{kind}: {done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Refused, "{kind}: {done:?}");
     }
 }
 
@@ -302,11 +302,23 @@ fn an_operator_sends_a_type_that_only_nodes_know() {
     let path = format!("path={}", hosts.display());
     let generic = ["ensure", "--all", "hosts_entry", "db1", "--property", "address=10.0.0.5", "--property"];
     let ran = fleet.run(&[&generic[..], &[&path, "--property", "aliases=[\"db\"]"]].concat());
-    assert_eq!((ran.code, std::fs::read_to_string(&hosts).unwrap().as_str()), (0, "10.0.0.5\tdb1\tdb\n"), "{ran:?}");
+    assert_eq!(
+        (ran.code, std::fs::read_to_string(&hosts).unwrap().as_str()),
+        (0, "10.0.0.5\tdb1\tdb\n"),
+        "{} {}",
+        ran.stdout,
+        ran.stderr
+    );
     let types = fleet.path("web1/types");
     let known = ["ensure", "--all", "--types", types.to_str().unwrap(), "hosts_entry", "db1", "--address", "10.0.0.7", "--path"];
     let ran = fleet.run(&[&known[..], &[hosts.to_str().unwrap()]].concat());
-    assert_eq!((ran.code, std::fs::read_to_string(&hosts).unwrap().as_str()), (0, "10.0.0.7\tdb1\n"), "{ran:?}");
+    assert_eq!(
+        (ran.code, std::fs::read_to_string(&hosts).unwrap().as_str()),
+        (0, "10.0.0.7\tdb1\n"),
+        "{} {}",
+        ran.stdout,
+        ran.stderr
+    );
     let near = fleet.run(&["ensure", "--all", "fiel", "/x"]);
-    assert!(near.code == 2 && near.stderr.contains("'file'"), "{near:?}");
+    assert!(near.code == 2 && near.stderr.contains("'file'"), "{}", near.stderr);
 }

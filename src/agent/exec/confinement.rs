@@ -340,6 +340,15 @@ mod tests {
     }
 
     #[test]
+    fn types_open_the_way_for_their_programs() {
+        let of = |limits: &str| from_settings(&settings(&format!("{limits}\n[types]\ndir = \"/types\"")), None);
+        assert!(of("").is_empty());
+        assert!(of("types = [\"file\"]").no_programs && !of("types = [\"file\", \"mine\"]").no_programs);
+        let files = of("paths = [\"/srv\"]");
+        assert!(!files.no_programs && files.files.unwrap().read == [PathBuf::from("/types")]);
+    }
+
+    #[test]
     fn what_is_not_held_is_told() {
         let report = |limits: &str, landlock: i32| ConfinementReport::new(&settings(limits), KernelFeatures { landlock }).state();
         for (limits, landlock, held, unrestricted) in [

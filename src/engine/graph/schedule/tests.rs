@@ -12,7 +12,7 @@ fn settings(parallelism: usize) -> ScheduleSettings {
 }
 
 fn key(kind: &str) -> Option<BatchKey> {
-    Some(BatchKey { kind, provider: String::new() })
+    Some(BatchKey { kind: kind.to_owned(), provider: String::new() })
 }
 
 fn node(requires: &[usize]) -> Node {

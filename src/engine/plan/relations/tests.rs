@@ -145,7 +145,7 @@ fn one_resource_refers_to_nothing_unless_a_session_knows() {
     ] {
         let one = plan_one("exec", &of(reference), &inputs(), &host).map(drop).map_err(say).unwrap_err();
         assert!(one.contains(alone), "{one}");
-        assert_eq!(precheck_one("exec", &of(reference), &host).map_err(say), Err(one));
+        assert_eq!(precheck_one("exec", &of(reference), &Types::default(), &host).map_err(say), Err(one));
         let after = plan_next("exec", &of(reference), &inputs(), &host).map(drop).map_err(say).err().unwrap_or_default();
         assert!(after.contains(next) && after.is_empty() == next.is_empty(), "{after}");
     }
