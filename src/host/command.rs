@@ -190,7 +190,7 @@ pub fn is_executable(path: &Path) -> bool {
     path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
-/// Returns a pipe or a file in memory that holds all of the input, so that no thread waits for its reader.
+/// Returns a pipe or a file in memory that holds all of the input. So no thread waits for its reader.
 fn input_source(input: &Secret) -> std::io::Result<Stdio> {
     let bytes = input.reveal().as_bytes();
     if bytes.len() <= PIPE_CAP {

@@ -252,7 +252,8 @@ async fn a_rule_allows_a_type_by_name_and_a_dry_run_only_observes() {
     drop(agent);
     let trust = fleet.trust_with(1, |bundle| {
         let rule = bundle.rules.remove(0);
-        let allow = json!({"keys": rule.keys, "quorum": 1, "types": ["hosts_entry"], "noop_only": true});
+        let reads = [fleet.path("hosts")];
+        let allow = json!({"keys": rule.keys, "quorum": 1, "types": ["hosts_entry"], "reads": reads, "noop_only": true});
         bundle.rules = vec![serde_json::from_value(allow).unwrap()];
     });
     std::fs::write(fleet.path("trust.json"), trust).unwrap();

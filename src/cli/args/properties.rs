@@ -257,7 +257,7 @@ fn read<B: CommandFlags>(kind: &dyn ResourceType, matches: &ArgMatches) -> Resul
     Ok(properties)
 }
 
-/// Reads the flags of a type that is not known here: a value is text, or JSON where it begins as a list, map or quoted text.
+/// Reads the flags of a type that is not known here. A value is text, or JSON where it begins as a list, map or quoted text.
 fn read_untyped(matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
     let one = |id: &str| matches.get_one::<String>(id).cloned();
     let mut properties = Map::new();

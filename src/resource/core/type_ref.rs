@@ -1,4 +1,4 @@
-//! A reference to a resource type: an entry of the table, or a shared type that was made when the program started.
+//! A reference to a resource type: an entry of the table, or an external type.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::ExternalType;
+use super::definition::Definition;
 use super::description::{Description, InvalidDescription, is_name};
-use super::program::{CallError, Program};
+use super::external_type::ExternalType;
+use super::program::{Program, ProgramError};
 use crate::host::Host;
 use crate::host::command::is_executable;
 use crate::host::fs::{self, FsError};
@@ -42,7 +43,7 @@ pub enum InvalidType {
         path: PathBuf,
         /// The cause.
         #[source]
-        source: CallError,
+        source: ProgramError,
     },
     /// The description is wrong.
     #[error("cannot use {} as a type: its description is wrong", path.display())]
@@ -85,7 +86,7 @@ pub fn read_directory(directory: &Path, is_built_in: impl Fn(&str) -> bool, host
             found.invalid.push(InvalidType::Name(path));
             continue;
         };
-        let other = found.types.get(&name).map(|other| other.program().path.display().to_string());
+        let other = found.types.get(&name).map(|other| other.program().display().to_string());
         if let Some(other) = other.or_else(|| is_built_in(&name).then(|| format!("the built-in type {name}"))) {
             found.invalid.push(InvalidType::Taken { path, other });
             continue;
@@ -105,7 +106,7 @@ fn read_type(name: &str, path: &Path, host: &Host) -> Result<ExternalType, Inval
     let described = program.describe(host).map_err(|source| InvalidType::Call { path: path.to_owned(), source })?;
     let description =
         Description::read(&described).map_err(|source| InvalidType::Description { path: path.to_owned(), source })?;
-    Ok(ExternalType::new(name.to_owned(), program, description))
+    Ok(ExternalType::new(Definition::new(name.to_owned(), program, description)))
 }
 
 fn is_hidden(path: &Path) -> bool {

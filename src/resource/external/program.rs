@@ -22,7 +22,7 @@ const TAIL: usize = 400;
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
-pub enum CallError {
+pub enum ProgramError {
     /// The program could not be examined.
     #[error("cannot examine the program")]
     Examine(#[from] FsError),
@@ -59,8 +59,8 @@ pub enum CallError {
     Reported(String),
 }
 
-impl From<CallError> for ResourceError {
-    fn from(error: CallError) -> Self {
+impl From<ProgramError> for ResourceError {
+    fn from(error: ProgramError) -> Self {
         Self::External(Box::new(error))
     }
 }
@@ -86,7 +86,7 @@ impl Program {
     ///
     /// # Errors
     /// When the program fails or prints no object.
-    pub(super) fn describe(&self, host: &Host) -> Result<Value, CallError> {
+    pub(super) fn describe(&self, host: &Host) -> Result<Value, ProgramError> {
         self.run("describe", &Map::new(), Some(MAX_DESCRIBE), host).map(Value::Object)
     }
 
@@ -97,16 +97,16 @@ impl Program {
     pub(super) fn call(
         &self,
         verb: &'static str,
-        request: Map<String, Value>,
+        request: &Map<String, Value>,
         host: &Host,
-    ) -> Result<Map<String, Value>, CallError> {
+    ) -> Result<Map<String, Value>, ProgramError> {
         let limit = (!host.has_attempt_timeout()).then_some(MAX_CALL);
-        let mut response = self.run(verb, &request, limit, host)?;
+        let mut response = self.run(verb, request, limit, host)?;
         match response.shift_remove("error") {
             None | Some(Value::Null) => Ok(response),
             Some(error) => {
                 let text = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
-                Err(CallError::Reported(format!("{verb}: {}", clean::cell_with_limit(&text, TAIL))))
+                Err(ProgramError::Reported(format!("{verb}: {}", clean::cell_with_limit(&text, TAIL))))
             }
         }
     }
@@ -117,9 +117,9 @@ impl Program {
         request: &Map<String, Value>,
         timeout: Option<Duration>,
         host: &Host,
-    ) -> Result<Map<String, Value>, CallError> {
+    ) -> Result<Map<String, Value>, ProgramError> {
         if fs::stamp(&self.path)? != self.stamp {
-            return Err(CallError::Changed(self.path.clone()));
+            return Err(ProgramError::Changed(self.path.clone()));
         }
         let input = serde_json::to_string(request).unwrap_or_default();
         let command = ProcessCommand {
@@ -134,9 +134,9 @@ impl Program {
             let said = host.output_excerpt(&output, TAIL);
             let said = clean::cell_with_limit(&said, 2 * TAIL);
             let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-            return Err(CallError::Failed { verb, program: program(), code: output.code, said });
+            return Err(ProgramError::Failed { verb, program: program(), code: output.code, said });
         }
-        let no_response = |why: String| CallError::Response { verb, program: program(), why };
+        let no_response = |why: String| ProgramError::Response { verb, program: program(), why };
         if output.stdout.len() >= OUTPUT_CAP {
             return Err(no_response(format!("the output is longer than {OUTPUT_CAP} bytes")));
         }

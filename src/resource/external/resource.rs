@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::ExternalType;
+use super::definition::Definition;
 use super::state::{ObservedValues, difference, redacted};
 use super::values::{ABSENT, Values};
 use crate::diag::clean;
@@ -14,8 +14,7 @@ use crate::model::effects::Effect;
 use crate::model::{Effects, Identity, Need, OnRemoval, RedactedProperty, WatchTarget};
 use crate::resource::core::path_order;
 use crate::resource::{
-    BindError, BoundResource, ChangeStep, Nested, ObservedResource, ParsedResource, Preview, Providers, ResourceError,
-    ResourceType, RunPlace,
+    BindError, BoundResource, ChangeStep, Nested, ObservedResource, ParsedResource, Preview, Providers, ResourceError, RunPlace,
 };
 
 /// The only provider: the program.
@@ -27,7 +26,7 @@ const MAX_CHANGE: usize = 200;
 
 /// Read properties of an external type.
 pub(super) struct ParsedValues {
-    pub(super) kind: ExternalType,
+    pub(super) definition: Arc<Definition>,
     pub(super) values: Values,
 }
 
@@ -49,12 +48,12 @@ impl ParsedResource for ParsedValues {
     fn redacted(&self) -> Value {
         let mut shown = Map::from_iter([("name".to_owned(), json!(self.values.name))]);
         shown.insert("ensure".to_owned(), json!(self.values.ensure));
-        shown.extend(redacted(self.kind.description(), &self.values.own));
+        shown.extend(redacted(&self.definition.description, &self.values.own));
         Value::Object(shown)
     }
 
     fn report_secrets(&self, note: &mut dyn FnMut(RedactedProperty<'_>)) {
-        let secret = |key: &String| self.kind.description().properties.get(key).is_some_and(|property| property.secret);
+        let secret = |key: &String| self.definition.description.properties.get(key).is_some_and(|property| property.secret);
         for (_, value) in self.values.own.iter().filter(|(key, _)| secret(key)) {
             let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
             std::iter::once(value).chain(list).filter_map(Value::as_str).for_each(|text| note(RedactedProperty::Value(text)));
@@ -70,11 +69,11 @@ impl ParsedResource for ParsedValues {
     }
 
     fn effects(&self) -> Effects {
-        self.kind.description().effects(&self.all())
+        self.definition.description.effects(&self.all())
     }
 
     fn watches(&self, host: &Host) -> Vec<WatchTarget> {
-        self.kind.description().watches(&self.all(), host)
+        self.definition.description.watches(&self.all(), host)
     }
 
     fn provides(&self) -> Vec<Identity> {
@@ -102,7 +101,7 @@ impl ParsedResource for ParsedValues {
     }
 
     fn run_place(&self) -> RunPlace {
-        if self.kind.changes_system() { RunPlace::Unconfined } else { RunPlace::Confined }
+        if self.definition.description.changes_system() { RunPlace::Unconfined } else { RunPlace::Confined }
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -110,7 +109,7 @@ impl ParsedResource for ParsedValues {
     }
 
     fn bind(self: Arc<Self>, wanted: &str, _: &Providers, _: &Host) -> Result<Arc<dyn BoundResource>, BindError> {
-        check_provider(self.kind.name(), wanted)?;
+        check_provider(&self.definition.name, wanted)?;
         Ok(Arc::new(BoundValues { parsed: self }))
     }
 }
@@ -137,17 +136,17 @@ impl BoundValues {
     }
 
     fn observe_values(&self, host: &Host) -> Result<ObservedValues, ResourceError> {
-        let kind = &self.parsed.kind;
-        let response = kind.program().call("observe", self.request(), host)?;
-        ObservedValues::read(kind.description(), response).map_err(|why| ResourceError::State(format!("observe: {why}")))
+        let kind = &self.parsed.definition;
+        let response = kind.program.call("observe", &self.request(), host)?;
+        ObservedValues::read(&kind.description, response).map_err(|why| ResourceError::State(format!("observe: {why}")))
     }
 
     fn difference(&self, observed: &ObservedValues, host: &Host) -> Result<Vec<ChangeStep>, ResourceError> {
-        let (kind, values) = (&self.parsed.kind, &self.parsed.values);
-        if !kind.description().diff {
-            return Ok(difference(kind.description(), values, observed));
+        let (kind, values) = (&self.parsed.definition, &self.parsed.values);
+        if !kind.description.diff {
+            return Ok(difference(&kind.description, values, observed));
         }
-        let response = kind.program().call("diff", self.request_with(observed), host)?;
+        let response = kind.program.call("diff", &self.request_with(observed), host)?;
         read_changes(response).map_err(|why| ResourceError::State(format!("diff: {why}")))
     }
 
@@ -188,7 +187,7 @@ impl BoundResource for BoundValues {
 
     fn observe(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {
         let observed = self.observe_values(host)?;
-        Ok((observed.ensure.clone(), observed.redacted(self.parsed.kind.description())))
+        Ok((observed.ensure.clone(), observed.redacted(&self.parsed.definition.description)))
     }
 
     fn reversing(&self, _: &Host, on_removal: OnRemoval) -> Result<Option<Map<String, Value>>, ResourceError> {
@@ -204,7 +203,7 @@ impl BoundResource for BoundValues {
     fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn ObservedResource + '_>, ResourceError> {
         let observed = self.observe_values(host)?;
         let mut steps = self.difference(&observed, host)?;
-        let is_refresh = refresh && self.parsed.kind.refreshes();
+        let is_refresh = refresh && self.parsed.definition.description.refreshes;
         if is_refresh {
             steps.insert(0, ChangeStep { description: "refreshed".to_owned(), details: vec!["refreshed".to_owned()] });
         }
@@ -225,7 +224,7 @@ impl ObservedResource for CheckedValues<'_> {
     }
 
     fn status(&self) -> Map<String, Value> {
-        self.observed.redacted(self.bound.parsed.kind.description())
+        self.observed.redacted(&self.bound.parsed.definition.description)
     }
 
     fn outputs(&self) -> Map<String, Value> {
@@ -253,7 +252,7 @@ impl ObservedResource for CheckedValues<'_> {
         let changes: Vec<&String> = self.steps.iter().flat_map(|step| &step.details).collect();
         request.insert("changes".to_owned(), json!(changes));
         request.insert("refresh".to_owned(), json!(self.is_refresh));
-        self.bound.parsed.kind.program().call("apply", request, host)?;
+        self.bound.parsed.definition.program.call("apply", &request, host)?;
         Ok(())
     }
 }

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::description::{Description, PropertyDescription, PropertyType};
-use super::pattern::plain_text;
+use super::description::Description;
+use super::property::{PropertyDescription, check_value};
+use super::text_pattern::plain_text;
 use crate::diag::did_you_mean;
 use crate::resource::core::text;
 use crate::resource::{Common, DecodeError};
@@ -96,50 +97,4 @@ fn read_ensure(description: &Description, value: &Value) -> Result<String, Strin
     }
     let known: Vec<String> = description.ensure.iter().map(|state| format!("\"{state}\"")).collect();
     Err(format!("invalid ensure value: must be {}, not \"{text}\"", known.join(" or ")))
-}
-
-/// Reads a value of a property. Text without quotes is a number or a flag in YAML, and a template resolves to text.
-///
-/// # Errors
-/// The expected form.
-pub(super) fn check_value(property: &PropertyDescription, value: &Value) -> Result<Value, String> {
-    let read = match property.kind {
-        PropertyType::Text => plain_text(value).map(Value::String),
-        PropertyType::Integer => integer(value),
-        PropertyType::Boolean => match value {
-            Value::String(text) => text.parse().ok().map(Value::Bool),
-            other => other.as_bool().map(Value::Bool),
-        },
-        PropertyType::List => match value {
-            Value::Array(items) => {
-                let texts: Option<Vec<Value>> = items.iter().map(|item| plain_text(item).map(Value::String)).collect();
-                texts.map(Value::Array)
-            }
-            _ => None,
-        },
-        PropertyType::Map => value.is_object().then(|| value.clone()),
-    };
-    let read = read.ok_or_else(|| format!("expected {}", form(property.kind)))?;
-    match read.as_str().filter(|text| !property.words.is_empty() && !property.words.iter().any(|word| word == text)) {
-        Some(text) => Err(format!("\"{text}\" is not one of {}", property.words.join(", "))),
-        None => Ok(read),
-    }
-}
-
-fn integer(value: &Value) -> Option<Value> {
-    match value {
-        Value::Number(number) => (number.is_i64() || number.is_u64()).then(|| value.clone()),
-        Value::String(text) => text.trim().parse::<i64>().ok().map(Value::from),
-        _ => None,
-    }
-}
-
-fn form(kind: PropertyType) -> &'static str {
-    match kind {
-        PropertyType::Text => "text",
-        PropertyType::Integer => "a whole number",
-        PropertyType::Boolean => "true or false",
-        PropertyType::List => "a list of text",
-        PropertyType::Map => "a map",
-    }
 }

@@ -37,8 +37,8 @@ pub(in crate::agent) fn resource_limits(limits: &config::Limits) -> ResourceLimi
     }
 }
 
-/// Returns the files of the agent itself: its state, its configuration, its keys, the nodes that it trusts,
-/// the programs of external types. No run may touch them.
+/// Returns the files of the agent itself: its state, its configuration, its keys, the nodes that it trusts. The programs of
+/// external types are among them. No run may touch them.
 pub(in crate::agent) fn own_files(settings: &config::AgentSettings) -> Vec<PathBuf> {
     let login = settings.nats.login().and_then(|login| match login {
         Login::Creds(path) | Login::Nkey(path) => Some(path),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::pattern::{Filled, Pattern};
-use super::values::check_value;
+use super::property::{PropertyDescription, check_about};
+use super::text_pattern::{Filled, TextPattern};
 use crate::host::Host;
 use crate::model::effects::{PathScope, RedactedUrl};
 use crate::model::{Effect, Effects, WatchTarget};
@@ -20,8 +20,6 @@ use crate::wire::value_decode;
 pub(super) const PROTOCOL: &str = "io.ensign.resource.v1";
 /// Maximum number of properties, outputs, states and effects, each.
 const MAX_ITEMS: usize = 64;
-/// Maximum length of a description of the type or of a property, in bytes.
-const MAX_ABOUT: usize = 1000;
 /// Maximum length of a name, in bytes.
 const MAX_NAME: usize = 63;
 /// The shortest interval of checks.
@@ -60,39 +58,6 @@ pub(super) struct Description {
     watches: Option<Vec<WatchPattern>>,
 }
 
-/// A property of a type.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PropertyDescription {
-    #[serde(rename = "type")]
-    pub(super) kind: PropertyType,
-    pub(super) about: String,
-    #[serde(default)]
-    pub(super) required: bool,
-    #[serde(default)]
-    pub(super) secret: bool,
-    /// True for a property that unsigned values may shape.
-    #[serde(default)]
-    pub(super) content: bool,
-    pub(super) default: Option<Value>,
-    /// The allowed words; every text when empty.
-    #[serde(default, rename = "enum")]
-    pub(super) words: Vec<String>,
-}
-
-/// The type of a property.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum PropertyType {
-    Text,
-    Integer,
-    Boolean,
-    /// A list of texts.
-    List,
-    /// Any keys with any values.
-    Map,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutputDescription {
@@ -114,19 +79,19 @@ enum OutputType {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum EffectPattern {
-    Look(Pattern),
-    Read(Pattern),
-    ReadBelow(Pattern),
-    Write(Pattern),
-    WriteBelow(Pattern),
-    Run(Pattern),
-    Fetch(Pattern),
-    Request(Pattern),
-    Connect(Pattern),
-    User(Pattern),
-    Group(Pattern),
-    Unit(Pattern),
-    Package(Pattern),
+    Look(TextPattern),
+    Read(TextPattern),
+    ReadBelow(TextPattern),
+    Write(TextPattern),
+    WriteBelow(TextPattern),
+    Run(TextPattern),
+    Fetch(TextPattern),
+    Request(TextPattern),
+    Connect(TextPattern),
+    User(TextPattern),
+    Group(TextPattern),
+    Unit(TextPattern),
+    Package(TextPattern),
     /// The type changes the system itself, outside of every confinement.
     System,
 }
@@ -135,9 +100,9 @@ enum EffectPattern {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum WatchPattern {
-    Path(Pattern),
-    Tree(Pattern),
-    Unit(Pattern),
+    Path(TextPattern),
+    Tree(TextPattern),
+    Unit(TextPattern),
     /// The interval of checks, in seconds.
     Poll(u64),
 }
@@ -158,7 +123,7 @@ impl OutputType {
 }
 
 impl EffectPattern {
-    fn pattern(&self) -> Option<&Pattern> {
+    fn pattern(&self) -> Option<&TextPattern> {
         match self {
             Self::Look(pattern)
             | Self::Read(pattern)
@@ -226,7 +191,7 @@ impl Description {
     }
 
     fn check(&self) -> Result<(), InvalidDescription> {
-        check_about("about", &self.about)?;
+        check_about(&self.about).map_err(|why| invalid("about", why))?;
         let counts = [
             ("properties", self.properties.len()),
             ("outputs", self.outputs.len()),
@@ -247,12 +212,12 @@ impl Description {
             if RESERVED.contains(&name.as_str()) || Common::KEYS.contains(&name.as_str()) {
                 return Err(invalid(&path, "every resource has a property of this name"));
             }
-            property.check(&path)?;
+            property.check().map_err(|why| invalid(&path, why))?;
         }
         for (name, output) in &self.outputs {
             let path = format!("outputs.{name}");
             check_name(&path, name)?;
-            check_about(&path, &output.about)?;
+            check_about(&output.about).map_err(|why| invalid(&path, why))?;
         }
         let effects = self.effects.iter().flatten().filter_map(EffectPattern::pattern);
         self.check_patterns("effects", effects)?;
@@ -270,7 +235,11 @@ impl Description {
         Ok(())
     }
 
-    fn check_patterns<'a>(&self, path: &str, mut patterns: impl Iterator<Item = &'a Pattern>) -> Result<(), InvalidDescription> {
+    fn check_patterns<'a>(
+        &self,
+        path: &str,
+        mut patterns: impl Iterator<Item = &'a TextPattern>,
+    ) -> Result<(), InvalidDescription> {
         let is_known = |name: &str| RESERVED.contains(&name) || self.properties.contains_key(name);
         let unknown = patterns.find_map(|pattern| pattern.properties().find(|name| !is_known(name)));
         unknown.map_or(Ok(()), |name| Err(invalid(path, format!("{{{name}}} is no property of the type"))))
@@ -327,7 +296,7 @@ impl Description {
         let Some(patterns) = &self.watches else {
             return watch_targets::from_effects(&self.effects(values), host);
         };
-        let texts = |pattern: &Pattern| match pattern.fill(values) {
+        let texts = |pattern: &TextPattern| match pattern.fill(values) {
             Filled::Texts(texts) => texts,
             Filled::Unreadable(_) => Vec::new(),
         };
@@ -345,32 +314,8 @@ impl Description {
     }
 }
 
-impl PropertyDescription {
-    fn check(&self, path: &str) -> Result<(), InvalidDescription> {
-        check_about(path, &self.about)?;
-        if self.words.len() > MAX_ITEMS || (!self.words.is_empty() && self.kind != PropertyType::Text) {
-            return Err(invalid(path, format!("enum is a list of at most {MAX_ITEMS} words, for a text")));
-        }
-        if self.secret && (self.content || !matches!(self.kind, PropertyType::Text | PropertyType::List)) {
-            return Err(invalid(path, "a secret is a text or a list, and no content"));
-        }
-        let Some(default) = &self.default else { return Ok(()) };
-        if self.required {
-            return Err(invalid(path, "a required property has no default"));
-        }
-        check_value(self, default).map(drop).map_err(|why| invalid(path, format!("the default is wrong: {why}")))
-    }
-}
-
 fn invalid(path: &str, message: impl Into<String>) -> InvalidDescription {
     InvalidDescription { path: path.to_owned(), message: message.into() }
-}
-
-fn check_about(path: &str, text: &str) -> Result<(), InvalidDescription> {
-    if text.trim().is_empty() || text.len() > MAX_ABOUT || text.chars().any(char::is_control) {
-        return Err(invalid(path, format!("about is one line of 1 to {MAX_ABOUT} bytes")));
-    }
-    Ok(())
 }
 
 fn check_name(path: &str, name: &str) -> Result<(), InvalidDescription> {

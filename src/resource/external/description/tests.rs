@@ -3,7 +3,7 @@ use serde_json::json;
 use super::super::values::defaults;
 use super::*;
 
-fn described(more: Value) -> Value {
+fn described(more: &Value) -> Value {
     let mut description = json!({"protocol": PROTOCOL, "about": "Things."});
     description.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     description
@@ -42,7 +42,7 @@ fn a_description_is_read_strictly() {
         (json!({"watches": [{"poll": 0}]}), "watches: a poll has at least one second"),
         (json!([]), "the description"),
     ] {
-        let description = if more.is_object() { described(more) } else { more };
+        let description = if more.is_object() { described(&more) } else { more };
         let read = Description::read(&description).map(drop).map_err(|error| error.to_string());
         match (read, wrong) {
             (Ok(()), "") => {}
@@ -54,7 +54,7 @@ fn a_description_is_read_strictly() {
 
 #[test]
 fn effects_follow_from_properties() {
-    let description = Description::read(&described(json!({
+    let description = Description::read(&described(&json!({
         "properties": {
             "path": {"type": "text", "about": "x", "default": "/etc/hosts"},
             "hosts": {"type": "list", "about": "x"},
@@ -85,9 +85,9 @@ fn effects_follow_from_properties() {
         ]
     );
     // Rules and limits deny what a type does not say.
-    let silent = Description::read(&described(json!({}))).unwrap();
+    let silent = Description::read(&described(&json!({}))).unwrap();
     assert_eq!(silent.effects(&Map::new()).iter().map(Effect::kind).collect::<Vec<_>>(), [None]);
-    let none = Description::read(&described(json!({"effects": []}))).unwrap();
+    let none = Description::read(&described(&json!({"effects": []}))).unwrap();
     assert_eq!(none.effects(&Map::new()).iter().count(), 0);
 }
 
@@ -101,7 +101,7 @@ fn a_type_of_the_system_says_so() {
         (json!([{"package": "x"}]), true),
         (json!([{"user": "x"}]), true),
     ] {
-        let description = Description::read(&described(json!({"effects": effects}))).unwrap();
+        let description = Description::read(&described(&json!({"effects": effects}))).unwrap();
         assert_eq!(description.changes_system(), system, "{effects}");
     }
 }

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::description::Description;
-use super::values::{ABSENT, Values, check_value};
+use super::property::check_value;
+use super::values::{ABSENT, Values};
 use crate::diag::clean;
 use crate::host::fs;
 use crate::model::secret::REDACTED;
@@ -46,9 +47,9 @@ impl ObservedValues {
             let output = outputs.iter().find(|output| output.name == key.as_str());
             let output = output.ok_or_else(|| format!("outputs.{key} is no output of the type"))?;
             if !value.is_null() {
-                let fits = fits(output.kind, &value);
+                let is_valid = has_kind(output.kind, &value);
                 observed.outputs.insert(key.clone(), value);
-                fits.then_some(()).ok_or_else(|| format!("outputs.{key}: expected {}", output.kind.name()))?;
+                is_valid.then_some(()).ok_or_else(|| format!("outputs.{key}: expected {}", output.kind.name()))?;
             }
         }
         match response.keys().next() {
@@ -74,7 +75,7 @@ fn map(response: &mut Map<String, Value>, key: &str) -> Result<Map<String, Value
     }
 }
 
-fn fits(kind: OutputKind, value: &Value) -> bool {
+fn has_kind(kind: OutputKind, value: &Value) -> bool {
     match kind {
         OutputKind::Text => value.is_string(),
         OutputKind::Number => value.is_i64() || value.is_u64(),
@@ -119,14 +120,14 @@ pub(super) fn difference(description: &Description, wanted: &Values, observed: &
     for (key, value) in &wanted.own {
         let Some(found) = observed.own.get(key).filter(|found| *found != value) else { continue };
         let one = |value: &Value| redacted(description, &Map::from_iter([(key.clone(), value.clone())])).remove(key);
-        let text = |value: &Value| one(value).map_or_else(String::new, |value| shown(&value));
+        let text = |value: &Value| one(value).map_or_else(String::new, |value| value_text(&value));
         steps.push(step(key, &text(found), &text(value)));
     }
     steps
 }
 
 /// Returns a value for people: text without quotes, other values as JSON.
-fn shown(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let text = if text.is_empty() { "(none)" } else { &text };
     clean::cell_with_limit(text, MAX_SHOWN).into_owned()

@@ -16,7 +16,7 @@ fn description() -> Description {
     .unwrap()
 }
 
-fn observed(response: Value) -> Result<ObservedValues, String> {
+fn observed(response: &Value) -> Result<ObservedValues, String> {
     ObservedValues::read(&description(), response.as_object().unwrap().clone())
 }
 
@@ -48,7 +48,7 @@ fn decisions() {
             &[(&json!({"name": "a"})), &wanted].map(|map| map.as_object().unwrap().clone()).into_iter().flatten().collect(),
         )
         .unwrap();
-        let found: Vec<String> = difference(&description(), &values, &observed(response.clone()).unwrap())
+        let found: Vec<String> = difference(&description(), &values, &observed(&response).unwrap())
             .into_iter()
             .flat_map(|step| step.details)
             .collect();
@@ -58,7 +58,7 @@ fn decisions() {
 
 #[test]
 fn content_and_secrets_are_not_shown() {
-    let state = observed(json!({"ensure": "present", "properties": {"token": "hunter2", "text": "hunter2"}})).unwrap();
+    let state = observed(&json!({"ensure": "present", "properties": {"token": "hunter2", "text": "hunter2"}})).unwrap();
     let shown = state.redacted(&description());
     assert!(!format!("{shown:?}").contains("hunter2"), "{shown:?}");
     assert_eq!((&shown["ensure"], &shown["token"]), (&json!("present"), &json!("***")));
@@ -78,7 +78,7 @@ fn a_response_is_read_strictly() {
         (json!({"ensure": "present", "outputs": {"other": "1"}}), "outputs.other is no output"),
         (json!({"ensure": "present", "more": 1}), "unknown key \"more\""),
     ] {
-        let found = observed(response.clone()).unwrap_err();
+        let found = observed(&response).unwrap_err();
         assert!(found.contains(wrong), "{response}: {found}");
     }
 }

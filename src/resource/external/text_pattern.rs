@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// A text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Pattern(Vec<Part>);
+pub(super) struct TextPattern(Vec<Part>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
@@ -23,7 +23,7 @@ pub(super) enum Filled {
     Unreadable(String),
 }
 
-impl TryFrom<String> for Pattern {
+impl TryFrom<String> for TextPattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -39,7 +39,7 @@ impl TryFrom<String> for Pattern {
     }
 }
 
-impl Pattern {
+impl TextPattern {
     /// Returns the properties in the pattern.
     pub(super) fn properties(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
@@ -104,10 +104,10 @@ mod tests {
             ("/x/{missing}", texts(&[])),
             ("{map}", Filled::Unreadable("map".to_owned())),
         ] {
-            let pattern = Pattern::try_from(pattern.to_owned()).unwrap();
+            let pattern = TextPattern::try_from(pattern.to_owned()).unwrap();
             assert_eq!(pattern.fill(values.as_object().unwrap()), filled, "{pattern:?}");
         }
-        assert_eq!(Pattern::try_from("/{a}/{b}".to_owned()).unwrap().properties().collect::<Vec<_>>(), ["a", "b"]);
-        assert!(Pattern::try_from("/{a".to_owned()).is_err() && Pattern::try_from(String::new()).is_err());
+        assert_eq!(TextPattern::try_from("/{a}/{b}".to_owned()).unwrap().properties().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(TextPattern::try_from("/{a".to_owned()).is_err() && TextPattern::try_from(String::new()).is_err());
     }
 }
