@@ -3,15 +3,15 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ensign::model::TransactionEvent;
-use ensign::wire::command::CommandOptions;
+use ensign::model::{HumanDuration, TransactionEvent};
+use ensign::wire::command::{Action, Assign, CommandOptions};
 use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::{Value, json};
 
 use super::local::{Desk, Ran};
 use super::support::fleet::Fleet;
 use super::support::nats::binaries;
-use super::support::single_node::{Agent, SingleNodeFleet, ensure_action};
+use super::support::single_node::{Agent, SingleNodeFleet, apply, assign_action, ensure_action};
 
 const EXAMPLE: &str = include_str!("../../docs/examples/types/hosts_entry");
 
@@ -244,6 +244,42 @@ async fn limits_decide_over_external_types() {
     assert!(done.outcome == CommandOutcome::Changed && fleet.path("outside").exists(), "{done:?}");
     let done = ensured(&fleet, "hosts_entry", &json!({"name": "a", "address": "b", "path": fleet.path("own/x")}), false).await;
     assert_eq!(done.outcome, CommandOutcome::Refused, "{done:?}");
+}
+
+/// A manifest with one entry, which is removed when the entry leaves the manifest.
+fn manifest(fleet: &SingleNodeFleet, entries: &str) -> std::path::PathBuf {
+    let path = fleet.path("manifest.yaml");
+    let text = format!("ccm:\n  resources:\n    - exec: {{name: \"true\", refreshonly: true}}\n{entries}");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn drift_is_repaired_when_it_happens_and_a_removed_entry_is_absent() {
+    let (fleet, _agent) = node("", &[("hosts_entry", EXAMPLE)]).await;
+    let hosts = fleet.path("hosts");
+    let (before, with_entry) = ("127.0.0.1\tlocalhost\n", "127.0.0.1\tlocalhost\n10.0.0.5\tdb1\n");
+    std::fs::write(&hosts, before).unwrap();
+    let entry = format!("    - hosts_entry: {{name: db1, address: 10.0.0.5, path: {}, on_removal: absent}}\n", hosts.display());
+    let assign = |entries: &str| {
+        let Action::Assign(assign) = assign_action(apply(&manifest(&fleet, entries))) else { panic!("an assignment") };
+        Action::Assign(Assign { interval: HumanDuration::seconds(3600), watch: true, ..assign })
+    };
+    let has = |wanted: &'static str| {
+        let hosts = hosts.clone();
+        move || std::fs::read_to_string(&hosts).is_ok_and(|content| content == wanted)
+    };
+    fleet.store_assignment(&fleet.assignment(1, assign(&entry))).await;
+    fleet.until("the entry of the assignment", has(with_entry)).await;
+    let is_watched = |state: &ensign::wire::NodeState| {
+        let watch = state.assignments.first().and_then(|assignment| assignment.watch);
+        watch.is_some_and(|watch| watch.resources > 0 && watch.clean == watch.resources)
+    };
+    fleet.state("a watched entry", is_watched).await;
+    std::fs::write(&hosts, before).unwrap();
+    fleet.until("the repaired entry", has(with_entry)).await;
+    fleet.store_assignment(&fleet.assignment(2, assign(""))).await;
+    fleet.until("no entry", has(before)).await;
 }
 
 #[tokio::test]

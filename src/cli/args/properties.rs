@@ -259,6 +259,9 @@ fn read<B: CommandFlags>(kind: &dyn ResourceType, matches: &ArgMatches) -> Resul
 
 /// Reads the flags of a type that is not known here. A value is text, or JSON where it begins as a list, map or quoted text.
 fn read_untyped(matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
+    if matches.try_get_many::<String>("property").is_err() {
+        return Err(clap::Error::raw(clap::error::ErrorKind::InvalidSubcommand, "the resource type is unknown\n"));
+    }
     let one = |id: &str| matches.get_one::<String>(id).cloned();
     let mut properties = Map::new();
     properties.insert("name".to_owned(), json!(one("name").unwrap_or_default()));
@@ -349,7 +352,8 @@ mod tests {
         let command = ResourceArgs::<B>::augment_subcommands(Command::new("ensure").subcommand_required(true));
         let described = ResourceArgs::<B>::from_arg_matches(&command.try_get_matches_from([&["ensure"], words].concat())?)?;
         let kind = described.kind.clone();
-        Ok((kind, Value::Object(described.properties(&Types::default()).unwrap())))
+        let wrong = |failure: CliError| clap::Error::raw(clap::error::ErrorKind::InvalidValue, failure.message_text());
+        Ok((kind, Value::Object(described.properties(&Types::default()).map_err(wrong)?)))
     }
 
     #[test]
@@ -404,6 +408,25 @@ mod tests {
         let expected = json!({"name": "/x", "ensure": "present", "source": "t", "data": {"a": "1"},
             "post": [{"*.sh": "chmod +x {}"}, {"*.go": "go fmt"}]});
         assert_eq!(parse::<LocalFlags>(&words).unwrap().1, expected);
+    }
+
+    #[test]
+    fn properties_of_an_unknown_type_are_text_or_json() {
+        let read = |words: &[&str]| {
+            let matches = untyped_subcommand("mine").try_get_matches_from([&["mine", "x"], words].concat())?;
+            read_untyped(&matches).map(Value::Object)
+        };
+        let words = ["--ensure", "running", "--property", "port=010", "--property", "hosts=[\"a\"]", "--property", "text=\"[x\""];
+        let found = read(&[&words[..], &["--property", "empty=", "--policy", "retry=3"]].concat()).unwrap();
+        let policy = json!({"retry": "3"});
+        assert_eq!(
+            found,
+            json!({"name": "x", "ensure": "running", "port": "010", "hosts": ["a"], "text": "[x", "empty": "", "policy": policy})
+        );
+        assert_eq!(read(&[]).unwrap(), json!({"name": "x"}));
+        for wrong in ["port", "hosts=[1,"] {
+            assert!(read(&["--property", wrong]).is_err(), "{wrong}");
+        }
     }
 
     #[test]
