@@ -90,9 +90,13 @@ fn describe_changes(event: &TransactionEvent) -> Cow<'_, str> {
         ResourceOutcome::Changed if event.reverted => format!("reverted: {}", join_steps(&event.changes)).into(),
         ResourceOutcome::Changed | ResourceOutcome::Refreshed => join_steps(&event.changes).into(),
     };
-    match event.attempts {
+    let changes = match event.attempts {
         Some(attempts) => format!("{changes} ({attempts} attempts)").into(),
         None => changes,
+    };
+    match event.pending_refreshes.as_slice() {
+        [] => changes,
+        after => format!("{changes} (pending refresh after {})", after.join(", ")).into(),
     }
 }
 

@@ -90,6 +90,8 @@ pub(super) struct FailedAttempt {
     pub(super) why: String,
     /// The changes that the attempt has begun; none when the attempt changed nothing.
     pub(super) begun: Option<PendingChanges>,
+    /// True when all changes were made, and the verification found some of them undone.
+    pub(super) is_undone: bool,
 }
 
 /// The result of one attempt.
@@ -98,7 +100,7 @@ pub(super) type AttemptResult = Result<Applied, FailedAttempt>;
 impl From<String> for FailedAttempt {
     /// Creates the failure of an attempt that changed nothing.
     fn from(why: String) -> Self {
-        Self { why, begun: None }
+        Self { why, begun: None, is_undone: false }
     }
 }
 
@@ -183,7 +185,7 @@ impl ApplySettings {
             capture.after(bound, host);
         }
         if let Err(error) = applied {
-            return Err(FailedAttempt { why: text(error), begun: Some(due) });
+            return Err(FailedAttempt { why: text(error), begun: Some(due), is_undone: false });
         }
         if !bound.converges() {
             return Ok(Applied { stable: false, ..self.applied(checked.as_ref(), due) });
@@ -252,12 +254,12 @@ impl ApplySettings {
     fn verify_here(&self, bound: &dyn BoundResource, host: &Host, due: PendingChanges) -> AttemptResult {
         let after = match bound.check(host, false) {
             Ok(after) => after,
-            Err(error) => return Err(FailedAttempt { why: error_chain(&error), begun: Some(due) }),
+            Err(error) => return Err(FailedAttempt { why: error_chain(&error), begun: Some(due), is_undone: false }),
         };
         let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
         if !left.is_empty() {
             let why = format!("failed to reach desired state: {}", left.join(", "));
-            return Err(FailedAttempt { why, begun: Some(due) });
+            return Err(FailedAttempt { why, begun: Some(due), is_undone: true });
         }
         Ok(self.applied(after.as_ref(), due))
     }

@@ -15,12 +15,19 @@ pub(super) struct Attempts {
     count: u32,
     /// Changes that failed attempts have begun.
     begun: Vec<PendingChanges>,
+    /// The changes of the last attempt, if its verification found them undone.
+    undone: Vec<String>,
 }
 
 impl Attempts {
     /// Returns the number of attempts, if there were several.
     pub(super) fn several(&self) -> Option<u32> {
         (self.count > 1).then_some(self.count)
+    }
+
+    /// Returns the changes that were made, and then undone before the verification of the last attempt.
+    pub(super) fn undone(self) -> Vec<String> {
+        self.undone
     }
 
     /// Makes attempts until one succeeds, or the policy allows no more, or the run is over. `first` is the result of the first
@@ -46,6 +53,10 @@ impl Attempts {
             let failed = match result {
                 Ok(applied) => return Ok(self.with_begun_changes(applied)),
                 Err(failed) => failed,
+            };
+            self.undone = match &failed.begun {
+                Some(begun) if failed.is_undone => begun.steps.iter().flat_map(|step| step.details.clone()).collect(),
+                _ => Vec::new(),
             };
             self.begun.extend(failed.begun);
             if self.count > policy.retry || host.is_over() {
@@ -89,6 +100,8 @@ pub(super) struct TaskResult {
     pub(super) applied: Result<Applied, String>,
     /// The number of attempts, if there were several.
     pub(super) attempts: Option<u32>,
+    /// Of a failed resource: the changes that were undone before their verification.
+    pub(super) undone: Vec<String>,
 }
 
 impl ApplyTask {
@@ -99,7 +112,8 @@ impl ApplyTask {
         let mut attempts = Attempts::default();
         let attempt = |host: &Host| settings.apply_changes(place, &bound, host, refresh);
         let ended = catch_unwind(AssertUnwindSafe(|| attempts.run(&policy, &host, None, attempt)));
-        TaskResult { applied: ended.unwrap_or_else(|_| Err(PANICKED.to_owned())), attempts: attempts.several() }
+        let applied = ended.unwrap_or_else(|_| Err(PANICKED.to_owned()));
+        TaskResult { applied, attempts: attempts.several(), undone: attempts.undone() }
     }
 }
 
@@ -194,7 +208,7 @@ mod tests {
             let steps = names.iter().copied().map(step).collect();
             Some(PendingChanges { steps, refreshed, diff: diff.map(str::to_owned) })
         };
-        let failed = |begun| Err(FailedAttempt { why: "no space".to_owned(), begun });
+        let failed = |begun| Err(FailedAttempt { why: "no space".to_owned(), begun, is_undone: false });
         let second = Cell::new(true);
         let result = Attempts::default().run(
             &policy(json!({"retry": 2, "delay": "0"})),

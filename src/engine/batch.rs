@@ -157,7 +157,7 @@ fn finish(resource_run: &ResourceRun<'_>, one: BatchEntry, result: BatchResult) 
                 let place = resource_run.run_thread(decoded.as_ref());
                 resource_run.apply_settings().verify(place, &bound, resource_run.host, due).map_err(Abort::Failed)?
             }
-            Err(why) => Err(FailedAttempt { why, begun: Some(due) }),
+            Err(why) => Err(FailedAttempt { why, begun: Some(due), is_undone: false }),
         };
         let reached = resource_run.apply(&mut event, decoded.as_ref(), &bound, false, Some(first))?;
         resource_run.fill_event(&mut event, reached);

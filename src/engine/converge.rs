@@ -114,6 +114,7 @@ impl ResourceRun<'_> {
         if let Err(why) = self.settle_refreshes(&event) {
             self.fail(&mut event, why);
         }
+        event.pending_refreshes = self.pending_refreshes();
         self.record_outputs(&event);
         if self.planned.deferred.is_some() {
             let effects = self.known_effects(Some(decoded)).unresolved(is_template);
@@ -172,7 +173,7 @@ impl ResourceRun<'_> {
     pub(super) fn end(&self, resource: StartedResource, result: TaskResult) -> TransactionEvent {
         let StartedResource { mut event, decoded, started, late } = resource;
         self.late.replace(late);
-        event.attempts = result.attempts;
+        (event.attempts, event.changes) = (result.attempts, result.undone);
         let ended = result.applied.map(|reached| self.fill_applied(&mut event, decoded.as_ref(), reached)).map_err(Abort::Failed);
         self.finish(event, decoded.as_ref(), ended, started)
     }
@@ -195,6 +196,9 @@ impl ResourceRun<'_> {
         let attempt = |host: &Host| settings.apply_changes(place, bound, host, refresh);
         let applied = attempts.run(&self.policy(), self.host, first, attempt);
         event.attempts = attempts.several();
+        if applied.is_err() {
+            event.changes = attempts.undone();
+        }
         applied.map_err(Abort::Failed)
     }
 
@@ -444,6 +448,7 @@ impl ResourceRun<'_> {
             skipped: false,
             noop: false,
             unmet_requirements: Vec::new(),
+            pending_refreshes: Vec::new(),
             node: self.settings.node.as_ref().map(ToString::to_string),
             run_id: Some(self.settings.run_id),
             seq: 0,

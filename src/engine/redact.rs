@@ -16,8 +16,9 @@ pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
     if secrets.redacts_nothing() {
         return;
     }
-    let TransactionEvent { name, alias, requested_ensure, final_ensure, unmet_requirements, .. } = &mut *event;
-    for text in [name, alias, requested_ensure, final_ensure].into_iter().chain(unmet_requirements) {
+    let TransactionEvent { name, alias, requested_ensure, final_ensure, unmet_requirements, pending_refreshes, .. } = &mut *event;
+    let references = unmet_requirements.iter_mut().chain(pending_refreshes);
+    for text in [name, alias, requested_ensure, final_ensure].into_iter().chain(references) {
         secrets.redact_in(text);
     }
     let outputs = event.errors.iter_mut().chain(&mut event.changes).chain(&mut event.diff);

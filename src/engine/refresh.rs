@@ -41,6 +41,11 @@ impl ResourceRun<'_> {
         Ok(is_due)
     }
 
+    /// Returns the resources whose changes still need a refresh of this one.
+    pub(super) fn pending_refreshes(&self) -> Vec<String> {
+        self.planned.subscribes.iter().filter(|changed| self.is_pending(changed)).map(ToString::to_string).collect()
+    }
+
     fn is_pending(&self, changed: &ResourceRef) -> bool {
         let edge = || RefreshEdge { changed: changed.clone(), subscriber: self.planned.reference() };
         self.settings.refreshes.as_ref().is_some_and(|store| store.is_pending(&edge()))

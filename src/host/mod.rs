@@ -14,6 +14,7 @@ pub mod dpkg;
 mod dry_run_effects;
 #[cfg(test)]
 pub mod fake;
+pub mod file_writers;
 pub mod fs;
 pub mod inotify;
 pub mod journal;

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -247,9 +248,14 @@ impl Systemd {
             };
             let body = (name, "replace");
             let asked = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), method, &body);
-            let reply = tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::NoAnswer(ANSWER))??;
+            let asked = with_ended_jobs(asked, &mut ended);
+            let answered = tokio::time::timeout(ANSWER, asked).await.map_err(|_| SystemdError::NoAnswer(ANSWER))?;
+            let Some((reply, mut early)) = answered? else { return Ok(None) };
             let job: OwnedObjectPath = reply.body().deserialize()?;
-            let result = wait_for(&job, &mut ended, limit, scope).await;
+            let result = match early.remove(&job) {
+                Some(result) => Ok(Some(result)),
+                None => wait_for(&job, &mut ended, limit, scope).await,
+            };
             if !matches!(result, Ok(None)) {
                 *held = Some(connection);
             }
@@ -310,6 +316,32 @@ async fn listen(held: Option<Connection>) -> Result<(Connection, MessageStream),
     Ok((connection, ended))
 }
 
+/// Waits for a reply. Returns also the results of the jobs that ended meanwhile; none when the bus disconnected.
+///
+/// The signals must be read while the reply is not there yet: behind a full queue of signals, no reply arrives.
+async fn with_ended_jobs(
+    asked: impl Future<Output = zbus::Result<Message>>,
+    ended: &mut MessageStream,
+) -> Result<Option<(Message, HashMap<OwnedObjectPath, String>)>, SystemdError> {
+    let (mut asked, mut early) = (pin!(asked), HashMap::new());
+    loop {
+        // Cancel-safe: a message that was not returned stays in the queue, and the request goes on.
+        tokio::select! {
+            reply = &mut asked => return Ok(Some((reply?, early))),
+            signal = ended.next() => {
+                let Some(Ok(signal)) = signal else { return Ok(None) };
+                early.extend([ended_job(&signal)?]);
+            }
+        }
+    }
+}
+
+/// Returns a job that ended, and its result.
+fn ended_job(signal: &Message) -> Result<(OwnedObjectPath, String), SystemdError> {
+    let (_, path, _, result): (u32, OwnedObjectPath, String, String) = signal.body().deserialize()?;
+    Ok((path, result))
+}
+
 async fn wait_for(
     job: &OwnedObjectPath,
     ended: &mut MessageStream,
@@ -320,13 +352,15 @@ async fn wait_for(
     loop {
         if let Ok(next) = tokio::time::timeout(CANCEL_POLL, ended.next()).await {
             let Some(Ok(message)) = next else { return Ok(None) };
-            let (_, path, _, result): (u32, OwnedObjectPath, String, String) = message.body().deserialize()?;
+            let (path, result) = ended_job(&message)?;
             if path == *job {
                 return Ok(Some(result));
             }
-        } else if scope.is_over() {
+        }
+        if scope.is_over() {
             return Err(SystemdError::Cancelled);
-        } else if Instant::now() >= until {
+        }
+        if Instant::now() >= until {
             return Err(SystemdError::JobTimeout(limit));
         }
     }

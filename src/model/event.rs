@@ -189,6 +189,9 @@ pub struct TransactionEvent {
     pub attempts: Option<u32>,
     /// The requirements that failed, as `type#name`.
     pub unmet_requirements: Vec<String>,
+    /// The resources whose changes still need a refresh of this one, as `type#name`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending_refreshes: Vec<String>,
     /// The node, when an agent ran it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -201,7 +204,7 @@ pub struct TransactionEvent {
     /// The manifest that was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<ManifestId>,
-    /// The steps that were taken, or would be.
+    /// The steps that were taken, or would be. Of a failed resource: the steps that something else undid before the verification.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
     /// A unified diff of the content, when one was asked for.

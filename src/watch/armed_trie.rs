@@ -15,8 +15,6 @@ use crate::host::watch_probe::PathKind;
 
 /// The most links in a chain that are followed to find a refused watch, the same as in the kernel.
 const MAX_LINKS: usize = 40;
-/// Most watches of a hub. All programs of the user share the limit of the kernel, and a tree may be of any size.
-const MAX_WATCHES: usize = 65_536;
 
 /// The extent of a repeated examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +30,7 @@ enum Extent {
 pub(super) struct ArmedTrie<F> {
     pub(super) trie: Trie,
     files: F,
+    max_watches: usize,
     watches: HashMap<WatchId, Vec<PathId>>,
     refused: BTreeSet<PathId>,
     to_arm: Vec<(PathId, Extent)>,
@@ -42,10 +41,11 @@ pub(super) struct ArmedTrie<F> {
 }
 
 impl<F: WatchedFiles> ArmedTrie<F> {
-    pub(super) fn new(files: F) -> Self {
+    pub(super) fn new(files: F, max_watches: usize) -> Self {
         Self {
             trie: Trie::new(),
             files,
+            max_watches,
             watches: HashMap::new(),
             refused: BTreeSet::new(),
             to_arm: Vec::new(),
@@ -266,7 +266,7 @@ impl<F: WatchedFiles> ArmedTrie<F> {
             PathKind::File => needs_own.then_some(WatchObject::Any),
         };
         let mask = if has_watched_entries || is_in_tree || needs_own { WatchMask::Content } else { WatchMask::Structure };
-        let is_full = self.watches.len() >= MAX_WATCHES
+        let is_full = self.watches.len() >= self.max_watches
             && !matches!(self.trie.node(id).map(|node| node.state), Some(WatchState::Watched(_)));
         let add = |object| if is_full { Err(AddWatchError::Limit) } else { self.files.add(&path, object, mask) };
         let state = match object.map(add) {

@@ -21,6 +21,9 @@ use crate::model::WatchTarget;
 /// The most events between two reports, four times the usual length of the kernel's queue. A storm thus delays no report.
 const MAX_EVENTS: usize = 65_536;
 
+/// Most watches of a hub. All programs of the user share the limit of the kernel, and a tree may be of any size.
+const MAX_WATCHES: usize = 65_536;
+
 /// A failure of the hub as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
@@ -37,12 +40,14 @@ pub enum WatchError {
 pub struct HubOptions {
     /// The interval of the checks of a target that the host does not report.
     pub fallback_poll: Duration,
+    /// Most watches of paths.
+    pub max_watches: usize,
 }
 
 impl Default for HubOptions {
     fn default() -> Self {
         // The interval of the reconciler before the hub.
-        Self { fallback_poll: Duration::from_secs(30) }
+        Self { fallback_poll: Duration::from_secs(30), max_watches: MAX_WATCHES }
     }
 }
 
@@ -78,7 +83,7 @@ impl Hub {
         let events = Arc::new(Inotify::open().map_err(WatchError::Open)?);
         Ok(Self {
             options,
-            paths: PathWatches::new(Arc::clone(&events)),
+            paths: PathWatches::new(Arc::clone(&events), options.max_watches),
             events,
             units: UnitWatches::new(Waker::new().map_err(WatchError::Open)?),
             mounts: MountEvents::open().ok(),
@@ -94,6 +99,11 @@ impl Hub {
     /// Returns a handle that ends a wait in progress.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    /// Returns the targets of a resource.
+    pub fn targets(&self, key: ResourceKey) -> &[WatchTarget] {
+        self.keys.get(&key).map_or(&[], |entry| &entry.targets)
     }
 
     /// Returns the figures of the hub.

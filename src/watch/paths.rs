@@ -21,8 +21,8 @@ pub(super) struct PathWatches<F> {
 }
 
 impl<F: WatchedFiles> PathWatches<F> {
-    pub(super) fn new(files: F) -> Self {
-        Self { armed: ArmedTrie::new(files), changed: BTreeMap::new(), dirty: BTreeMap::new() }
+    pub(super) fn new(files: F, max_watches: usize) -> Self {
+        Self { armed: ArmedTrie::new(files, max_watches), changed: BTreeMap::new(), dirty: BTreeMap::new() }
     }
 
     /// True when [`Self::finish`] has work to do.

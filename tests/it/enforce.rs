@@ -1,5 +1,8 @@
 //! Assignments whose drift is repaired when it happens. The interval is an hour: no run at the interval helps.
 
+mod interrupted;
+mod rights;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +14,9 @@ use std::time::{Duration, Instant};
 use ensign::model::event::ChangeCause;
 use ensign::model::{HumanDuration, TransactionEvent};
 use ensign::wire::command::{Action, Assign, NoParameters};
+use ensign::wire::report::LifecycleEvent;
 use ensign::wire::subject::EventKind;
-use ensign::wire::{AgentStatus, CommandOutcome, NodeState};
+use ensign::wire::{AgentStatus, NodeState};
 
 use crate::support::fleet::ensign;
 use crate::support::node_dir;
@@ -83,6 +87,15 @@ async fn causes(fleet: &SingleNodeFleet, path: &Path) -> Vec<ChangeCause> {
     let all = node_dir::stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), &filter).await;
     let events = all.iter().map(|message| serde_json::from_slice::<TransactionEvent>(&message.payload).unwrap());
     events.filter(|event| Path::new(&event.name) == path).filter_map(|event| event.change_cause).collect()
+}
+
+/// Returns the messages of the lifecycle events of a kind.
+async fn lifecycle(fleet: &SingleNodeFleet, what: &str) -> Vec<String> {
+    fleet.wait_until_published();
+    let filter = format!("ensign.v1.{FLEET}.event.web1.{}", EventKind::Lifecycle.as_str());
+    let all = node_dir::stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), &filter).await;
+    let events = all.iter().map(|message| serde_json::from_slice::<LifecycleEvent>(&message.payload).unwrap());
+    events.filter(|event| event.what == what).filter_map(|event| event.message).collect()
 }
 
 async fn event_count(fleet: &SingleNodeFleet) -> usize {
@@ -194,16 +207,8 @@ fn a_new_assignment_takes_the_place_of_the_enforced_one_when_it_can_be_applied()
 #[test]
 fn limits_bound_the_repairs() {
     on_every_server(async |binary| {
-        let fleet = SingleNodeFleet::new(binary, "watch = false").await;
-        let agent = fleet.start_agent().await;
-        let first = fleet.assignment(1, enforced(&manifest(&fleet, &["motd"], "first")));
-        fleet.store_assignment(&first).await;
-        let result = fleet.only_result(first.id).await;
-        assert_eq!((result.outcome, result.code.as_deref()), (CommandOutcome::Refused, Some("local_limit")), "{result:?}");
-        assert_eq!(content(&fleet.path("managed/motd")), None);
-        agent.stop();
-
-        // A path outside of the limits is not repaired either.
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        // A path outside of the limits is not repaired.
         let managed = fleet.path("managed");
         let inside = format!("paths = [\"{}/\", \"{}\"]", managed.display(), managed.display());
         fs::create_dir(&managed).unwrap();
@@ -273,6 +278,11 @@ fn a_fight_over_a_file_is_bounded_and_reported() {
         repaired("another file", &issue, "first").await;
         let checks = status(&fleet).counts.repairs.checks;
         assert!(checks < 100, "{checks} checks");
+        let told = lifecycle(&fleet, "flapping").await;
+        assert!(
+            matches!(told.as_slice(), [one] if one.starts_with("channel base: file#") && one.contains("motd was repaired")),
+            "{told:?}"
+        );
         is_over.store(true, Ordering::Relaxed);
         fight.join().unwrap();
         repaired("the fight is over", &motd, "first").await;

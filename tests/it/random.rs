@@ -3,6 +3,7 @@
 //! `apply` runs every manifest that `check` accepts to its end, and refuses every other one before any change. A second run
 //! changes nothing, or fails for the same reason. A failing case has a number; `ENSIGN_RANDOM=NUMBER` makes it again.
 
+mod equivalence;
 mod generator;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,14 @@ fn make_files(root: &Path) {
 /// The resources of a run by reference: outcome, and reason of a failure.
 type Found = BTreeMap<String, (String, String)>;
 
+/// A run with its events in order.
+#[derive(Debug)]
+struct Ran {
+    code: i32,
+    events: Vec<(String, (String, String))>,
+    err: String,
+}
+
 struct Play<'a> {
     directory: &'a Path,
     root: &'a Path,
@@ -69,17 +78,22 @@ impl Play<'_> {
         command.arg(args[0]).arg(self.root.join("manifest.yaml")).args(&args[1..]).output().unwrap()
     }
 
-    fn run(&self, args: &[&str]) -> (i32, Found, String) {
+    fn events(&self, args: &[&str]) -> Ran {
         let output = self.ensign(&[args, &["--output", "json"]].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
         let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let found = document["events"].as_array().into_iter().flatten().map(|event| {
+        let events = document["events"].as_array().into_iter().flatten().map(|event| {
             let name = event["alias"].as_str().filter(|alias| !alias.is_empty()).or(event["name"].as_str()).unwrap();
             let read: ensign::model::TransactionEvent = serde_json::from_value(event.clone()).unwrap();
             let outcome = serde_json::to_value(read.outcome()).unwrap().as_str().unwrap().to_owned();
             (format!("{}#{name}", event["type"].as_str().unwrap()), (outcome, event["error"].to_string()))
         });
-        (output.status.code().unwrap_or(-1), found.collect(), said)
+        Ran { code: output.status.code().unwrap_or(-1), events: events.collect(), err }
+    }
+
+    fn run(&self, args: &[&str]) -> (i32, Found, String) {
+        let Ran { code, events, err } = self.events(args);
+        (code, events.into_iter().collect(), err)
     }
 }
 

@@ -112,15 +112,26 @@ fn a_refresh_stays_pending_until_the_subscriber_succeeds() {
             case.apply(&desk, false, &[]);
             assert_eq!(reloads(&desk), 1, "{name}");
         }
-        // A dry run shows the pending refresh, and keeps it.
-        let dry = case.apply(&desk, true, &["--noop"]);
-        assert!(dry.out.contains("exec#reload") && reloads(&desk) == 1, "{name}: {dry:?}");
+        // A dry run and a plan show the pending refresh, also while it is not due, and keep it.
+        let pending = desk.fill("(pending refresh after file#@D@/conf)");
+        for is_open in [true, false] {
+            let dry = case.apply(&desk, is_open, &["--noop"]);
+            assert!(dry.out.contains("exec#reload") && dry.out.contains(&pending) && reloads(&desk) == 1, "{name}: {dry:?}");
+        }
+        let plan = desk.run(&["plan", "site.yaml"]);
+        assert!(plan.out.contains("exec#reload") && plan.out.contains(&pending), "{name}: {plan:?}");
+        let document = desk.run(&["plan", "site.yaml", "--output", "json"]).json();
+        let events = document["events"].as_array().unwrap();
+        let reload = events.iter().find(|event| event["name"] == "reload").unwrap();
+        assert_eq!(reload["pending_refreshes"], serde_json::json!([desk.fill("file#@D@/conf")]), "{name}");
+        assert!(events.iter().all(|event| event["name"] == "reload" || event.get("pending_refreshes").is_none()), "{name}");
         // A new manifest that keeps both resources.
         case.write(&desk, "two", "    - exec: {name: new, command: \"true\"}\n");
         let repaired = case.apply(&desk, true, &[]);
         assert_eq!((repaired.code, reloads(&desk)), (Some(0), 2), "{name}: {repaired:?}");
         let stable = case.apply(&desk, true, &[]);
         assert_eq!((stable.code, reloads(&desk)), (Some(0), 2), "{name}: {stable:?}");
+        assert!(!format!("{}{}", repaired.out, stable.out).contains("pending refresh"), "{name}: {repaired:?} {stable:?}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Resources that leave their manifest: kept, removed, or as they were before.
 
+mod node;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -8,6 +10,7 @@ use serde_json::Value;
 
 use crate::local::{Desk, Ran};
 use crate::support::single_node::{SingleNodeFleet, apply, assign_action, on_every_server};
+use crate::watch::Watching;
 
 /// The resource that stays in every manifest.
 const REST: &str = "    - file: {name: \"@D@/rest\", ensure: present, content: \"rest\\n\", mode: \"0644\", @ME@}\n";
@@ -196,6 +199,28 @@ fn a_failed_reversal_is_repeated_and_nested_manifests_count() {
     std::fs::write(desk.path("gate"), "").unwrap();
     apply_all(&desk, &[], &[]).ends(0);
     assert_eq!((read(&desk, "a").as_str(), records(&desk)), ("port = 1\n", 0));
+}
+
+/// A new version of a manifest in force reverses too.
+#[test]
+fn a_manifest_in_force_reverses_what_its_next_version_lacks() {
+    let desk = Desk::new();
+    std::fs::write(desk.path("a"), "before\n").unwrap();
+    let write = |resources: &[&str]| desk.write("site.yaml", &format!("ccm:\n  resources:\n{REST}{}", resources.concat()));
+    write(&[&file("a", "one", "revert"), &file("b", "one", "absent"), &file("c", "one", "keep")]);
+    let watching = Watching::start(&desk, &[]);
+    assert_eq!((read(&desk, "a").as_str(), records(&desk)), ("one\n", 2));
+    std::fs::write(desk.path("a"), "drift\n").unwrap();
+    watching.repairs(&desk, "a", "one\n");
+    write(&[]);
+    watching.repairs(&desk, "a", "before\n");
+    watching.until("b is removed", || !desk.path("b").exists() && records(&desk) == 0);
+    assert_eq!(read(&desk, "c"), "one\n");
+    // The reversal is no longer watched, and what stays is.
+    std::fs::write(desk.path("a"), "free\n").unwrap();
+    std::fs::write(desk.path("rest"), "drift\n").unwrap();
+    watching.repairs(&desk, "rest", "rest\n");
+    assert_eq!((read(&desk, "a").as_str(), watching.stop()), ("free\n", Some(0)));
 }
 
 /// On a node, the next assignment of the channel reverses.

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "simulator")]
 mod large_fleet;
-mod single_node;
+pub mod single_node;
 
 use std::path::Path;
 

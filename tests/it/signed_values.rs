@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::support::nats::binaries;
 use crate::support::single_node::{FLEET, SingleNodeFleet};
 
-async fn bucket(fleet: &SingleNodeFleet) {
+pub async fn bucket(fleet: &SingleNodeFleet) {
     let spec = StreamSpec {
         name: "KV_conf".into(),
         subjects: vec!["$KV.conf.>".into()],

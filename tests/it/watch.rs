@@ -17,14 +17,14 @@ mod ending;
 mod equivalence;
 mod failures;
 mod flapping;
-mod node;
+pub mod node;
 mod reload;
 
 /// Options of most tests: one JSON document a line.
 const JSONL: &[&str] = &["--output", "jsonl"];
 
 /// The program while it keeps `site.yaml` of a desk in force. It ends with its value.
-struct Watching {
+pub struct Watching {
     child: Child,
     out: Arc<Mutex<Vec<String>>>,
     err: Arc<Mutex<Vec<String>>>,
@@ -33,7 +33,7 @@ struct Watching {
 impl Watching {
     /// Starts the program, and waits for the end of its first pass.
     #[track_caller]
-    fn start(desk: &Desk, more: &[&str]) -> Self {
+    pub fn start(desk: &Desk, more: &[&str]) -> Self {
         let watching = Self::spawn(desk.command(&[&["apply", "--watch", "site.yaml"], JSONL, more].concat()));
         let resources = watching.said_number("watching site.yaml: ");
         watching.until("the first pass", || watching.events(0).len() >= resources);
@@ -58,7 +58,7 @@ impl Watching {
 
     /// Waits for a condition.
     #[track_caller]
-    fn until(&self, what: &str, so: impl Fn() -> bool) {
+    pub fn until(&self, what: &str, so: impl Fn() -> bool) {
         let began = Instant::now();
         while !so() {
             assert!(began.elapsed() < PATIENCE, "{what} does not come\nout: {:#?}\nerr: {}", self.words(0), self.err());
@@ -74,7 +74,7 @@ impl Watching {
 
     /// Waits until a file has this content.
     #[track_caller]
-    fn repairs(&self, desk: &Desk, name: &str, content: &str) {
+    pub fn repairs(&self, desk: &Desk, name: &str, content: &str) {
         let path = desk.path(name);
         self.until(&format!("{content:?} in {name}"), || std::fs::read_to_string(&path).is_ok_and(|text| text == content));
     }
@@ -159,7 +159,7 @@ impl Watching {
 
     /// Ends the program like a service manager; returns its exit code.
     #[track_caller]
-    fn stop(mut self) -> Option<i32> {
+    pub fn stop(mut self) -> Option<i32> {
         self.signal(Signal::SIGTERM);
         self.ends()
     }

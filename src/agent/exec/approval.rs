@@ -38,11 +38,15 @@ fn describe(event: &TransactionEvent) -> String {
     let updated = updated.map(|what| format!("updated {what}"));
     let done = updated.as_deref().unwrap_or(done);
     let details = event.changes.join(", ");
-    match (done, details.as_str()) {
+    let change = match (done, details.as_str()) {
         ("", details) => details.to_owned(),
         (done, "") => done.to_owned(),
         (done, details) if done.contains(details) => done.to_owned(),
         (done, details) => format!("{done}: {details}"),
+    };
+    match event.pending_refreshes.as_slice() {
+        [] => change,
+        after => format!("{change} (pending refresh after {})", after.join(", ")),
     }
 }
 

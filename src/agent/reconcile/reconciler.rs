@@ -61,7 +61,7 @@ pub(in crate::agent) fn spawn(
     runs: mpsc::Sender<Box<ReconcileRun>>,
     stop: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    let (watchers, reports) = Watchers::new(&reconciler.identity, &reconciler.counters);
+    let (watchers, reports) = Watchers::new(&reconciler.identity, &reconciler.counters, &reconciler.publisher);
     tokio::spawn(Task { reconciler, runs, stop, rollouts: BTreeMap::new(), reports, watchers, drift: None }.run())
 }
 

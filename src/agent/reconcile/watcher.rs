@@ -3,7 +3,7 @@
 //!
 //! The thread changes nothing on the host. Each repair is a run of the executor, with the rights and limits of the assignment.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -12,17 +12,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use crate::agent::durable::publisher::Publisher;
 use crate::agent::exec::job::RepairSelection;
 use crate::agent::exec::result::WatchUpdate;
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::counters::SharedCounters;
+use crate::agent::status::messages;
 use crate::diag::error_chain;
 use crate::engine::RunSelection;
 use crate::engine::reactive::{Enforcer, NamedNotice, Notice};
+use crate::host::file_writers::FileWriter;
 use crate::host::waker::Waker;
 use crate::model::ResourceRef;
 use crate::watch::WatchError;
-use crate::wire::report::WatchStatus;
+use crate::wire::report::{LifecycleEvent, WatchStatus};
 
 /// The time without drift and failures after which an assignment is converged.
 const CONVERGED_AFTER: Duration = Duration::from_secs(5);
@@ -58,8 +61,8 @@ pub(super) enum WatchNews {
     Status {
         /// The state.
         status: WatchStatus,
-        /// The resources that something else changes again and again.
-        flapping: BTreeSet<ResourceRef>,
+        /// The resources that something else changes again and again, with the process where the kernel named one.
+        flapping: BTreeMap<ResourceRef, Option<FileWriter>>,
     },
     /// The watcher ended.
     Failed(String),
@@ -80,6 +83,7 @@ pub(super) struct WatcherContext {
     pub(super) reports: mpsc::Sender<WatchReport>,
     pub(super) identity: Arc<AgentInstance>,
     pub(super) counters: Arc<SharedCounters>,
+    pub(super) publisher: Publisher,
 }
 
 /// A running watcher, which ends when it is dropped.
@@ -106,7 +110,7 @@ impl Watcher {
             state: WatcherState::AwaitingDrift,
             names: Vec::new(),
             polled: 0,
-            flapping: BTreeSet::new(),
+            flapping: BTreeMap::new(),
             convergence: (false, now),
             reported: None,
         };
@@ -148,10 +152,10 @@ struct WatchThread {
     /// The resources, by their number in the plan.
     names: Vec<ResourceRef>,
     polled: usize,
-    flapping: BTreeSet<ResourceRef>,
+    flapping: BTreeMap<ResourceRef, Option<FileWriter>>,
     /// True when the assignment is converged, with the time of the last change.
     convergence: (bool, jiff::Timestamp),
-    reported: Option<(WatchStatus, BTreeSet<ResourceRef>)>,
+    reported: Option<(WatchStatus, BTreeMap<ResourceRef, Option<FileWriter>>)>,
 }
 
 impl WatchThread {
@@ -207,7 +211,7 @@ impl WatchThread {
         } else {
             for event in &update.checks {
                 self.context.counters.checked(event);
-                if let Some(repair) = self.enforcer.record(event, now) {
+                if let Some(repair) = self.enforcer.record(event, now).repair {
                     self.context.counters.repaired(repair.latency);
                 }
             }
@@ -223,7 +227,7 @@ impl WatchThread {
 
     fn replace(&mut self, resources: Vec<crate::engine::reactive::WatchedResource>, now: Instant) {
         self.names = resources.iter().filter_map(|resource| resource.references.first().cloned()).collect();
-        self.flapping.retain(|name| self.names.contains(name));
+        self.flapping.retain(|name, _| self.names.contains(name));
         let replaced = self.enforcer.replace(resources, now);
         self.polled = replaced.polled.len();
         tracing::info!(
@@ -241,7 +245,7 @@ impl WatchThread {
     }
 
     fn handle_notices(&mut self) {
-        for NamedNotice { resource, notice } in self.enforcer.notices() {
+        for NamedNotice { resource, notice, writer } in self.enforcer.notices() {
             let (channel, name) = (&self.context.channel, resource.as_ref().map(ToString::to_string).unwrap_or_default());
             match notice {
                 Notice::Parked { failures, .. } => {
@@ -249,11 +253,16 @@ impl WatchThread {
                     self.context.counters.tries_used_up();
                 }
                 Notice::FlappingBegan { repairs, span, .. } => {
-                    tracing::warn!(channel, "{name} was repaired {repairs} times in {span:.1?}: something else changes it");
-                    self.flapping.extend(resource);
+                    let by = writer.as_ref().map(|writer| format!(", last {writer}")).unwrap_or_default();
+                    let why = format!("{name} was repaired {repairs} times in {span:.1?}: something else changes it{by}");
+                    tracing::warn!(channel, "{why}");
+                    self.publish("flapping", why);
+                    self.flapping.extend(resource.map(|resource| (resource, writer)));
                 }
                 Notice::FlappingEnded { repairs, span, .. } => {
-                    tracing::info!(channel, "{name} stays as wanted, after {repairs} repairs in {span:.1?}");
+                    let why = format!("{name} stays as wanted, after {repairs} repairs in {span:.1?}");
+                    tracing::info!(channel, "{why}");
+                    self.publish("settled", why);
                     resource.map(|resource| self.flapping.remove(&resource));
                 }
                 Notice::Converged { .. } => self.convergence = (true, self.context.identity.now()),
@@ -261,6 +270,12 @@ impl WatchThread {
                 Notice::WouldChange { .. } => {}
             }
         }
+    }
+
+    fn publish(&self, what: &str, why: String) {
+        let WatcherContext { channel, identity, publisher, .. } = &self.context;
+        let message = Some(format!("channel {channel}: {why}"));
+        publisher.post_lifecycle(&LifecycleEvent { message, ..messages::lifecycle(identity, what) });
     }
 
     /// Reports the state at rest, if it is another one. Returns false when the reconciler is gone.
@@ -272,7 +287,7 @@ impl WatchThread {
             polled: self.polled as u64,
             clean: u64::from(counts.clean + counts.would_change),
             failed: u64::from(counts.failed + counts.parked + counts.blocked),
-            flapping: u64::from(counts.flapping),
+            flapping: self.flapping.len() as u64,
             converged,
             since,
         };

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+use crate::agent::durable::publisher::Publisher;
 use crate::agent::exec::job::RepairSelection;
 use crate::agent::exec::result::WatchUpdate;
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::counters::SharedCounters;
 use crate::diag::error_chain;
+use crate::host::file_writers::FileWriter;
+use crate::model::ResourceRef;
 use crate::wire::report::WatchStatus;
 
 use super::watcher::{WatchNews, WatchReport, WatchedRunEnd, Watcher, WatcherContext};
@@ -24,6 +27,7 @@ const MAX_REPORTS: usize = 64;
 pub(super) struct Watchers {
     identity: Arc<AgentInstance>,
     counters: Arc<SharedCounters>,
+    publisher: Publisher,
     reports: mpsc::Sender<WatchReport>,
     channels: BTreeMap<String, ChannelWatcher>,
     /// The reasons for which channels are not watched.
@@ -42,11 +46,16 @@ struct ChannelWatcher {
 
 impl Watchers {
     /// Returns no watcher, and the receiver of the reports of all later ones.
-    pub(super) fn new(identity: &Arc<AgentInstance>, counters: &Arc<SharedCounters>) -> (Self, mpsc::Receiver<WatchReport>) {
+    pub(super) fn new(
+        identity: &Arc<AgentInstance>,
+        counters: &Arc<SharedCounters>,
+        publisher: &Publisher,
+    ) -> (Self, mpsc::Receiver<WatchReport>) {
         let (reports, received) = mpsc::channel(MAX_REPORTS);
         let watchers = Self {
             identity: Arc::clone(identity),
             counters: Arc::clone(counters),
+            publisher: publisher.clone(),
             reports,
             channels: BTreeMap::new(),
             failures: BTreeMap::new(),
@@ -89,6 +98,7 @@ impl Watchers {
             reports: self.reports.clone(),
             identity: Arc::clone(&self.identity),
             counters: Arc::clone(&self.counters),
+            publisher: self.publisher.clone(),
         };
         let watcher = Watcher::start(context).map_err(|error| error_chain(&error))?;
         Ok(ChannelWatcher { number: self.started, assignment, watcher, status: None, flapping: Vec::new() })
@@ -108,7 +118,11 @@ impl Watchers {
             WatchNews::Drifted(selection) => return Some((channel, selection)),
             WatchNews::Status { status, flapping } => {
                 watched.status = Some(status);
-                watched.flapping = flapping.iter().map(ToString::to_string).collect();
+                let named = |(resource, writer): (&ResourceRef, &Option<FileWriter>)| match writer {
+                    Some(writer) => format!("{resource} (last {writer})"),
+                    None => resource.to_string(),
+                };
+                watched.flapping = flapping.iter().map(named).collect();
             }
             WatchNews::Failed(why) => {
                 self.channels.remove(&channel);

@@ -106,7 +106,7 @@ pub(in crate::agent) fn stable_runs(identity: &AgentInstance, runs: BTreeMap<Str
     StableRuns { protocol: report::STABLE.to_owned(), timestamp, runs }
 }
 
-/// Returns an event in the life of the agent: `started`, `stopped`, `trust`, `dropped`.
+/// Returns an event in the life of the agent; see [`LifecycleEvent::what`].
 pub(in crate::agent) fn lifecycle(identity: &AgentInstance, what: &str) -> LifecycleEvent {
     LifecycleEvent {
         protocol: report::LIFECYCLE.to_owned(),

@@ -188,7 +188,8 @@ fn describe(token: &str, payload: &[u8]) -> (Tone, &'static str, String) {
 }
 
 fn describe_lifecycle(event: LifecycleEvent) -> (Tone, &'static str, String) {
-    let word = ["started", "trust", "dropped"].into_iter().find(|word| event.what == *word).unwrap_or("stopped");
+    let word =
+        ["started", "trust", "dropped", "flapping", "settled"].into_iter().find(|word| event.what == *word).unwrap_or("stopped");
     let text = match (event.dropped, event.message) {
         (Some(dropped), _) => {
             format!("the node dropped {} and {}", count_noun(dropped.events, "event"), count_noun(dropped.results, "result"))
@@ -196,7 +197,8 @@ fn describe_lifecycle(event: LifecycleEvent) -> (Tone, &'static str, String) {
         (None, Some(message)) => message,
         (None, None) => format!("agent {}", event.version),
     };
-    (Tone::Dim, word, text)
+    let tone = if word == "flapping" { Tone::Error } else { Tone::Dim };
+    (tone, word, text)
 }
 
 fn describe_transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
@@ -250,6 +252,10 @@ mod tests {
     fn events_are_said_in_words() {
         let life = br#"{"protocol":"p","event_id":"00000000-0000-0000-0000-000000000000","node":"web1","timestamp":"2026-01-01T00:00:00Z","what":"started","version":"0.1.0","boot":"00000000-0000-0000-0000-000000000000"}"#;
         assert_eq!(describe("lifecycle", life).2, "agent 0.1.0");
+        let fight = String::from_utf8_lossy(life)
+            .replace("started", "flapping")
+            .replace("\"version\"", "\"message\":\"channel base: x\",\"version\"");
+        assert_eq!(describe("lifecycle", fight.as_bytes()), (Tone::Error, "flapping", "channel base: x".to_owned()));
         assert_eq!(describe("transaction", b"{").1, "unreadable");
         let message = Message {
             subject: "ensign.v1.f.event.web1.lifecycle".into(),

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::diag::{self, Diagnostic};
 use crate::engine::{self, Diff, Plan, RunSettings};
 use crate::host::Host;
-use crate::model::{HumanDuration, ResourceOutcome};
+use crate::model::{HumanDuration, ResourceOutcome, TransactionEvent};
 use crate::store::history::{Recording, RunStart};
 
 use super::graph::{self, GraphFormat};
@@ -272,7 +272,7 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| {
         recording.event(&event);
         match args.output {
-            OutputFormat::Text if args.brief && event.outcome() == ResourceOutcome::Stable => {}
+            OutputFormat::Text if args.brief && is_as_wanted(&event) => {}
             OutputFormat::Text => print_event(ui, &event, width),
             OutputFormat::Json => events.push(event),
             OutputFormat::Jsonl => {
@@ -316,4 +316,8 @@ fn run_apply(args: &LocalApplyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     // The process ends here: freeing its memory piece by piece would be a twentieth of a converged run.
     std::mem::forget((plan, session));
     Ok(inputs::exit_of_report(&report, args.detailed_exitcodes))
+}
+
+fn is_as_wanted(event: &TransactionEvent) -> bool {
+    event.outcome() == ResourceOutcome::Stable && event.pending_refreshes.is_empty()
 }

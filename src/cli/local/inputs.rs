@@ -17,6 +17,7 @@ use crate::model::{DiscoveryClient, HumanDuration, RunOutcome, WatchTarget, merg
 use crate::registry::Registry;
 use crate::store::history::{Recording, RunEnd};
 use crate::store::{DirectorySession, History, MemorySession, Session};
+use crate::transport::BusSettings;
 use crate::wire::registration;
 use crate::yaml::YamlDocument;
 use crate::{data, facts};
@@ -192,6 +193,17 @@ impl InputArgs {
         let files = self.facts_file.iter().cloned().chain(data).chain(variables);
         let absolute = files.filter_map(|path| std::path::absolute(path).ok()).map(WatchTarget::Path);
         absolute.chain(facts_directories().into_iter().map(WatchTarget::Tree)).collect()
+    }
+
+    /// Returns the bucket and the key of the data, and the settings of the connection; none for data from elsewhere.
+    ///
+    /// # Errors
+    /// When the settings of the connection are wrong.
+    pub fn watched_value(&self) -> Result<Option<(BusSettings, String, String)>, CliError> {
+        match self.data.as_ref().map(|source| source.parse()) {
+            Some(Ok(data::source::DataSource::Bucket { bucket, key })) => Ok(Some((self.connection.settings()?, bucket, key))),
+            _ => Ok(None),
+        }
     }
 
     /// Returns the bus, which connects on first use.

@@ -14,4 +14,5 @@ mod reload_timer;
 pub mod reversals;
 pub mod session;
 pub mod status;
+mod value_watch;
 mod watch;

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::diag::{self, Diagnostic};
-use crate::engine::reactive::{Enforcer, NamedNotice, Notice, StateCounts, watched_resources};
+use crate::engine::reactive::{Enforcer, NamedNotice, Notice, RecordedEvent, StateCounts, watched_resources};
 use crate::engine::{self, Diff, OutputStore, RefreshStore, ReversalStore, RunSelection, RunSettings};
 use crate::host::Cancel;
 use crate::model::{HumanDuration, ResourceOutcome, RunOutcome, TransactionEvent, WatchTarget};
@@ -27,6 +27,7 @@ use super::prepare::{PreparedApply, prepare, print_event};
 use super::refreshes;
 use super::reload_timer::ReloadTimer;
 use super::reversals;
+use super::value_watch::ValueWatch;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs::{self, InputArgs, OutputFormat};
 use crate::cli::render;
@@ -98,8 +99,11 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
             waker.wake();
         }
     });
+    let value = wanted.given.watched_value()?;
+    let waker = enforcer.waker();
     let mut state = WatchState {
         wanted,
+        value: value.map(|(settings, bucket, key)| ValueWatch::start(settings, bucket, key, waker)),
         in_force,
         enforcer,
         cancel,
@@ -112,6 +116,7 @@ pub(super) fn run(wanted: &WatchedRun<'_>, ui: &mut Ui) -> Result<Exit, CliError
         last_change: Instant::now(),
         has_changed: false,
         is_first: true,
+        is_new_manifest: true,
         failures: None,
     };
     state.put_in_force(false, ui);
@@ -126,6 +131,8 @@ struct WatchState<'a> {
     refreshes: Option<Arc<dyn RefreshStore>>,
     outputs: OutputStore,
     reload: ReloadTimer,
+    /// The value of a bucket with the data, if there is one.
+    value: Option<ValueWatch>,
     /// The files that templates have read so far.
     template_files: BTreeSet<PathBuf>,
     reversals: Option<Arc<dyn ReversalStore>>,
@@ -136,6 +143,8 @@ struct WatchState<'a> {
     has_changed: bool,
     /// True until a pass has begun.
     is_first: bool,
+    /// True until the manifest in force had a pass.
+    is_new_manifest: bool,
     /// The failures at the end of the last pass that no signal interrupted; none before.
     failures: Option<u32>,
 }
@@ -146,7 +155,7 @@ impl WatchState<'_> {
         let mut sweep_at = Instant::now() + interval;
         loop {
             let mut is_interrupted = false;
-            while !is_interrupted && let Some(selection) = self.enforcer.start(Instant::now()) {
+            while !is_interrupted && let Some(selection) = self.next_selection() {
                 is_interrupted = self.pass(selection, ui);
             }
             if !is_interrupted {
@@ -167,7 +176,8 @@ impl WatchState<'_> {
             let until = [settled_at, self.reload.due_at()].into_iter().flatten().fold(sweep_at, Instant::min);
             self.enforcer.wait(Some(until)).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
             let now = Instant::now();
-            if self.enforcer.manifest_changed() {
+            let has_new_value = self.value.as_ref().is_some_and(ValueWatch::has_changed);
+            if self.enforcer.manifest_changed() || has_new_value {
                 self.reload.changed(now);
             }
             let is_sweep = now >= sweep_at;
@@ -179,6 +189,12 @@ impl WatchState<'_> {
                 self.enforcer.sweep(now);
             }
         }
+    }
+
+    /// Returns the resources that are due. After a new manifest, there is a pass in any case: a pass ends with the reversals.
+    fn next_selection(&mut self) -> Option<RunSelection> {
+        let has_reversals = std::mem::take(&mut self.is_new_manifest) && self.reversals.is_some();
+        self.enforcer.start(Instant::now()).or_else(|| has_reversals.then(RunSelection::default))
     }
 
     /// Returns the time at which failures are all that is left, for `--converged-exit`.
@@ -229,7 +245,7 @@ impl WatchState<'_> {
         if self.template_files.len() > known {
             let sources = manifest_sources(self.wanted, self.in_force.host.directory(), &self.template_files);
             self.enforcer.watch_manifest(&sources);
-            self.reload.changed(Instant::now());
+            self.reload.found_sources(Instant::now());
         }
     }
 
@@ -239,6 +255,7 @@ impl WatchState<'_> {
             Ok(next) => {
                 let is_same = next.plan.manifest == self.in_force.plan.manifest;
                 self.in_force = next;
+                self.is_new_manifest |= !is_same;
                 if !is_same {
                     print_warnings(&self.in_force, ui);
                 }
@@ -279,22 +296,23 @@ impl WatchState<'_> {
         let (enforcer, output, wanted) = (&mut self.enforcer, self.wanted.output, self.wanted);
         let mut has_changed = false;
         let report = engine::run(plan, &settings, &host, &mut MemorySession::default(), &mut |event: TransactionEvent| {
-            let repair = enforcer.record(&event, Instant::now());
-            let is_stable = matches!(event.outcome(), ResourceOutcome::Stable);
-            has_changed |= event.changed;
+            let RecordedEvent { repair, is_repeated } = enforcer.record(&event, Instant::now());
+            let is_quiet = is_repeated || matches!(event.outcome(), ResourceOutcome::Stable);
+            // A change that only the policy of a resource forbids is none of this run.
+            has_changed |= event.changed && !is_repeated && (wanted.noop || !event.noop);
             match output {
-                OutputFormat::Text if is_stable => {}
+                OutputFormat::Text if is_quiet => {}
                 OutputFormat::Text => {
                     print_event(ui, &event, width);
                     if let Some(repair) = repair {
                         ui.line(text!("      repaired {} after the change", render::duration(repair.latency)));
                     }
                 }
-                OutputFormat::Json | OutputFormat::Jsonl if is_stable && !is_first => {}
+                OutputFormat::Json | OutputFormat::Jsonl if is_quiet && !is_first => {}
                 OutputFormat::Json | OutputFormat::Jsonl => ui.jsonl(&event),
             }
             // Most passes find a resource as wanted: only the others are in the history of runs.
-            if !wanted.noop && (is_first || !is_stable) && recording.is_none() {
+            if !wanted.noop && (is_first || !is_quiet) && recording.is_none() {
                 recording = Some(Recording::begin(inputs::history().as_ref(), &run_start(&settings, plan, &host)));
             }
             if let Some(recording) = &mut recording {
@@ -363,10 +381,13 @@ fn describe(named: &NamedNotice) -> String {
         Notice::Parked { failures, .. } => {
             format!("{resource} failed {failures} times; the next event or sweep tries again")
         }
-        Notice::FlappingBegan { repairs, span, .. } => format!(
-            "{resource} is flapping: repaired {repairs} times within {}, and changed again each time by another process; checks now have pauses",
-            render::duration(span)
-        ),
+        Notice::FlappingBegan { repairs, span, .. } => {
+            let writer = named.writer.as_ref().map(|writer| format!(", last by {writer}")).unwrap_or_default();
+            format!(
+                "{resource} is flapping: repaired {repairs} times within {}, and changed again each time{writer}; checks now have pauses",
+                render::duration(span)
+            )
+        }
         Notice::FlappingEnded { repairs, span, .. } => {
             format!("{resource} is no longer flapping, after {repairs} repairs within {}", render::duration(span))
         }

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::engine::settings::RunSelection;
+use crate::host::file_writers::FileWriter;
 use crate::host::waker::Waker;
 use crate::model::{ResourceRef, TransactionEvent, WatchTarget};
 use crate::watch::{self, Hub, HubOptions, HubStats, ResourceKey, WatchError};
@@ -13,6 +14,7 @@ use crate::watch::{self, Hub, HubOptions, HubStats, ResourceKey, WatchError};
 use super::catalog::{Catalog, NewRow, StateCounts};
 use super::convergence::ConvergenceMonitor;
 use super::event::{DirtyCause, Notice, Outcome};
+use super::fights::Fights;
 use super::resource_state::{CheckReason, ResourceState};
 use super::watched_resource::WatchedResource;
 
@@ -24,6 +26,15 @@ const MANIFEST: ResourceKey = ResourceKey(u32::MAX);
 pub struct Repair {
     /// The time from the first event to the end of the repair.
     pub latency: Duration,
+}
+
+/// The meaning of the event of a resource.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecordedEvent {
+    /// The repair, if the event is one.
+    pub repair: Option<Repair>,
+    /// True when the resource is only observed, and an earlier event has told of the same changes.
+    pub is_repeated: bool,
 }
 
 /// The result of a new manifest.
@@ -44,6 +55,8 @@ pub struct NamedNotice {
     pub resource: Option<ResourceRef>,
     /// The transition.
     pub notice: Notice,
+    /// The process that undid the last repair of a flapping resource, if the kernel named the process.
+    pub writer: Option<FileWriter>,
 }
 
 /// A manifest in force.
@@ -58,6 +71,7 @@ pub struct Enforcer {
     /// References of resources that failed when they ran last.
     failed: BTreeSet<ResourceRef>,
     notices: Vec<NamedNotice>,
+    fights: Fights,
     manifest_changed: bool,
 }
 
@@ -86,6 +100,7 @@ impl Enforcer {
             running: HashMap::new(),
             failed: BTreeSet::new(),
             notices: Vec::new(),
+            fights: Fights::default(),
             manifest_changed: false,
         })
     }
@@ -124,6 +139,7 @@ impl Enforcer {
         let keys = self.catalog.swap(&new, now);
         for (key, number) in &left {
             self.hub.remove(ResourceKey(*key));
+            self.fights.end(*key);
             for reference in self.rows.get(*number).into_iter().flat_map(|row| &row.references) {
                 self.numbers.remove(reference);
             }
@@ -205,6 +221,7 @@ impl Enforcer {
         let at = [until, self.catalog.next_at(), self.convergence.as_ref().and_then(ConvergenceMonitor::converged_at)];
         let changes = self.hub.wait(at.into_iter().flatten().min())?;
         let now = Instant::now();
+        self.fights.read(now);
         for change in changes {
             match change.key {
                 MANIFEST => self.manifest_changed = true,
@@ -227,12 +244,14 @@ impl Enforcer {
         Some(RunSelection { resources, failed: self.failed.clone() })
     }
 
-    /// Takes the event of a resource of the pass. Returns the repair, if the event is one.
-    pub fn record(&mut self, event: &TransactionEvent, now: Instant) -> Option<Repair> {
+    /// Takes the event of a resource of the pass.
+    pub fn record(&mut self, event: &TransactionEvent, now: Instant) -> RecordedEvent {
         let reference = ResourceRef::new(&event.kind, &event.name);
-        let row = self.numbers.get(&reference).and_then(|number| self.rows.get(*number))?;
+        let row = self.numbers.get(&reference).and_then(|number| self.rows.get(*number));
+        let Some(row) = row else { return RecordedEvent::default() };
         // The run adds the subscribers of what it changes.
-        let reason = self.running.remove(&row.key).or_else(|| self.catalog.join(row.key, now))?;
+        let reason = self.running.remove(&row.key).or_else(|| self.catalog.join(row.key, now));
+        let Some(reason) = reason else { return RecordedEvent::default() };
         let outcome = outcome(event, reason.cause);
         set_failed(&mut self.failed, row, outcome);
         let notice = self.catalog.ended(row.key, outcome, now);
@@ -240,15 +259,24 @@ impl Enforcer {
         for subscriber in row.subscribers.iter().filter(|key| self.running.contains_key(key)) {
             self.catalog.began(*subscriber, now);
         }
-        self.notices.extend(notice.map(|notice| NamedNotice { resource: Some(reference), notice }));
+        if self.catalog.is_suspicious(row.key) {
+            self.fights.watch(row.key, self.hub.targets(ResourceKey(row.key)), now);
+        }
+        self.notices.extend(notice.map(|notice| {
+            let writer = if matches!(notice, Notice::FlappingBegan { .. }) { self.fights.end(row.key) } else { None };
+            NamedNotice { resource: Some(reference), notice, writer }
+        }));
         let is_repair = outcome == Outcome::Changed { corrective: true };
-        is_repair.then(|| Repair { latency: now.saturating_duration_since(reason.since) })
+        RecordedEvent {
+            repair: is_repair.then(|| Repair { latency: now.saturating_duration_since(reason.since) }),
+            is_repeated: notice.is_none() && matches!(outcome, Outcome::WouldChange { .. }),
+        }
     }
 
     /// Ends a pass. Resources without an event, as after the failure of another one, are tried again later.
     pub fn end_pass(&mut self, now: Instant) {
         for (key, _) in std::mem::take(&mut self.running) {
-            self.catalog.ended(key, Outcome::Failed { changed: false }, now);
+            self.catalog.ended(key, Outcome::Failed { changed: false, undone: false }, now);
         }
         self.observe_convergence(now);
     }
@@ -270,7 +298,7 @@ impl Enforcer {
 
     fn observe_convergence(&mut self, now: Instant) {
         let notice = self.convergence.as_mut().and_then(|convergence| convergence.observe(self.catalog.activity(), now));
-        self.notices.extend(notice.map(|notice| NamedNotice { resource: None, notice }));
+        self.notices.extend(notice.map(|notice| NamedNotice { resource: None, notice, writer: None }));
     }
 }
 
@@ -293,19 +321,17 @@ fn cause(cause: &watch::Cause) -> DirtyCause {
 }
 
 fn outcome(event: &TransactionEvent, cause: DirtyCause) -> Outcome {
+    let is_drift = !event.refreshed
+        && !matches!(cause, DirtyCause::FirstCheck | DirtyCause::NewInputs | DirtyCause::Refresh | DirtyCause::RequirementMet);
     match event {
-        _ if event.failed => Outcome::Failed { changed: event.changed && !event.noop },
+        _ if event.failed => Outcome::Failed {
+            changed: event.changed && !event.noop,
+            undone: is_drift && !event.changed && !event.changes.is_empty(),
+        },
         _ if !event.unmet_requirements.is_empty() => Outcome::Unmet,
         _ if event.skipped => Outcome::Skipped,
         _ if event.noop && event.changed => Outcome::WouldChange { digest: super::watched_resource::digest(&event.changes) },
-        _ if event.changed => {
-            let corrective = !event.refreshed
-                && !matches!(
-                    cause,
-                    DirtyCause::FirstCheck | DirtyCause::NewInputs | DirtyCause::Refresh | DirtyCause::RequirementMet
-                );
-            Outcome::Changed { corrective }
-        }
+        _ if event.changed => Outcome::Changed { corrective: is_drift },
         _ => Outcome::Stable,
     }
 }

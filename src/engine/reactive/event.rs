@@ -53,6 +53,8 @@ pub enum Outcome {
     Failed {
         /// True when the host was changed before the failure.
         changed: bool,
+        /// True when drift was repaired, and the repair was undone before its verification.
+        undone: bool,
     },
     /// A required resource has not succeeded.
     Unmet,
@@ -63,7 +65,7 @@ pub enum Outcome {
 impl Outcome {
     /// Returns true when the host was changed.
     pub(super) fn has_changed(self) -> bool {
-        matches!(self, Self::Changed { .. } | Self::Failed { changed: true })
+        matches!(self, Self::Changed { .. } | Self::Failed { changed: true, .. })
     }
 
     /// Returns true when the resource is as wanted.

@@ -6,8 +6,10 @@ use super::policy::after;
 
 /// Repairs within [`WINDOW`] that make a resource flapping.
 const REPAIRS: usize = 5;
+/// Repairs that count, from which on the processes that change the resource are of interest.
+const SUSPICIOUS_REPAIRS: usize = 2;
 /// Time in which the repairs count.
-const WINDOW: Duration = Duration::from_secs(60);
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
 /// First pause between the checks of a flapping resource. Each repair doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between the checks of a flapping resource.
@@ -57,6 +59,11 @@ impl RecentRepairs {
         self.times.retain(|at| now.saturating_duration_since(*at) < WINDOW);
         let ended = self.flapping.take_if(|flapping| now >= flapping.quiet_at)?;
         Some((ended.repairs, now.saturating_duration_since(ended.since)))
+    }
+
+    /// Returns true while few further repairs would make the resource flapping.
+    pub(super) fn is_suspicious(&self) -> bool {
+        self.flapping.is_none() && self.times.len() >= SUSPICIOUS_REPAIRS
     }
 
     /// Returns the pause between the checks of a flapping resource.

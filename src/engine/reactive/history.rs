@@ -18,6 +18,8 @@ pub(super) struct RepairHistory {
     failures: u32,
     tries: u32,
     is_parked: bool,
+    /// True after the first success.
+    has_succeeded: bool,
     reported: Option<u64>,
     bucket: Option<Box<TokenBucket>>,
     repairs: Option<Box<RecentRepairs>>,
@@ -35,7 +37,12 @@ impl RepairHistory {
     pub(super) fn ended(&mut self, key: u32, outcome: Outcome, policy: &RepairPolicy, now: Instant) -> Option<Notice> {
         self.checked_at = Some(now);
         match outcome {
-            Outcome::Failed { .. } => return self.failed(key, policy),
+            Outcome::Failed { undone, .. } => {
+                let parked = self.failed(key, policy);
+                // A resource that never succeeded may fail for its own reasons, as a service that does not start.
+                let is_fight = undone && self.has_succeeded && parked.is_none();
+                return if is_fight { self.repaired(key, now) } else { parked };
+            }
             Outcome::Unmet => return None,
             Outcome::WouldChange { digest } => {
                 self.succeeded(policy);
@@ -45,8 +52,7 @@ impl RepairHistory {
         }
         self.reported = None;
         if outcome == (Outcome::Changed { corrective: true }) {
-            let began = self.repairs.get_or_insert_default().repaired(now);
-            return began.map(|(repairs, span)| Notice::FlappingBegan { key, repairs, span });
+            return self.repaired(key, now);
         }
         let recent = self.repairs.as_mut()?;
         let ended = (outcome == Outcome::Stable).then(|| recent.stable(now)).flatten();
@@ -68,7 +74,8 @@ impl RepairHistory {
 
     /// Returns the time of the next try after a failure; `None` when the tries are used up.
     pub(super) fn retry_at(&self, policy: &RepairPolicy) -> Option<Instant> {
-        self.checked_at.filter(|_| !self.is_parked).map(|at| after(at, policy.pause(self.failures)))
+        let pause = policy.pause(self.failures).max(self.flapping_pause());
+        self.checked_at.filter(|_| !self.is_parked).map(|at| after(at, pause))
     }
 
     /// Returns the time of the next poll.
@@ -86,12 +93,22 @@ impl RepairHistory {
         self.failures > 0
     }
 
+    /// Returns true while few further repairs would make the resource flapping.
+    pub(super) fn is_suspicious(&self) -> bool {
+        self.repairs.as_ref().is_some_and(|recent| recent.is_suspicious())
+    }
+
+    fn repaired(&mut self, key: u32, now: Instant) -> Option<Notice> {
+        let began = self.repairs.get_or_insert_default().repaired(now);
+        began.map(|(repairs, span)| Notice::FlappingBegan { key, repairs, span })
+    }
+
     fn flapping_pause(&self) -> Duration {
         self.repairs.as_ref().and_then(|recent| recent.pause()).unwrap_or_default()
     }
 
     fn succeeded(&mut self, policy: &RepairPolicy) {
-        (self.failures, self.is_parked) = (0, false);
+        (self.failures, self.is_parked, self.has_succeeded) = (0, false, true);
         if policy.retry_reset {
             self.tries = 0;
         }

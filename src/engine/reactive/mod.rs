@@ -2,6 +2,8 @@
 //!
 //! - `enforcer` connects the watches with the pure half, and gives the selection of each run.
 //!
+//! - `fights` finds the processes that undo repairs.
+//!
 //! - `watched_resource` is what it knows of a resource.
 //!
 //! The rest is the pure half: it decides which resource is checked, and when. This half has no threads, no clock and no host.
@@ -28,6 +30,7 @@ mod catalog;
 mod convergence;
 mod enforcer;
 mod event;
+mod fights;
 mod flapping;
 mod history;
 mod policy;
@@ -36,7 +39,7 @@ mod watched_resource;
 
 pub use catalog::{Catalog, Check, NewRow, StateCounts};
 pub use convergence::{CatalogActivity, ConvergenceMonitor, ConvergenceState};
-pub use enforcer::{Enforcer, NamedNotice, Repair, Replaced};
+pub use enforcer::{Enforcer, NamedNotice, RecordedEvent, Repair, Replaced};
 pub use event::{DirtyCause, Notice, Outcome};
 pub use policy::{CheckLimit, RepairPolicy};
 pub use resource_state::{CheckReason, ResourceState};

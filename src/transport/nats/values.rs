@@ -4,8 +4,8 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, Stream};
 use jiff::Timestamp;
 
-use super::super::{Message, TransportError};
-use super::{Bus, headers_of};
+use super::super::{Message, StartAt, TransportError};
+use super::{Bus, StreamReader, headers_of};
 
 /// Headers of the messages that mark a removed value.
 const REMOVAL_HEADERS: [&str; 2] = ["KV-Operation", "Nats-Marker-Reason"];
@@ -37,6 +37,15 @@ impl Bus {
         let last = last.map_err(|error| self.value_read_error(&url, bucket, error))?;
         let is_gone = REMOVAL_HEADERS.iter().any(|header| last.headers.get(*header).is_some());
         if is_gone { Err(TransportError::NotFound(url)) } else { Ok(last.payload.to_vec()) }
+    }
+
+    /// Follows the later values of a key, and its removal.
+    ///
+    /// # Errors
+    /// When the bucket does not exist, or may not be read.
+    pub async fn follow_value(&self, bucket: &str, key: &str) -> Result<StreamReader, TransportError> {
+        check_name(bucket, key).map_err(|(url, why)| TransportError::failed(format!("could not follow {url}"), why))?;
+        self.follow(&format!("KV_{bucket}"), &format!("$KV.{bucket}.{key}"), StartAt::New).await
     }
 
     /// Stores a value under a key of an existing bucket.

@@ -411,7 +411,10 @@ fn a_wait_ends_with_the_change() {
 
 #[test]
 fn without_systemd_units_are_polled() {
-    let mut bench = Bench { hub: Hub::open(HubOptions { fallback_poll: Duration::from_millis(20) }).unwrap(), ..Bench::new() };
+    let mut bench = Bench {
+        hub: Hub::open(HubOptions { fallback_poll: Duration::from_millis(20), ..HubOptions::default() }).unwrap(),
+        ..Bench::new()
+    };
     let unit = WatchTarget::Unit("ensign-test-none.service".to_owned());
     let armed = bench.hub.set(ResourceKey(1), std::slice::from_ref(&unit));
     if is_booted() {
@@ -421,6 +424,33 @@ fn without_systemd_units_are_polled() {
     assert_eq!((armed.polled, bench.hub.stats().polled_keys), (vec![(unit, PollReason::NoSystemd)], 1));
     let dirty = bench.hub.wait(None).unwrap();
     assert_eq!(dirty.into_iter().map(|dirty| (dirty.key.0, dirty.cause)).collect::<Vec<_>>(), [(1, Cause::Poll)]);
+}
+
+#[test]
+fn beyond_the_cap_of_watches_paths_are_polled() {
+    let mut bench = Bench::new();
+    bench.mkdir("a");
+    bench.mkdir("b");
+    bench.watch(1, "a/f");
+    let options = HubOptions { fallback_poll: Duration::from_millis(20), max_watches: bench.hub.stats().watches };
+    bench.hub = Hub::open(options).unwrap();
+    bench.watch(1, "a/f");
+    let target = WatchTarget::Path(bench.at("b/f"));
+    let armed = bench.hub.set(ResourceKey(2), std::slice::from_ref(&target));
+    assert_eq!(armed.polled, [(target, PollReason::WatchLimit)]);
+    assert_eq!((bench.hub.stats().watches, bench.hub.stats().polled_keys), (options.max_watches, 1));
+    bench.write("a/f");
+    bench.expect(&[1], "the watched one is reported at once");
+    let dirty = bench.hub.wait(None).unwrap();
+    assert_eq!(dirty.into_iter().map(|dirty| (dirty.key.0, dirty.cause)).collect::<Vec<_>>(), [(2, Cause::Poll)]);
+    // A watch becomes free.
+    bench.hub.remove(ResourceKey(1));
+    while bench.hub.stats().polled_keys > 0 {
+        bench.hub.wait(None).unwrap();
+    }
+    bench.reports();
+    bench.write("b/f");
+    assert!(matches!(bench.reports().get(&2), Some(Cause::Path { .. })));
 }
 
 #[test]

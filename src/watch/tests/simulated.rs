@@ -96,26 +96,29 @@ fn causes(dirty: BTreeMap<ResourceKey, Cause>) -> Vec<(u32, Cause)> {
 
 #[test]
 fn a_full_limit_affects_only_the_resources_without_watches() {
-    let files = SimulatedFiles::new(3, &["/a/x", "/b"]);
-    let mut paths = PathWatches::new(&files);
-    let all = [(KEYS[0], "/a/x/f"), (KEYS[1], "/b/f"), (KEYS[2], "/a/g")];
-    all.iter().for_each(|(key, path)| paths.armed.subscribe(*key, Path::new(path), Depth::Object));
-    let refusals = |paths: &PathWatches<_>| all.map(|(_, path)| paths.armed.refusal(Path::new(path), Depth::Object));
-    assert_eq!(refusals(&paths), [None, Some(PollReason::WatchLimit), None]);
-    assert!(paths.armed.refusals_changed() && !paths.armed.refusals_changed());
-    assert!(!paths.has_work(), "no retry without a reason");
-    // The kernel frees a watch.
-    paths.armed.unsubscribe(KEYS[0], Path::new("/a/x/f"), Depth::Object);
-    assert!(paths.has_work());
-    assert_eq!(causes(paths.finish()), [(1, Cause::Rearmed)]);
-    assert_eq!(refusals(&paths), [None; 3]);
-    assert!(paths.armed.refusals_changed() && !paths.has_work());
+    // The limit of the kernel, and that of the hub.
+    for (limit, max_watches) in [(3, usize::MAX), (usize::MAX, 3)] {
+        let files = SimulatedFiles::new(limit, &["/a/x", "/b"]);
+        let mut paths = PathWatches::new(&files, max_watches);
+        let all = [(KEYS[0], "/a/x/f"), (KEYS[1], "/b/f"), (KEYS[2], "/a/g")];
+        all.iter().for_each(|(key, path)| paths.armed.subscribe(*key, Path::new(path), Depth::Object));
+        let refusals = |paths: &PathWatches<_>| all.map(|(_, path)| paths.armed.refusal(Path::new(path), Depth::Object));
+        assert_eq!(refusals(&paths), [None, Some(PollReason::WatchLimit), None]);
+        assert!(paths.armed.refusals_changed() && !paths.armed.refusals_changed());
+        assert!(!paths.has_work(), "no retry without a reason");
+        // A watch becomes free.
+        paths.armed.unsubscribe(KEYS[0], Path::new("/a/x/f"), Depth::Object);
+        assert!(paths.has_work());
+        assert_eq!(causes(paths.finish()), [(1, Cause::Rearmed)]);
+        assert_eq!(refusals(&paths), [None; 3]);
+        assert!(paths.armed.refusals_changed() && !paths.has_work());
+    }
 }
 
 #[test]
 fn a_raised_limit_is_used_after_a_retry() {
     let files = SimulatedFiles::new(2, &["/t/a", "/t/b", "/t/c"]);
-    let mut paths = PathWatches::new(&files);
+    let mut paths = PathWatches::new(&files, usize::MAX);
     paths.armed.subscribe(KEYS[0], Path::new("/t"), Depth::Tree);
     assert_eq!(paths.armed.refusal(Path::new("/t"), Depth::Tree), Some(PollReason::WatchLimit));
     assert_eq!(paths.armed.refusal(Path::new("/t"), Depth::Object), None, "the directory itself is watched");
@@ -133,7 +136,7 @@ fn a_raised_limit_is_used_after_a_retry() {
 fn an_unreadable_directory_is_refused_with_all_below() {
     let files = SimulatedFiles::new(10, &["/a/b", "/c"]);
     files.unreadable.borrow_mut().insert(PathBuf::from("/a"));
-    let mut paths = PathWatches::new(&files);
+    let mut paths = PathWatches::new(&files, usize::MAX);
     paths.armed.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
     paths.armed.subscribe(KEYS[1], Path::new("/c/f"), Depth::Object);
     paths.armed.subscribe(KEYS[2], Path::new("/a"), Depth::Object);
@@ -149,7 +152,7 @@ fn an_unreadable_directory_is_refused_with_all_below() {
 #[test]
 fn an_overflow_arms_everything_again() {
     let files = SimulatedFiles::new(10, &["/a", "/t"]);
-    let mut paths = PathWatches::new(&files);
+    let mut paths = PathWatches::new(&files, usize::MAX);
     paths.armed.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
     paths.armed.subscribe(KEYS[1], Path::new("/t"), Depth::Tree);
     // Their events are lost.
@@ -163,7 +166,7 @@ fn an_overflow_arms_everything_again() {
 #[test]
 fn a_directory_that_appears_while_its_parent_is_armed_is_found() {
     let files = SimulatedFiles::new(10, &["/"]);
-    let mut paths = PathWatches::new(&files);
+    let mut paths = PathWatches::new(&files, usize::MAX);
     paths.armed.subscribe(KEYS[0], Path::new("/a/b/f"), Depth::Object);
     files.mkdir("/a");
     *files.appears_after.borrow_mut() = Some((PathBuf::from("/a"), PathBuf::from("/a/b")));
@@ -177,7 +180,7 @@ fn a_directory_that_appears_while_its_parent_is_armed_is_found() {
 #[test]
 fn a_watch_that_the_kernel_removed_is_added_again() {
     let files = SimulatedFiles::new(10, &["/a"]);
-    let mut paths = PathWatches::new(&files);
+    let mut paths = PathWatches::new(&files, usize::MAX);
     paths.armed.subscribe(KEYS[0], Path::new("/a/f"), Depth::Object);
     let watch = files.watch("/a");
     files.watches.borrow_mut().remove(Path::new("/a"));

@@ -77,6 +77,12 @@ impl<'a> Maker<'a> {
         Self { dice, root, url, owner, made: vec![], restless: vec![], surprising: false, directories, texts }
     }
 
+    /// Makes the resources of a valid manifest, without hidden dependencies between them.
+    pub fn valid_resources(mut self, most: usize) -> Vec<Value> {
+        (0..=self.dice.below(most)).for_each(|_| self.resource());
+        self.written()
+    }
+
     pub fn case(mut self) -> Case {
         for _ in 0..=self.dice.below(12) {
             self.resource();

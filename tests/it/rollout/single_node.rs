@@ -29,13 +29,13 @@ fn in_waves(mut command: Command) -> Command {
 }
 
 /// A node without an agent: the test publishes its messages.
-struct Canary {
+pub struct Canary {
     node: NodeId,
     key: SigningKey,
 }
 
 /// Puts the node into the second wave, after the wave of a canary.
-fn after_canary(mut command: Command) -> (Command, Canary) {
+pub fn after_canary(mut command: Command) -> (Command, Canary) {
     let key = SigningKey::from_seed(&[7; 32]);
     // The id of a command decides the order of the nodes.
     let node = loop {
@@ -75,7 +75,7 @@ impl Canary {
     }
 
     /// Publishes a genuine success.
-    async fn succeeds(&self, fleet: &SingleNodeFleet, command: &Command) {
+    pub async fn succeeds(&self, fleet: &SingleNodeFleet, command: &Command) {
         self.publish_success(fleet, command, &self.key, &digest(command)).await;
     }
 }

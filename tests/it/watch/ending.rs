@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::{Watching, file, site};
+use super::{Watching, count, file, site};
 use crate::local::{Desk, finish};
 use crate::support::processes::{descendants, is_alive};
 use crate::support::single_node::PATIENCE;
@@ -108,6 +108,37 @@ fn noop_reports_a_wish_once_and_repairs_nothing() {
     assert!(watching.words(before).len() <= 3, "{:?}", watching.words(before));
     assert_eq!(fs::read_to_string(desk.path("conf")).unwrap(), "drift");
     assert_eq!(watching.stop(), Some(0));
+}
+
+/// The policy of a resource forbids its change: that is no change of the program, and no fight.
+#[test]
+fn a_resource_that_is_only_observed_is_reported_once_and_never_counts_as_changed() {
+    let desk = Desk::new();
+    let observed = ", policy: {noop: true}";
+    site(&desk, &[&file("conf", "wanted", observed), &file("other", "wanted", "")]);
+    desk.write("conf", "drift");
+    desk.write("other", "wanted\n");
+    std::fs::set_permissions(desk.path("other"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let watching = Watching::start(&desk, &["--interval", "100ms", "--detailed-exitcodes"]);
+    watching.sees(0, "conf would change");
+    // Many sweeps and many events find the same.
+    let checks = count(&desk, "checks", "conf");
+    for _ in 0..10 {
+        desk.write("conf", "drift");
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+    watching.until("further checks", || count(&desk, "checks", "conf") >= checks + 8);
+    let told = watching.words(0).iter().filter(|word| word.starts_with("conf ")).count();
+    assert_eq!(told, 1, "{:?}", watching.words(0));
+    assert_eq!(watching.notices(0).len(), 1, "{:?}", watching.notices(0));
+    // Another change is news.
+    let before = watching.now();
+    desk.write("conf", "wanted\n");
+    let checks = count(&desk, "checks", "conf");
+    watching.until("a stable check", || count(&desk, "checks", "conf") >= checks + 2);
+    desk.write("conf", "other drift");
+    watching.sees(before, "conf would change");
+    assert_eq!(watching.stop(), Some(0), "nothing was changed");
 }
 
 #[test]

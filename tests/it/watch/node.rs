@@ -17,7 +17,7 @@ ccm:
 "#;
 
 /// A package in a repository of the node, and a unit.
-const PREPARE: &str = r#"
+pub const PREPARE: &str = r#"
 mkdir -p /etc/cron.d /etc/sysctl.d
 mkdir -p /tmp/p/DEBIAN /srv/series
 printf 'Package: site-tool\nVersion: 1\nArchitecture: all\nMaintainer: x <x@example.org>\nDescription: x\n' >/tmp/p/DEBIAN/control

@@ -5,6 +5,9 @@ use std::io::Write;
 
 use super::{Watching, count, file, site};
 use crate::local::Desk;
+use crate::signed_values::bucket;
+use crate::support::nats::binaries;
+use crate::support::single_node::SingleNodeFleet;
 
 #[test]
 fn only_new_and_changed_resources_run_and_removed_ones_are_left_alone() {
@@ -26,6 +29,29 @@ fn only_new_and_changed_resources_run_and_removed_ones_are_left_alone() {
     watching.sees(before, "same changed");
     assert_eq!(watching.words(before), ["same changed"]);
     assert_eq!(fs::read_to_string(desk.path("gone")).unwrap(), "drift");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_value_of_a_bucket_puts_the_manifest_in_force_again() {
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
+    let desk = Desk::new();
+    bucket(&fleet).await;
+    let put =
+        async |text: &str| fleet.bus.put_value("conf", "site", format!("data: {{motd: {text}}}").into_bytes()).await.unwrap();
+    put("one").await;
+    site(&desk, &[&file("conf", "{{ Data.motd }}", "")]);
+    let watching = Watching::start(&desk, &["--data", "kv://conf/site", "--nats", &fleet.server.url()]);
+    watching.repairs(&desk, "conf", "one\n");
+    put("two").await;
+    watching.repairs(&desk, "conf", "two\n");
+    // A wrong value leaves the previous one in force.
+    fleet.bus.put_value("conf", "site", b"[".to_vec()).await.unwrap();
+    watching.says("the previous one stays in force");
+    fs::write(desk.path("conf"), "drift").unwrap();
+    watching.repairs(&desk, "conf", "two\n");
+    put("three").await;
+    watching.repairs(&desk, "conf", "three\n");
+    assert_eq!(watching.stop(), Some(0));
 }
 
 #[test]

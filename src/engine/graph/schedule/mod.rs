@@ -1,16 +1,14 @@
-//! The schedule: the state of one run of a graph. Pure: the caller runs the resources and reports their ends.
+//! The schedule: the state of one run in the order of the graph. Pure: the caller runs the resources and reports their ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-
-use crate::manifest::Ordering;
 
 use super::build::Graph;
 
 /// The settings of a schedule.
 #[derive(Debug, Clone)]
 pub struct ScheduleSettings {
-    /// The number of starts that may run at the same time. In list order, always one.
+    /// The number of starts that may run at the same time.
     pub parallelism: NonZeroUsize,
     /// True when resources of one batch key start together.
     pub has_batches: bool,
@@ -71,10 +69,7 @@ pub struct Schedule<'g> {
 impl<'g> Schedule<'g> {
     /// Creates the schedule of a run.
     pub fn new(graph: &'g Graph, settings: &ScheduleSettings) -> Self {
-        let is_list = graph.ordering() == Ordering::List;
         let waits = |at: usize| match graph.incoming(at).len() {
-            // In list order the list itself is the order.
-            _ if is_list => TaskState::WaitsForStart,
             0 => TaskState::WaitsForStart,
             before => TaskState::WaitsForOthers(before),
         };
@@ -88,7 +83,7 @@ impl<'g> Schedule<'g> {
         let ready: BTreeSet<usize> = first.map(|(_, place)| *place).collect();
         let mut schedule = Self {
             graph,
-            parallelism: if is_list { NonZeroUsize::MIN } else { settings.parallelism },
+            parallelism: settings.parallelism,
             has_batches: settings.has_batches,
             selected,
             states,
@@ -110,10 +105,7 @@ impl<'g> Schedule<'g> {
             return None;
         }
         let first = self.waiting().find(|at| self.is_free(*at, &[]))?;
-        let resources = match self.graph.ordering() {
-            Ordering::List => self.adjacent_batch(first),
-            Ordering::Graph => self.ready_batch(first),
-        };
+        let resources = self.ready_batch(first);
         let number = self.starts;
         self.starts += 1;
         let mut semaphores: Vec<usize> = resources.iter().flat_map(|at| self.graph.semaphores.of_node(*at)).copied().collect();
@@ -210,22 +202,6 @@ impl<'g> Schedule<'g> {
         self.graph.semaphores.of_node(at).iter().all(is_free)
     }
 
-    /// Returns a resource with those directly after it that can be applied together with it.
-    fn adjacent_batch(&self, first: usize) -> Vec<usize> {
-        let mut together = vec![first];
-        let Some(key) = self.graph.batch(first).filter(|_| self.has_batches) else { return together };
-        for next in self.waiting().skip(1) {
-            let waits = self.graph.incoming(next).iter().any(|edge| together.contains(&edge.before));
-            if waits || (self.is_selected(next) && self.graph.batch(next) != Some(key)) {
-                break;
-            }
-            if self.is_selected(next) {
-                together.push(next);
-            }
-        }
-        together
-    }
-
     /// Returns a resource with all ready ones that can be applied together with it.
     fn ready_batch(&self, first: usize) -> Vec<usize> {
         let mut together = vec![first];
@@ -269,11 +245,7 @@ impl<'g> Schedule<'g> {
             return;
         }
         loop {
-            let unselected: Vec<usize> = match self.graph.ordering() {
-                Ordering::List if !self.running.is_empty() => return,
-                Ordering::List => self.waiting().take_while(|at| !self.is_selected(*at)).collect(),
-                Ordering::Graph => self.waiting().filter(|at| !self.is_selected(*at)).collect(),
-            };
+            let unselected: Vec<usize> = self.waiting().filter(|at| !self.is_selected(*at)).collect();
             if unselected.is_empty() {
                 return;
             }

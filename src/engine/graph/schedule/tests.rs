@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::graph::{BatchKey, Node, Reference, ReferenceKind};
+use crate::manifest::Ordering;
 use crate::model::{Identity, Need};
 
 fn settings(parallelism: usize) -> ScheduleSettings {
@@ -53,34 +54,8 @@ fn sequential(graph: &Graph, settings: &ScheduleSettings, changed: &[usize]) -> 
 }
 
 #[test]
-fn a_list_runs_as_written() {
-    let list = |nodes: &[Node]| Graph::build(nodes, Ordering::List).unwrap();
-    let graph = list(&[batched(&[]), batched(&[]), node(&[]), batched(&[]), batched(&[3]), batched(&[])]);
-    assert_eq!(sequential(&graph, &settings(8), &[]), [vec![0, 1], vec![2], vec![3], vec![4, 5]]);
-    let single = ScheduleSettings { has_batches: false, ..settings(8) };
-    assert_eq!(sequential(&graph, &single, &[]), [[0], [1], [2], [3], [4], [5]]);
-    let mut schedule = Schedule::new(&graph, &settings(8));
-    assert_eq!(starts(&mut schedule), [[0, 1]]);
-    schedule.ended(0, true);
-    assert_eq!((starts(&mut schedule).len(), schedule.recordable()), (0, vec![0]));
-    schedule.ended(1, true);
-    assert_eq!((starts(&mut schedule), schedule.recordable()), (vec![vec![2]], vec![1]));
-}
-
-#[test]
 fn a_selection_runs_with_the_subscribers_of_changes() {
-    let list = Graph::build(&[batched(&[]), subscribes(0), batched(&[]), node(&[]), subscribes(1)], Ordering::List).unwrap();
     let some = |selection: &[usize]| ScheduleSettings { selection: Some(selection.to_vec()), ..settings(1) };
-    for (selection, changed, expected) in [
-        (&[][..], &[][..], vec![]),
-        (&[3], &[], vec![vec![3]]),
-        // The subscriber between both ends the batch.
-        (&[0, 2], &[0], vec![vec![0], vec![1], vec![2]]),
-        (&[0, 2], &[], vec![vec![0], vec![2]]),
-        (&[0], &[0, 1], vec![vec![0], vec![1], vec![4]]),
-    ] {
-        assert_eq!(sequential(&list, &some(selection), changed), expected, "{selection:?} {changed:?}");
-    }
     let packages = [batched(&[]), node(&[]), batched(&[]), subscribes(5), node(&[3]), node(&[])];
     let graph = Graph::build(&packages, Ordering::Graph).unwrap();
     assert_eq!(graph.order(), [0, 2, 1, 5, 3, 4]);

@@ -225,6 +225,11 @@ impl Catalog {
         self.rows.get(&key).map(|row| row.state)
     }
 
+    /// Returns true while few further repairs would make the resource flapping.
+    pub fn is_suspicious(&self, key: u32) -> bool {
+        self.rows.get(&key).is_some_and(|row| row.history.is_suspicious())
+    }
+
     /// Returns the place of a resource in the manifest; `None` for a key that is gone.
     pub fn place(&self, key: u32) -> Option<u32> {
         self.rows.get(&key).map(|row| row.place)

@@ -7,7 +7,7 @@ use super::ResourceEvent as E;
 use super::ResourceState as S;
 use super::*;
 
-const FAILED: Outcome = Outcome::Failed { changed: false };
+const FAILED: Outcome = Outcome::Failed { changed: false, undone: false };
 
 /// A resource with a history, and moments in milliseconds after the start of the test.
 struct Fixture {

@@ -29,7 +29,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         3 => Just(Outcome::Stable),
         4 => any::<bool>().prop_map(|corrective| Outcome::Changed { corrective }),
         1 => (0..2_u64).prop_map(|digest| Outcome::WouldChange { digest }),
-        2 => any::<bool>().prop_map(|changed| Outcome::Failed { changed }),
+        2 => any::<(bool, bool)>().prop_map(|(changed, undone)| Outcome::Failed { changed, undone }),
         1 => Just(Outcome::Unmet),
         1 => Just(Outcome::Skipped),
     ]

@@ -8,7 +8,7 @@ use super::super::{CatalogActivity, ConvergenceMonitor, RepairPolicy};
 use super::*;
 
 const REPAIRED: Outcome = Outcome::Changed { corrective: true };
-const FAILED: Outcome = Outcome::Failed { changed: false };
+const FAILED: Outcome = Outcome::Failed { changed: false, undone: false };
 
 /// A catalog, and a clock that the test moves.
 struct Fixture {
@@ -169,7 +169,7 @@ fn a_change_refreshes_the_subscribers() {
 fn a_refresh_follows_a_change_that_failed_and_the_recovery() {
     let mut fixture = Fixture::clean(&pair());
     fixture.event(0);
-    assert_eq!(fixture.run(|_| Outcome::Failed { changed: true }), [0]);
+    assert_eq!(fixture.run(|_| Outcome::Failed { changed: true, undone: false }), [0]);
     assert_eq!(fixture.run(|_| Outcome::Stable), [1]);
     fixture.wait(1000);
     assert_eq!(fixture.run(|_| Outcome::Stable), [0]);
@@ -275,6 +275,44 @@ fn a_fight_backs_off_and_is_reported_once_in_each_direction() {
     }
     assert!(matches!(notices.as_slice(), [_, Notice::FlappingEnded { key: 0, .. }]), "{notices:?}");
     assert_eq!(fixture.catalog.counts(), StateCounts { clean: 1, ..StateCounts::default() });
+}
+
+/// A resource with its policy, its first outcome, its outcome after each further event, and the number of repairs that are flapping.
+type Fight = (RepairPolicy, Outcome, &'static [Outcome], Option<u32>);
+
+#[test]
+fn repairs_that_are_undone_before_their_verification_are_a_fight() {
+    const UNDONE: Outcome = Outcome::Failed { changed: false, undone: true };
+    let few_tries = RepairPolicy { retry: Some(2), ..RepairPolicy::default() };
+    let cases: &[Fight] = &[
+        (RepairPolicy::default(), Outcome::Stable, &[UNDONE; 5], Some(5)),
+        (RepairPolicy::default(), Outcome::Stable, &[UNDONE, REPAIRED, UNDONE, REPAIRED, UNDONE], Some(5)),
+        (RepairPolicy::default(), Outcome::Stable, &[UNDONE, REPAIRED, FAILED, REPAIRED, UNDONE], None),
+        (RepairPolicy::default(), Outcome::Stable, &[FAILED; 8], None),
+        // It never was as wanted: the failure may be its own.
+        (RepairPolicy::default(), UNDONE, &[UNDONE; 8], None),
+        // The end of the tries is reported instead of the third one.
+        (few_tries, Outcome::Stable, &[UNDONE; 5], None),
+        (few_tries, Outcome::Stable, &[UNDONE; 6], Some(5)),
+    ];
+    for (number, (policy, first, outcomes, wanted)) in cases.iter().enumerate() {
+        let mut fixture = Fixture::new(&[NewRow { policy: *policy, ..NewRow::default() }]);
+        fixture.arm_all();
+        fixture.run(|_| *first);
+        let mut found = None;
+        for outcome in *outcomes {
+            fixture.wait(10);
+            fixture.event(0);
+            if let Some(at) = fixture.catalog.next_at() {
+                fixture.now = fixture.now.max(at);
+            }
+            assert_eq!(fixture.start(), [0], "case {number}");
+            if let Some(Notice::FlappingBegan { repairs, .. }) = fixture.end(0, *outcome) {
+                found = Some(repairs);
+            }
+        }
+        assert_eq!(found, *wanted, "case {number}");
+    }
 }
 
 #[test]
