@@ -12,7 +12,7 @@ use crate::store::{PendingRefreshes, ValueStore};
 use crate::trust::Verifier;
 use crate::wire::Subjects;
 
-use super::config::{limits, settings_handle::SettingsHandle};
+use super::config::{external_types::read_types, limits, settings_handle::SettingsHandle};
 use super::durable::{publisher::Publisher, state::DurableState, state_loss};
 use super::error::AgentError;
 use super::exec::{
@@ -24,7 +24,7 @@ use super::reconcile::desired_state::DesiredState;
 use super::rollout::RolloutState;
 use super::status::{
     NodeStateSource,
-    board::{AgentSnapshot, StatusBoard},
+    board::{AgentSnapshot, AlarmKind, StatusBoard},
     counters::SharedCounters,
     facts_cache::FactsCache,
 };
@@ -72,6 +72,8 @@ impl Handles {
         // The files of a command that was killed: the directory belongs to this agent alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
         let subjects = Subjects::new(settings.fleet.clone());
+        let is_engine = matches!(work, RunBackend::Engine);
+        let (types, invalid_types) = if is_engine { read_types(&settings) } else { Default::default() };
         let verifier = Verifier {
             trust: &bundle,
             node: &settings.node,
@@ -81,7 +83,7 @@ impl Handles {
             now: durable.monotonic_now(host.now()),
             replay_store: &durable,
             evaluate_filter: &|_| Err("facts are gathered when it runs".to_owned()),
-            effects: &of_signed,
+            effects: &|kind, properties| of_signed(&types, kind, properties),
         };
         let desired_state =
             DesiredState::open(&settings, &durable, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
@@ -94,7 +96,9 @@ impl Handles {
 
         let identity =
             Arc::new(AgentInstance { node: settings.node.clone(), subjects, boot, started: host.now(), platform, host });
+        status.set(AlarmKind::Types, invalid_types);
         let settings = SettingsHandle::new(settings);
+        settings.set_types(types);
         let (durable, desired_state, trust) = (Arc::new(durable), Arc::new(desired_state), TrustHandle::new(bundle));
         let directories = settings.clone();
         let facts = Arc::new(FactsCache::new(Arc::new(move || facts(&directories.facts_dirs()))));
@@ -114,8 +118,7 @@ impl Handles {
             trust: trust.clone(),
             kernel,
         };
-        let has_health = matches!(work, RunBackend::Engine);
-        let rollouts = RolloutState::new(rollout_stores, &identity, &verifier, &durable, (&publisher, &status), has_health);
+        let rollouts = RolloutState::new(rollout_stores, &identity, &verifier, &durable, (&publisher, &status), is_engine);
         let counters = Arc::<SharedCounters>::default();
         let run = Arc::new(RunContext {
             identity: Arc::clone(&identity),

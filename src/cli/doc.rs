@@ -4,12 +4,13 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::resource::{self, Common, ResourceOutput, ResourceType};
+use crate::resource::{Common, ResourceOutput, ResourceType};
 
 use super::error::{CliError, Exit};
 use super::schemas;
 use super::ui::{Ui, text};
 use crate::cli::args::shape::PropertyShape;
+use crate::cli::args::types::TypesArgs;
 use crate::cli::local::status;
 
 /// Show the documentation of a resource type, or list the types.
@@ -18,6 +19,8 @@ pub struct DocArgs {
     /// Resource type, as `file`.
     #[arg(value_name = "TYPE")]
     kind: Option<String>,
+    #[command(flatten)]
+    types: TypesArgs,
 }
 
 /// Print a JSON schema, or list the schemas.
@@ -25,13 +28,16 @@ pub struct DocArgs {
 pub struct SchemaArgs {
     /// Name of the schema, as `manifest`.
     name: Option<String>,
+    #[command(flatten)]
+    types: TypesArgs,
 }
 
 /// Runs `ensign doc`.
 pub fn doc(args: &DocArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let types = args.types.read()?;
     match &args.kind {
-        None => resource::TYPES.iter().for_each(|kind| ui.line(text!("{:<10} {}", kind.name(), kind.about()))),
-        Some(name) => ui.data(type_page(status::find_type(name)?).as_bytes()),
+        None => types.iter().for_each(|kind| ui.line(text!("{:<10} {}", kind.name(), kind.about()))),
+        Some(name) => ui.data(type_page(&*status::find_type(name, &types)?).as_bytes()),
     }
     Ok(Exit::Success)
 }
@@ -48,7 +54,7 @@ pub fn schema(args: &SchemaArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             .map_or_else(|| "`ensign schema` lists all schemas".to_owned(), |near| format!("did you mean \"{near}\"?"));
         return Err(CliError::new(Exit::Usage, Diagnostic::new(format!("unknown schema \"{name}\"")).hint(hint)));
     };
-    ui.json(&(schema.make)());
+    ui.json(&(schema.make)(&args.types.read()?));
     Ok(Exit::Success)
 }
 
@@ -72,7 +78,7 @@ pub fn type_page(kind: &dyn ResourceType) -> String {
         page.push(format!(
             "## Outputs\n\nValues for templates of later resources, as `resources['{}#name'].{}`.\n",
             kind.name(),
-            kind.outputs().first().map_or("", |output| output.name)
+            kind.outputs().first().map_or("", |output| output.name.as_ref())
         ));
         page.push(format!("| output | type | meaning |\n|---|---|---|\n{}\n", rows.join("\n")));
     }

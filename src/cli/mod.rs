@@ -25,6 +25,7 @@ pub mod trust;
 pub mod ui;
 pub mod verify;
 
+use crate::cli::args::external_type;
 use crate::cli::local::apply;
 use crate::cli::local::data;
 use crate::cli::local::ensure;
@@ -34,7 +35,7 @@ use crate::cli::local::status;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::diag::clean;
 
@@ -94,12 +95,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(ui::print_panic));
     let mut ui = Ui::new();
     let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+    let parse = |args: &[OsString]| external_type::parse(Cli::command, args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(error) => {
             // The error quotes the arguments. They are cleaned first, so that a line end in them forges no line.
-            let words = args.iter().map(|word| clean::line(&word.to_string_lossy()).into_owned());
-            let error = Cli::try_parse_from(words).err().unwrap_or(error);
+            let words = args.iter().map(|word| clean::line(&word.to_string_lossy()).into_owned().into());
+            let words: Vec<OsString> = words.collect();
+            let error = parse(&words).err().unwrap_or(error);
             return ExitCode::from(ui.print_parser_result(&error).code());
         }
     };

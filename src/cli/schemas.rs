@@ -5,38 +5,38 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::model::{ApplyState, EnsureRequest, EnsureResponse, TransactionEvent};
-use crate::resource::{Common, ResourceOutput, ResourceType, TYPES};
+use crate::resource::{Common, ResourceOutput, ResourceType, Types};
 use crate::wire;
 
 /// A schema by name.
 pub struct NamedSchema {
     /// The name of the schema: its file name without `.json`.
     pub name: &'static str,
-    /// Generates the schema.
-    pub make: fn() -> Value,
+    /// Generates the schema, with the properties of these types where it has any.
+    pub make: fn(&Types) -> Value,
 }
 
 /// Every schema.
 pub static ALL: &[NamedSchema] = &[
     NamedSchema { name: "manifest", make: manifest },
     NamedSchema { name: "resource_ensure_request", make: request },
-    NamedSchema { name: "resource_ensure_response", make: || schema_of::<EnsureResponse>() },
-    NamedSchema { name: "event", make: || schema_of::<TransactionEvent>() },
-    NamedSchema { name: "apply_state", make: || schema_of::<ApplyState>() },
-    NamedSchema { name: "command", make: || schema_of::<wire::Command>() },
-    NamedSchema { name: "data", make: || schema_of::<wire::data::SignedData>() },
-    NamedSchema { name: "trust", make: || schema_of::<wire::TrustBundle>() },
-    NamedSchema { name: "job_ack", make: || schema_of::<wire::Ack>() },
-    NamedSchema { name: "job_done", make: || schema_of::<wire::CommandResult>() },
-    NamedSchema { name: "rollout_ok", make: || schema_of::<wire::report::RolloutResult>() },
-    NamedSchema { name: "rollout_failed", make: || schema_of::<wire::report::RolloutResult>() },
-    NamedSchema { name: "stable", make: || schema_of::<wire::report::StableRuns>() },
-    NamedSchema { name: "lifecycle", make: || schema_of::<wire::report::LifecycleEvent>() },
-    NamedSchema { name: "refused", make: || schema_of::<wire::RejectionEvent>() },
-    NamedSchema { name: "node_state", make: || schema_of::<wire::NodeState>() },
-    NamedSchema { name: "receipt", make: || schema_of::<wire::receipt::ReceiptBody>() },
-    NamedSchema { name: "agent_status", make: || schema_of::<wire::AgentStatus>() },
-    NamedSchema { name: "agent", make: || schema_of::<crate::config::AgentSettings>() },
+    NamedSchema { name: "resource_ensure_response", make: |_| schema_of::<EnsureResponse>() },
+    NamedSchema { name: "event", make: |_| schema_of::<TransactionEvent>() },
+    NamedSchema { name: "apply_state", make: |_| schema_of::<ApplyState>() },
+    NamedSchema { name: "command", make: |_| schema_of::<wire::Command>() },
+    NamedSchema { name: "data", make: |_| schema_of::<wire::data::SignedData>() },
+    NamedSchema { name: "trust", make: |_| schema_of::<wire::TrustBundle>() },
+    NamedSchema { name: "job_ack", make: |_| schema_of::<wire::Ack>() },
+    NamedSchema { name: "job_done", make: |_| schema_of::<wire::CommandResult>() },
+    NamedSchema { name: "rollout_ok", make: |_| schema_of::<wire::report::RolloutResult>() },
+    NamedSchema { name: "rollout_failed", make: |_| schema_of::<wire::report::RolloutResult>() },
+    NamedSchema { name: "stable", make: |_| schema_of::<wire::report::StableRuns>() },
+    NamedSchema { name: "lifecycle", make: |_| schema_of::<wire::report::LifecycleEvent>() },
+    NamedSchema { name: "refused", make: |_| schema_of::<wire::RejectionEvent>() },
+    NamedSchema { name: "node_state", make: |_| schema_of::<wire::NodeState>() },
+    NamedSchema { name: "receipt", make: |_| schema_of::<wire::receipt::ReceiptBody>() },
+    NamedSchema { name: "agent_status", make: |_| schema_of::<wire::AgentStatus>() },
+    NamedSchema { name: "agent", make: |_| schema_of::<crate::config::AgentSettings>() },
 ];
 
 /// Returns a generator with our settings: JSON Schema 2020-12.
@@ -113,17 +113,17 @@ fn scoped(schema: Value, scope: &str, definitions: &mut Map<String, Value>) -> V
     Value::Object(schema)
 }
 
-fn manifest() -> Value {
+fn manifest(types: &Types) -> Value {
     let mut definitions = Map::new();
-    let types = TYPES.iter().map(|kind| {
-        let single = properties(*kind, &mut definitions);
+    let types = types.iter().map(|kind| {
+        let single = properties(kind, &mut definitions);
         let mut element = single.clone();
         if let Some(map) = element.as_object_mut() {
             map.remove("required");
         }
         let element = json!({"anyOf": [element, {"type": "null"}]});
         let list = json!({"type": "array", "items": {"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": element}});
-        let output = |output: &ResourceOutput| (output.name.to_owned(), json!({"type": output.kind.name(), "description": output.about}));
+        let output = |output: &ResourceOutput| (output.name.to_string(), json!({"type": output.kind.name(), "description": output.about}));
         let outputs: Map<String, Value> = kind.outputs().iter().map(output).collect();
         let forms = json!({"description": kind.about(), "anyOf": [single, list], "x-outputs": outputs});
         json!({"type": "object", "required": [kind.name()], "additionalProperties": false, "properties": {kind.name(): forms}})
@@ -167,11 +167,11 @@ fn manifest() -> Value {
     })
 }
 
-fn request() -> Value {
+fn request(types: &Types) -> Value {
     let mut definitions = Map::new();
-    let forms: Vec<Value> = TYPES
+    let forms: Vec<Value> = types
         .iter()
-        .map(|kind| json!({"properties": {"type": {"const": kind.name()}, "properties": {"anyOf": [properties(*kind, &mut definitions), {"type": "array", "minItems": 1, "maxItems": 1}]}}}))
+        .map(|kind| json!({"properties": {"type": {"const": kind.name()}, "properties": {"anyOf": [properties(kind, &mut definitions), {"type": "array", "minItems": 1, "maxItems": 1}]}}}))
         .collect();
     let mut schema = schema_of::<EnsureRequest>();
     if let Some(map) = schema.as_object_mut() {

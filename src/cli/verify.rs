@@ -9,12 +9,14 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::engine::effects::of_signed;
 use crate::host::Host;
 use crate::host::fs;
 use crate::model::NodeId;
+use crate::resource::Types;
 use crate::trust::{
     BundleAuthority, KnownTrust, NodeLimits, OpenedMessage, PublicKey, Rejection, ReplayStore, TrustedBundle, Verifier,
     open_bundle,
@@ -25,6 +27,7 @@ use crate::wire::{Action, Command, Envelope, MAX_ENVELOPE, Selector, Subjects, T
 use super::error::{CliError, Exit};
 use super::key;
 use super::ui::{Tone, Ui, text};
+use crate::cli::args::types::TypesArgs;
 use crate::cli::local::inputs::OutputFormat;
 
 /// Verify a signed command against a trust bundle, without a network.
@@ -47,6 +50,8 @@ pub struct VerifyArgs {
     /// Time of arrival; now by default.
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
+    #[command(flatten)]
+    types: TypesArgs,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
@@ -112,7 +117,8 @@ pub fn run(args: &VerifyArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let command = envelope.as_ref().and_then(|envelope| json::read::<Command>(&envelope.payload).ok());
     let (nodes, groups) = nodes_to_check(args, command.as_ref());
     let now = args.at.unwrap_or_else(|| Host::system(None).now());
-    let verdict = |node: &NodeId| decide(&bytes, &trust, node, &groups, now);
+    let types = args.types.read()?;
+    let verdict = |node: &NodeId| decide(&bytes, &trust, node, &groups, &types, now);
     let found = VerifyReport {
         digest: envelope.as_ref().map_or_else(|| digest(&bytes), Envelope::digest),
         keyids: envelope.map(|envelope| envelope.signatures.into_iter().map(|s| s.keyid).collect()).unwrap_or_default(),
@@ -154,12 +160,12 @@ fn nodes_to_check(args: &VerifyArgs, command: Option<&Command>) -> (Vec<NodeId>,
     }
 }
 
-fn decide(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], now: Timestamp) -> Verdict {
+fn decide(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], types: &Types, now: Timestamp) -> Verdict {
     // Only the node itself knows and enforces its limits.
     let limits = NodeLimits { exec: true, ..NodeLimits::default() };
     let subjects = Subjects::new(trust.fleet());
     let condition = |_: &str| Ok(true);
-    let (seen, effects) = (&EmptyReplayStore, &of_signed);
+    let (seen, effects) = (&EmptyReplayStore, |kind: &str, properties: &Map<String, Value>| of_signed(types, kind, properties));
     let verifier = Verifier {
         trust,
         node,
@@ -169,7 +175,7 @@ fn decide(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String],
         now,
         replay_store: seen,
         evaluate_filter: &condition,
-        effects,
+        effects: &effects,
     };
     match verifier.open(bytes, None) {
         Ok(OpenedMessage::New(command) | OpenedMessage::FilteredOut(command)) => {

@@ -96,6 +96,9 @@ pub struct AgentSettings {
     /// The page for monitoring.
     #[serde(default)]
     pub http: HttpSettings,
+    /// Resource types that are not part of this program.
+    #[serde(default)]
+    pub types: TypesSettings,
     /// The connection.
     pub nats: NatsSettings,
     /// Root keys and the first trust bundle.
@@ -169,6 +172,14 @@ impl Default for HttpSettings {
     fn default() -> Self {
         Self { listen: Some((Ipv4Addr::LOCALHOST, 9769).into()) }
     }
+}
+
+/// Resource types that are not part of this program.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TypesSettings {
+    /// A directory of programs: each executable file is a resource type. None without it.
+    pub dir: Option<PathBuf>,
 }
 
 /// Root keys and the first trust bundle.
@@ -262,7 +273,7 @@ impl AgentSettings {
         self.hostname.clone_from(&around.hostname);
         self.state_dir =
             if self.state_dir.as_os_str().is_empty() { around.state_dir.clone() } else { directory.join(&self.state_dir) };
-        let files = [&mut self.registration.known_nodes, &mut self.trust.bundle].into_iter().flatten();
+        let files = [&mut self.registration.known_nodes, &mut self.trust.bundle, &mut self.types.dir].into_iter().flatten();
         for path in files.chain(&mut self.facts_dirs) {
             *path = directory.join(&path);
         }

@@ -75,6 +75,7 @@ fn the_example_shows_every_key_and_the_defaults() {
     shown.remove("groups");
     shown.remove("channels");
     shown.remove("data");
+    shown.remove("types");
     shown["nats"].as_table_mut().unwrap().retain(|key, _| key == "servers");
     shown["trust"].as_table_mut().unwrap().remove("bundle");
     shown["registration"].as_table_mut().unwrap().remove("known_nodes");

@@ -9,7 +9,7 @@ use crate::diag::error_chain;
 use crate::host::Host;
 use crate::host::confine::Worker;
 use crate::model::Secrets;
-use crate::resource::{BindError, BoundResource, ChangeStep, ObservedResource, ParsedResource, Preview, Providers, ResourceType};
+use crate::resource::{BindError, BoundResource, ChangeStep, ObservedResource, ParsedResource, Preview, Providers, TypeRef};
 
 use super::redact;
 use super::settings::Diff;
@@ -133,7 +133,7 @@ pub(super) fn bind(
 /// Applies resources of one type together, on their thread.
 pub(super) fn apply_all(
     place: RunThread<'_>,
-    kind: &'static dyn ResourceType,
+    kind: TypeRef,
     batch: Vec<Arc<dyn ParsedResource>>,
     wanted: &str,
     providers: &Arc<Providers>,

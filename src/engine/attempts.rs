@@ -124,7 +124,7 @@ fn within_timeout(
     attempt: impl Fn(&Host) -> Result<AttemptResult, String>,
 ) -> Result<AttemptResult, String> {
     let Some(timeout) = policy.attempt_limit() else { return attempt(host) };
-    let limited = host.clone().with_timeout(timeout.as_std());
+    let limited = host.clone().with_attempt_timeout(timeout.as_std());
     let mut result = attempt(&limited)?;
     if let Err(failed) = &mut result
         && limited.is_over()

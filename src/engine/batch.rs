@@ -57,7 +57,7 @@ pub(super) fn prefetch<'a>(
             Some(outside) => RunThread::Outside(outside.worker()),
             None => RunThread::Here,
         };
-        let (kind, providers, host) = (first.kind, Arc::clone(providers), host.clone());
+        let (kind, providers, host) = (first.kind.clone(), Arc::clone(providers), host.clone());
         let owned: Vec<_> = all.iter().map(|one| (Arc::clone(&one.decoded), one.common.provider.clone())).collect();
         // A resource that could not be prefetched is observed when its turn comes.
         let _prefetched = place.run(move || {
@@ -97,7 +97,8 @@ pub(super) fn apply_batch(resource_runs: &[ResourceRun<'_>]) -> Vec<TransactionE
         let count = decoded.len();
         let wanted = &planned.common.provider;
         guarded(|| {
-            apply_changes::apply_all(place, planned.kind, decoded, wanted, first.providers, first.host).map_err(Abort::Failed)
+            apply_changes::apply_all(place, planned.kind.clone(), decoded, wanted, first.providers, first.host)
+                .map_err(Abort::Failed)
         })
         .unwrap_or_else(|_| (0..count).map(|_| Err(PANICKED.to_owned())).collect())
     });

@@ -335,7 +335,7 @@ impl ResourceRun<'_> {
 
     fn resolve_deferred(&self) -> Result<Option<Map<String, Value>>, Abort> {
         let Some(properties) = &self.planned.deferred else { return Ok(None) };
-        let (scope, kind) = (self.late_scope(), self.planned.kind);
+        let (scope, kind) = (self.late_scope(), &*self.planned.kind);
         let mut resolved = properties.clone();
         for (key, value) in &mut resolved {
             if self.planned.is_late(key) {

@@ -25,7 +25,8 @@ pub struct CheckContext<'a> {
     pub permit: Option<&'a dyn Authorizer>,
     /// The host.
     pub host: &'a Host,
-    /// The thread outside of the confinement, for rules that query the system: they start no program of their author.
+    /// The thread outside of the confinement, for rules that query the system. Those start no program and read no file of
+    /// their author.
     pub outside: Option<&'a Worker>,
 }
 
@@ -106,11 +107,12 @@ fn try_rules(
     Ok((status, told(outcome.summary())))
 }
 
-/// Checks rules. Commands run on the run's thread, queries of the system outside of the confinement, if there is one.
+/// Checks rules. Commands and reads of content stay on the run's thread. Queries of the system run outside of the confinement,
+/// if there is one.
 fn run_rules(rules: GossRules, host: &Host, context: &CheckContext<'_>) -> Result<GossOutcome, String> {
     let Some(outside) = context.outside else { return Ok(rules.run(host)) };
-    let (commands, others) = rules.split_commands();
-    let own = commands.run(host);
+    let (guarded, others) = rules.split_guarded();
+    let own = guarded.run(host);
     let host = host.clone();
     let asked = outside.run(move || others.run(&host)).map_err(|_| PANICKED.to_owned())?;
     Ok(own.merge(asked))
@@ -137,7 +139,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::host::confine::{AccessibleFiles, Confinement, ConfinementPart, kernel_features};
     use crate::host::fake::{FakeRunner, host};
+    use crate::host::fs::sha256;
     use crate::model::ResourceLimits;
 
     fn run(check_me: Value, host: &Host, permit: Option<&dyn Authorizer>) -> HealthResult {
@@ -147,6 +151,38 @@ mod tests {
             &serde_json::from_value(check_me).unwrap(),
             &CheckContext { scope: &scope, kind: "file", permit, host, outside: None },
         )
+    }
+
+    #[test]
+    fn content_is_read_under_the_confinement() {
+        if kernel_features().is_ok_and(|kernel| !kernel.enforces(ConfinementPart::Files)) {
+            eprintln!("skipped: this kernel confines no files");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "text\n").unwrap();
+        let rule = |wanted: Value| json!({"goss_rules": {"file": {file.to_str().unwrap(): wanted}}});
+        let checks = [
+            rule(json!({"exists": true, "contents": ["text"]})),
+            rule(json!({"exists": true, "sha256": sha256(b"text\n")})),
+            rule(json!({"exists": true})),
+        ];
+        let (worker, queue) = Worker::new();
+        let confined = move || {
+            let files = Some(AccessibleFiles { write: Vec::new(), read: Vec::new() });
+            Confinement { files, ..Confinement::default() }.apply().unwrap();
+            let scope = Scope::new(Arc::new(|| json!({})), json!({}), BTreeMap::new());
+            let host = Host::system(None);
+            let context = CheckContext { scope: &scope, kind: "file", permit: None, host: &host, outside: Some(&worker) };
+            checks.map(|rules| check(&serde_json::from_value(rules).unwrap(), &context)).to_vec()
+        };
+        // The queue ends with the worker, which the thread owns.
+        let checking = std::thread::spawn(confined);
+        queue.into_iter().for_each(|work| work());
+        let results = checking.join().unwrap();
+        let statuses: Vec<HealthStatus> = results.iter().map(|result| result.status).collect();
+        assert_eq!(statuses, [HealthStatus::Critical, HealthStatus::Critical, HealthStatus::Ok], "{results:?}");
     }
 
     fn nagios(tries: u32, codes: &[i32]) -> (HealthStatus, u32) {

@@ -11,6 +11,7 @@ use crate::diag::{Diagnostic, error_chain};
 use crate::host::Host;
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{DiscoveryClient, EvaluationBudget, ReadAccess, Secrets, UnrestrictedAccess};
+use crate::resource::Types;
 use crate::template::Scope;
 use crate::yaml::{KeyOrIndex, YamlDocument};
 
@@ -36,6 +37,8 @@ pub struct RunInputs {
     pub access: Arc<dyn ReadAccess>,
     /// The rights of values of the bus.
     pub bus: BusData,
+    /// The known resource types.
+    pub types: Types,
     /// True when the data contains values that templates have read.
     pub(super) has_read_values: bool,
     secrets: Arc<Secrets>,
@@ -72,6 +75,7 @@ impl RunInputs {
             rules: Annotations::default(),
             access: Arc::new(UnrestrictedAccess),
             bus: BusData::Any,
+            types: Types::default(),
             has_read_values: false,
             secrets: Arc::default(),
             budget: EvaluationBudget::default(),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::host::Host;
 use crate::manifest;
 use crate::model::{OnRemoval, ResourceRef, ReversalRecord, TransactionEvent};
-use crate::resource::{self, BoundResource, Common};
+use crate::resource::{BoundResource, Common};
 use crate::yaml::YamlDocument;
 
 use super::apply_changes::RunThread;
@@ -111,7 +111,7 @@ fn compare(place: RunThread<'_>, bound: &Arc<dyn BoundResource>, host: &Host, re
 
 /// Plans a resource with properties that are values, not templates.
 fn planned_reversal(record: &ReversalRecord, properties: &Map<String, Value>, plan: &Plan) -> Result<PlannedResource, String> {
-    let kind = resource::find(&record.resource.kind).ok_or("unknown resource type")?;
+    let kind = plan.inputs.types.find(&record.resource.kind).ok_or("unknown resource type")?;
     let decoded = kind.decode(properties, &plan.scope).map_err(|error| error.to_string())?;
     let mut document = YamlDocument::from_value(json!([{ kind.name(): {"name": decoded.name()} }]));
     let declarations = manifest::parse::declarations(&mut document, &[]);

@@ -75,10 +75,12 @@ impl GossOutcome {
 }
 
 impl GossRules {
-    /// Splits the rules into commands of the author and all others. The others start no program that the author names.
-    pub fn split_commands(self) -> (Self, Self) {
-        let (commands, others) = self.items.into_iter().partition(|thing| thing.section.name == "command");
-        (Self { items: commands }, Self { items: others })
+    /// Splits the rules into those that start a program or read content, and all others.
+    ///
+    /// The others start no program that the author names, and open no file of the author's choice.
+    pub fn split_guarded(self) -> (Self, Self) {
+        let (guarded, others) = self.items.into_iter().partition(RuleItem::needs_guard);
+        (Self { items: guarded }, Self { items: others })
     }
 
     /// Reads rules. Skips attributes whose values are still templates: the caller reads the rules again once resolved.
@@ -167,6 +169,14 @@ impl RuleItem {
         wanted.sort_by_key(|(attribute, _)| order(attribute));
         let skip = options.get("skip").and_then(Value::as_bool).unwrap_or(false);
         Ok(Self { section, key: key.to_owned(), skip, wanted, options })
+    }
+
+    /// True for an item that starts a program of the author, or reads a path of the author.
+    fn needs_guard(&self) -> bool {
+        let mut options = self.options.clone();
+        options.extend(self.wanted.iter().map(|(attribute, _)| (attribute.name.to_owned(), Value::Null)));
+        let item = ItemOptions { key: &self.key, options: &options };
+        (self.section.effects)(&item).iter().any(|effect| matches!(effect, Effect::Run { .. } | Effect::Read(_)))
     }
 
     fn check(&self, host: &Host, outcome: &mut GossOutcome) {

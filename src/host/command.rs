@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{ErrorKind, PipeReader, Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, PipeReader, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::model::{Secret, Secrets};
 
@@ -26,8 +28,8 @@ const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/lo
 /// The kept part of each output stream, in bytes: the last mebibyte.
 pub(crate) const OUTPUT_CAP: usize = 1 << 20;
 
-/// The longest input of a command, in bytes. A pipe takes this size at once, however slowly the command reads.
-const INPUT_CAP: usize = 4096;
+/// The longest input that a pipe takes at once, in bytes, however slowly the command reads.
+const PIPE_CAP: usize = 4096;
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,8 +46,10 @@ pub struct ProcessCommand {
     pub search: Vec<PathBuf>,
     /// The time after which the command is killed.
     pub timeout: Option<Duration>,
-    /// Standard input, at most 4096 bytes, which a pipe takes at once; empty for `None`.
+    /// Standard input; empty for `None`.
     pub input: Option<Secret>,
+    /// True when all processes of the command end with it.
+    pub ends_group: bool,
 }
 
 impl ProcessCommand {
@@ -186,15 +190,18 @@ pub fn is_executable(path: &Path) -> bool {
     path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
-/// Returns a pipe that holds all of the input, so that no thread waits for its reader.
-fn input_pipe(input: &Secret) -> std::io::Result<PipeReader> {
+/// Returns a pipe or a file in memory that holds all of the input. So no thread waits for its reader.
+fn input_source(input: &Secret) -> std::io::Result<Stdio> {
     let bytes = input.reveal().as_bytes();
-    if bytes.len() > INPUT_CAP {
-        return Err(std::io::Error::new(ErrorKind::InvalidInput, "the input is longer than 4096 bytes"));
+    if bytes.len() <= PIPE_CAP {
+        let (reader, mut writer) = std::io::pipe()?;
+        writer.write_all(bytes)?;
+        return Ok(Stdio::from(reader));
     }
-    let (reader, mut writer) = std::io::pipe()?;
-    writer.write_all(bytes)?;
-    Ok(reader)
+    let mut file = File::from(memfd_create("input", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(Stdio::from(file))
 }
 
 impl Runner for SystemRunner {
@@ -202,7 +209,7 @@ impl Runner for SystemRunner {
         let program = self.locate(command)?;
         let started = Instant::now();
         let start = |source| CommandError::Start { program: command.program.clone(), cwd: command.cwd.clone(), source };
-        let input = command.input.as_ref().map(input_pipe).transpose().map_err(start)?;
+        let input = command.input.as_ref().map(input_source).transpose().map_err(start)?;
         let ((out, to_out), (err, to_err)) = (std::io::pipe().map_err(start)?, std::io::pipe().map_err(start)?);
         // Before the start: when this process is killed in between, the journal still knows the command by its pipes.
         let running = self.journal.as_ref().map(|journal| journal.begin(&[&out, &err])).transpose().map_err(start)?;
@@ -213,7 +220,7 @@ impl Runner for SystemRunner {
             .envs([("PATH", DEFAULT_PATH), ("LANG", "C"), ("LC_ALL", "C")])
             .envs(command.env.iter().map(|(key, value)| (key, value)))
             .current_dir(command.cwd.as_deref().unwrap_or(Path::new("/")))
-            .stdin(input.map_or_else(Stdio::null, Stdio::from))
+            .stdin(input.unwrap_or_else(Stdio::null))
             .stdout(Stdio::from(to_out))
             .stderr(Stdio::from(to_err))
             .process_group(0);
@@ -225,7 +232,7 @@ impl Runner for SystemRunner {
         }
         let own = command.timeout.map(|timeout| started + timeout);
         let until = [own, deadline].into_iter().flatten().min();
-        Wait { child, name: &command.program, started, until, cancel }.finish(out, err)
+        Wait { child, name: &command.program, started, until, ends_group: command.ends_group, cancel }.finish(out, err)
     }
 }
 
@@ -235,6 +242,7 @@ struct Wait<'a> {
     name: &'a str,
     started: Instant,
     until: Option<Instant>,
+    ends_group: bool,
     cancel: &'a Cancel,
 }
 
@@ -242,7 +250,8 @@ impl Wait<'_> {
     fn finish(mut self, out: PipeReader, err: PipeReader) -> Result<Output, CommandError> {
         let (mut out, mut err) = (Tail::new(Some(out)), Tail::new(Some(err)));
         let waited = self.poll_until_exit(&mut out, &mut err);
-        if waited.is_err() {
+        // The child is not reaped yet, so no other group has its number.
+        if waited.is_err() || self.ends_group {
             self.kill_group();
         }
         let program = || self.name.to_owned();
@@ -367,10 +376,10 @@ mod tests {
         command.input = Some(Secret::new("a\nb"));
         assert_eq!(run(&command).unwrap().stdout, b"a\nb");
         assert!(!format!("{command:?}").contains("a\\nb"));
-        command.input = Some(Secret::new("x".repeat(INPUT_CAP)));
-        assert_eq!(run(&command).unwrap().stdout.len(), INPUT_CAP);
-        command.input = Some(Secret::new("x".repeat(INPUT_CAP + 1)));
-        assert!(matches!(run(&command), Err(CommandError::Start { .. })));
+        for length in [PIPE_CAP, PIPE_CAP + 1, OUTPUT_CAP - 1] {
+            command.input = Some(Secret::new("x".repeat(length)));
+            assert_eq!(run(&command).unwrap().stdout.len(), length);
+        }
         assert_eq!(run(&sh("cat")).unwrap().stdout, b"");
     }
 

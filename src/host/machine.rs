@@ -96,7 +96,7 @@ impl Host {
     /// Creates a host with this runner of commands and this clock.
     pub fn new(runner: Arc<dyn Runner>, clock: Arc<dyn Clock>) -> Self {
         Self {
-            scope: RunScope { runner, cancel: Cancel::default(), deadline: None },
+            scope: RunScope { runner, cancel: Cancel::default(), deadline: None, has_attempt_timeout: false },
             clock,
             accounts: Arc::default(),
             software: Arc::new(PackageCache::without_bus()),
@@ -193,6 +193,19 @@ impl Host {
         let until = Instant::now() + time;
         self.scope.deadline = Some(self.scope.deadline.map_or(until, |deadline| deadline.min(until)));
         self
+    }
+
+    /// Returns the same host, for an attempt with a timeout of its own. Commands have no other limit.
+    #[must_use]
+    pub fn with_attempt_timeout(self, time: Duration) -> Self {
+        let mut host = self.with_timeout(time);
+        host.scope.has_attempt_timeout = true;
+        host
+    }
+
+    /// True within an attempt that has a timeout of its own.
+    pub fn has_attempt_timeout(&self) -> bool {
+        self.scope.has_attempt_timeout
     }
 
     /// The current time.

@@ -12,6 +12,8 @@ pub struct RunScope {
     pub(super) runner: Arc<dyn Runner>,
     pub(super) cancel: Cancel,
     pub(super) deadline: Option<Instant>,
+    /// True when the deadline is that of one attempt, which its policy sets.
+    pub(super) has_attempt_timeout: bool,
 }
 
 impl RunScope {

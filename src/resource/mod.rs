@@ -6,13 +6,16 @@
 //! and `core/policy.rs` their policy.
 
 pub mod core;
+pub mod external;
 #[cfg(test)]
 mod properties_test;
+mod type_set;
 pub mod types;
 
 pub use crate::resource::core::common::{Common, Control, HealthCheck};
 pub use crate::resource::core::dyn_type::{
     BatchResult, BindError, BoundResource, ChangeStep, DecodeError, ObservedResource, ParsedResource, Providers, ResourceType,
+    RunPlace,
 };
 pub use crate::resource::core::open_properties::OpenProperties;
 pub use crate::resource::core::policy::{InvalidPolicy, Policy, Semaphore};
@@ -21,14 +24,11 @@ pub use crate::resource::core::resource::{
     State,
 };
 pub use crate::resource::core::type_entry::TypeEntry;
+pub use crate::resource::core::type_ref::TypeRef;
+pub use crate::resource::type_set::Types;
 pub use crate::resource::types::TYPES;
 
-/// Returns the type of a name.
+/// Returns the type of the table of a name. [`Types`] has external ones too.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
     TYPES.iter().copied().find(|kind| kind.name() == name)
-}
-
-/// Returns the names of all types.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    TYPES.iter().map(|kind| kind.name())
 }

@@ -118,6 +118,10 @@ impl Hub {
 
     /// Replaces the targets of a resource. Every change after the return is reported. Equal targets keep their watches.
     pub fn set(&mut self, key: ResourceKey, targets: &[WatchTarget]) -> Armed {
+        // A new manifest sets the targets of all its resources again: most are as they were.
+        if self.keys.get(&key).is_some_and(|entry| *entry.targets == *targets && !entry.is_polled) {
+            return Armed::default();
+        }
         let mut targets: Vec<WatchTarget> = targets.iter().map(normalize_target).collect();
         targets.sort_unstable();
         targets.dedup();

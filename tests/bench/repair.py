@@ -382,9 +382,12 @@ def in_node(count):
     with Watcher("ensign", "/root", resources) as _, on_own_processor():
         killed, stopped, purged = [], [], []
         for n in range(count):
+            # A started process must live for 100 ms: that check of the repair before is no latency of this one.
+            time.sleep(0.3)
             pid = int(text(mark(f"killed-{n}")))
             os.unlink(mark(f"killed-{n}"))
             killed.append(until(lambda: text(mark(f"killed-{n}")), call(os.kill, pid, signal.SIGKILL)))
+            time.sleep(0.3)
             os.unlink(mark(f"stopped-{n}"))
             quiet("systemctl", "stop", f"stopped-{n}")
             stopped.append(until(lambda: text(mark(f"stopped-{n}")), time.perf_counter()))

@@ -106,7 +106,10 @@ fn main() {
     let (limits, subjects) = (NodeLimits::default(), Subjects::new("prod"));
     let now = "2026-11-20T10:01:00Z".parse().unwrap();
     let (node, groups, condition) = (&node, &groups, &|_: &str| Ok(true));
-    let effects = &ensign::engine::effects::of_signed;
+    let types = ensign::resource::Types::default();
+    let effects = &|kind: &str, properties: &serde_json::Map<String, serde_json::Value>| {
+        ensign::engine::effects::of_signed(&types, kind, properties)
+    };
     let verifier = Verifier {
         trust: &trust,
         node,

@@ -75,12 +75,30 @@ fn run(desk: &Desk, block: &Block, page: &str) {
     }
 }
 
+/// Copies the examples of external types, as a reader installs them.
+fn install_types(desk: &Desk) {
+    std::fs::create_dir(desk.path("types")).unwrap();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples/types/hosts_entry");
+    std::fs::copy(example, desk.path("types/hosts_entry")).unwrap();
+}
+
 #[test]
 fn examples_of_the_user_pages_work() {
     let mut count = 0;
-    for page in ["data.md", "templates.md", "health.md", "policy.md", "watch.md", "sessions.md", "ordering.md", "reversal.md"] {
+    for page in [
+        "data.md",
+        "templates.md",
+        "health.md",
+        "policy.md",
+        "watch.md",
+        "sessions.md",
+        "ordering.md",
+        "reversal.md",
+        "external-types.md",
+    ] {
         let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).unwrap();
         let desk = Desk::new();
+        install_types(&desk);
         for block in blocks(&document) {
             count += 1;
             match block.verb.as_str() {

@@ -31,6 +31,7 @@ mod documents;
 mod duplicate_node_ids;
 mod enforce;
 mod examples;
+mod external;
 mod fleet;
 mod fuzz;
 mod generated;

@@ -406,7 +406,7 @@ fn every_type_has_scenarios() {
 #[test]
 fn manifests_of_scenarios_are_valid_to_the_schema() {
     let schema = ensign::cli::schemas::ALL.iter().find(|schema| schema.name == "manifest").unwrap();
-    let validator = jsonschema::validator_for(&(schema.make)()).unwrap();
+    let validator = jsonschema::validator_for(&(schema.make)(&ensign::resource::Types::default())).unwrap();
     for file in files().into_values().flatten() {
         let text = std::fs::read_to_string(&file).unwrap().replace("@ROOT@", "/t").replace("@HTTP@", "http://h:1");
         let Ok(scenario) = serde_yaml::from_str::<Scenario>(&text) else { continue };

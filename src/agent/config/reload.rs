@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::agent::config::external_types::read_types;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::durable::state::DurableState;
 use crate::agent::status::board::StatusBoard;
@@ -44,9 +45,18 @@ pub(in crate::agent) async fn reload(node: &ReloadHandles, reload: &Reload) {
     node.counters.reloaded();
     let reread = Arc::clone(&reload.read_settings);
     // Reading files may block: a thread of its own keeps the other tasks running.
-    let read = tokio::task::spawn_blocking(move || reread()).await;
+    let read = move || {
+        let settings = reread()?;
+        let types = read_types(&settings);
+        Ok::<_, Vec<Diagnostic>>((settings, types))
+    };
+    let read = tokio::task::spawn_blocking(read).await;
     match read {
-        Ok(Ok(settings)) => apply_settings(node, settings, reload),
+        Ok(Ok((settings, (types, invalid)))) => {
+            apply_settings(node, settings, reload);
+            node.settings.set_types(types);
+            node.status.set(AlarmKind::Types, invalid);
+        }
         Ok(Err(wrong)) => {
             for diagnostic in &wrong {
                 tracing::error!("the configuration is invalid and was not applied: {diagnostic}");

@@ -4,29 +4,44 @@
 //! reader sees half of a change.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
 use crate::config::AgentSettings;
+use crate::model::lock;
+use crate::resource::Types;
 
-/// The current settings. Clones share them.
-#[derive(Debug, Clone)]
-pub(in crate::agent) struct SettingsHandle(Arc<watch::Sender<Arc<AgentSettings>>>);
+/// The current settings, and the resource types that follow from them. Clones share both.
+#[derive(Clone)]
+pub(in crate::agent) struct SettingsHandle {
+    settings: Arc<watch::Sender<Arc<AgentSettings>>>,
+    types: Arc<Mutex<Types>>,
+}
 
 impl SettingsHandle {
     pub(in crate::agent) fn new(settings: AgentSettings) -> Self {
-        Self(Arc::new(watch::Sender::new(Arc::new(settings))))
+        Self { settings: Arc::new(watch::Sender::new(Arc::new(settings))), types: Arc::default() }
+    }
+
+    /// Returns the known resource types.
+    pub(in crate::agent) fn types(&self) -> Types {
+        lock(&self.types).clone()
+    }
+
+    /// Replaces the known resource types.
+    pub(in crate::agent) fn set_types(&self, types: Types) {
+        *lock(&self.types) = types;
     }
 
     /// Returns the current settings.
     pub(in crate::agent) fn now(&self) -> Arc<AgentSettings> {
-        Arc::clone(&self.0.borrow())
+        Arc::clone(&self.settings.borrow())
     }
 
     /// Returns a receiver that changes with the settings.
     pub(in crate::agent) fn watch(&self) -> watch::Receiver<Arc<AgentSettings>> {
-        self.0.subscribe()
+        self.settings.subscribe()
     }
 
     /// Replaces the settings, except for keys that need a restart. Returns the changed ones of those keys.
@@ -43,7 +58,7 @@ impl SettingsHandle {
             ..wanted
         };
         if settings != *now {
-            self.0.send_replace(Arc::new(settings));
+            self.settings.send_replace(Arc::new(settings));
         }
         differing
     }

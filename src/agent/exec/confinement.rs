@@ -15,25 +15,34 @@ use crate::host::confine;
 use crate::host::confine::{AccessibleFiles, ConfineError, Confined, Confinement, ConfinementPart, KernelFeatures, Worker};
 use crate::model::registration::RegistrationFilter;
 use crate::model::{BusValue, DiscoveryClient, Effect, Registration};
-use crate::resource::{self, ParsedResource};
+use crate::resource::{self, ParsedResource, RunPlace};
 use crate::wire::ConfinementState;
 
 /// Returns the confinement that the limits require. `bundle` is the directory of the manifest.
-pub(in crate::agent) fn from_limits(limits: &Limits, bundle: Option<&Path>) -> Confinement {
+pub(in crate::agent) fn from_settings(settings: &AgentSettings, bundle: Option<&Path>) -> Confinement {
+    let limits = &settings.limits;
     if limits.confine == ConfinePolicy::Off {
         return Confinement::default();
     }
     let list = |paths: &Option<Vec<String>>| paths.iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
+    let programs = external_types(settings);
     let files = limits.paths.is_some().then(|| {
-        let bundle = bundle.map(Path::to_owned);
-        AccessibleFiles { write: list(&limits.paths), read: list(&limits.read_paths).into_iter().chain(bundle).collect() }
+        let others = [bundle, programs].into_iter().flatten().map(Path::to_owned);
+        AccessibleFiles { write: list(&limits.paths), read: list(&limits.read_paths).into_iter().chain(others).collect() }
     });
     Confinement {
         files,
-        no_programs: !limits.exec,
+        no_programs: !limits.exec && programs.is_none(),
         no_network: limits.fetch_hosts.as_ref().is_some_and(Vec::is_empty),
         local_sockets: limits.unix_sockets,
     }
+}
+
+/// Returns the directory of external types, when the limits allow one of them. Their programs run in the confinement.
+fn external_types(settings: &AgentSettings) -> Option<&Path> {
+    let is_external = |kind: &String| resource::find(kind).is_none();
+    let is_allowed = settings.limits.types.as_ref().is_none_or(|types| types.iter().any(is_external));
+    settings.types.dir.as_deref().filter(|_| is_allowed)
 }
 
 /// A bound that the kernel enforces or not: its name in node states, and its description.
@@ -59,6 +68,7 @@ const ANY_CONNECTION: Bound =
 const DATAGRAMS: Bound = ("datagrams", "UDP and raw packets of commands: Landlock restricts TCP only");
 const STATE: Bound = ("state", "the agent's state directory: files are not limited, or the limits allow a path that contains it");
 const ANY_SOCKET: Bound = ("sockets", "`unix_sockets`: a local service acts for a run without confinement");
+const TYPES: Bound = ("programs", "`[types]`: the programs of external types, and what they start");
 const SYSTEM: Bound = (
     "system",
     "packages, services, accounts, sysctl and mounts work outside of the confinement: only `types` and the agent limit them",
@@ -88,7 +98,7 @@ pub struct ConfinementReport {
 impl ConfinementReport {
     /// Returns the report for this kernel.
     pub fn new(settings: &AgentSettings, kernel: KernelFeatures) -> Self {
-        let (limits, confinement) = (&settings.limits, from_limits(&settings.limits, None));
+        let (limits, confinement) = (&settings.limits, from_settings(settings, None));
         let (held, missing): (Vec<ConfinementPart>, Vec<ConfinementPart>) =
             confinement.parts().into_iter().partition(|part| kernel.enforces(*part));
         let off = limits.confine == ConfinePolicy::Off;
@@ -103,6 +113,7 @@ impl ConfinementReport {
             (confinement.no_network && limits.exec, DATAGRAMS),
             (!off && !state_is_out_of_reach(settings), STATE),
             (files && limits.unix_sockets, ANY_SOCKET),
+            (!off && !limits.exec && external_types(settings).is_some(), TYPES),
             (!off && manages_system(limits), SYSTEM),
         ];
         Self {
@@ -223,6 +234,11 @@ pub(in crate::agent) struct Placement {
 
 impl UnconfinedThread for Placement {
     fn is_needed(&self, decoded: &dyn ParsedResource) -> bool {
+        match decoded.run_place() {
+            RunPlace::Confined => return false,
+            RunPlace::Unconfined => return true,
+            RunPlace::ByEffects => {}
+        }
         let effects = decoded.effects();
         if effects.affect_system() {
             return true;
@@ -240,7 +256,12 @@ impl UnconfinedThread for Placement {
     }
 
     fn permit(&self, kind: &str, decoded: &dyn ParsedResource) -> Result<(), String> {
-        if self.unnamed_types && decoded.effects().affect_system() {
+        let changes_system = match decoded.run_place() {
+            RunPlace::Confined => false,
+            RunPlace::Unconfined => true,
+            RunPlace::ByEffects => decoded.effects().affect_system(),
+        };
+        if self.unnamed_types && changes_system {
             return Err(format!(
                 "this node limits paths, and paths cannot limit the type {kind}: allow the type by name in `types` of [limits]"
             ));
@@ -306,7 +327,7 @@ mod tests {
 
     #[test]
     fn limits_become_a_confinement() {
-        let of = |limits: &str| from_limits(&settings(limits).limits, Some(Path::new("/bundle")));
+        let of = |limits: &str| from_settings(&settings(limits), Some(Path::new("/bundle")));
         assert_eq!(of(""), Confinement { no_programs: true, ..Confinement::default() });
         assert!(of("exec = true").is_empty());
         assert!(of("confine = \"off\"\npaths = [\"/srv\"]").is_empty());
@@ -316,6 +337,15 @@ mod tests {
         let files = files.files.unwrap();
         assert_eq!((files.write, files.read), (vec!["/srv".into()], vec!["/opt".into(), "/bundle".into()]));
         assert!(of("read_paths = [\"/opt\"]").files.is_none());
+    }
+
+    #[test]
+    fn types_open_the_way_for_their_programs() {
+        let of = |limits: &str| from_settings(&settings(&format!("{limits}\n[types]\ndir = \"/types\"")), None);
+        assert!(of("").is_empty());
+        assert!(of("types = [\"file\"]").no_programs && !of("types = [\"file\", \"mine\"]").no_programs);
+        let files = of("paths = [\"/srv\"]");
+        assert!(!files.no_programs && files.files.unwrap().read == [PathBuf::from("/types")]);
     }
 
     #[test]

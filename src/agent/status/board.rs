@@ -51,6 +51,8 @@ pub(in crate::agent) enum AlarmKind {
     Data,
     /// The reloaded configuration is wrong.
     Config,
+    /// A program of the directory of types is no resource type.
+    Types,
     /// The page for monitoring cannot be served.
     Http,
     /// The file system of the state directory is nearly full.

@@ -55,6 +55,7 @@ impl CommandVerifier {
 
     fn verify_with<T>(&self, condition: &dyn Fn(&str) -> Result<bool, String>, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
         let (trust, settings, limits) = (self.trust.current(), self.settings.now(), self.limits());
+        let types = self.settings.types();
         work(&Verifier {
             trust: &trust,
             node: &settings.node,
@@ -64,7 +65,7 @@ impl CommandVerifier {
             now: self.durable.monotonic_now(self.identity.now()),
             replay_store: &*self.durable,
             evaluate_filter: condition,
-            effects: &of_signed,
+            effects: &|kind, properties| of_signed(&types, kind, properties),
         })
     }
 }

@@ -14,6 +14,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::agent::config::connection;
+use crate::agent::config::external_types::read_types;
 use crate::agent::config::reload::{ReadSettings, Reload};
 use crate::agent::exec::confinement;
 use crate::agent::status::status_view::StatusView;
@@ -23,6 +24,7 @@ use crate::config::{AgentSettings, NatsSettings};
 use crate::diag::Diagnostic;
 use crate::facts;
 use crate::host::{Host, fs};
+use crate::resource::Types;
 use crate::trust::TrustedBundle;
 use crate::web::{self, StatusSource};
 
@@ -195,15 +197,22 @@ fn check(check: &AgentCheckArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         return Err(CliError::new(Exit::Usage, Diagnostic::new(message)).hint("publish a new version of the trust bundle"));
     }
     let kernel = confinement::ConfinementReport::new(&settings, confinement::detect_kernel());
+    let (types, invalid_types) = read_types(&settings);
+    invalid_types.into_iter().for_each(|why| ui.warn(Diagnostic::new(why)));
     match check.output {
-        OutputFormat::Text => print_configuration(&settings, &trust, &kernel, ui),
-        OutputFormat::Json => ui.json(&summary(&settings, &trust, &kernel)),
-        OutputFormat::Jsonl => ui.jsonl(&summary(&settings, &trust, &kernel)),
+        OutputFormat::Text => print_configuration(&settings, &trust, &types, &kernel, ui),
+        OutputFormat::Json => ui.json(&summary(&settings, &trust, &types, &kernel)),
+        OutputFormat::Jsonl => ui.jsonl(&summary(&settings, &trust, &types, &kernel)),
     }
     Ok(Exit::Success)
 }
 
-fn summary(settings: &AgentSettings, trust: &TrustedBundle, kernel: &confinement::ConfinementReport) -> serde_json::Value {
+fn summary(
+    settings: &AgentSettings,
+    trust: &TrustedBundle,
+    types: &Types,
+    kernel: &confinement::ConfinementReport,
+) -> serde_json::Value {
     json!({
         "fleet": settings.fleet,
         "node": settings.node,
@@ -213,11 +222,18 @@ fn summary(settings: &AgentSettings, trust: &TrustedBundle, kernel: &confinement
         "state_dir": settings.state_dir,
         "servers": settings.nats.servers,
         "trust": {"version": trust.version(), "expires": trust.expires(), "digest": trust.digest()},
+        "types": types.external_names().collect::<Vec<_>>(),
         "confinement": kernel.state(),
     })
 }
 
-fn print_configuration(settings: &AgentSettings, trust: &TrustedBundle, kernel: &confinement::ConfinementReport, ui: &mut Ui) {
+fn print_configuration(
+    settings: &AgentSettings,
+    trust: &TrustedBundle,
+    types: &Types,
+    kernel: &confinement::ConfinementReport,
+    ui: &mut Ui,
+) {
     let mapped = if settings.node_is_mapped() { format!(" (from the host name {})", settings.hostname) } else { String::new() };
     let groups = if settings.groups.is_empty() { "none".to_owned() } else { settings.groups.join(", ") };
     ui.line(text!("fleet    {}", settings.fleet));
@@ -232,6 +248,9 @@ fn print_configuration(settings: &AgentSettings, trust: &TrustedBundle, kernel: 
         ));
     } else {
         ui.line(text!("trust    version {}, until {}", trust.version(), trust.expires()));
+    }
+    if settings.types.dir.is_some() {
+        ui.line(text!("types    {}", types.external_names().collect::<Vec<_>>().join(", ")));
     }
     ui.line(text!("kernel   {}", kernel.kernel()));
     kernel.enforced().for_each(|what| ui.line(text!("  held      {}", what)));

@@ -6,9 +6,10 @@ use std::marker::PhantomData;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
 use serde_json::{Map, Value, json};
 
-use crate::resource::{self, ResourceType};
+use crate::resource::{self, ResourceType, Types};
 
 use super::shape::PropertyShape;
+use crate::cli::error::CliError;
 use crate::cli::schemas;
 
 /// The flags of a command besides those of properties.
@@ -22,8 +23,21 @@ pub trait CommandFlags: std::fmt::Debug + Clone + Send + Sync + 'static {
 pub struct LocalFlags;
 
 impl CommandFlags for LocalFlags {
-    const RESERVED: &'static [&'static str] =
-        &["check", "data", "detailed-exitcodes", "diff", "fact", "facts", "hiera", "if", "noop", "output", "session", "unless"];
+    const RESERVED: &'static [&'static str] = &[
+        "check",
+        "data",
+        "detailed-exitcodes",
+        "diff",
+        "fact",
+        "facts",
+        "hiera",
+        "if",
+        "noop",
+        "output",
+        "session",
+        "types",
+        "unless",
+    ];
 }
 
 /// The flags of `ensign fleet ensure`.
@@ -51,6 +65,7 @@ impl CommandFlags for FleetFlags {
         "reason",
         "server",
         "timeout",
+        "types",
         "unless",
         "waves",
         "where",
@@ -61,18 +76,32 @@ impl CommandFlags for FleetFlags {
 #[derive(Debug, Clone)]
 pub struct ResourceArgs<B> {
     /// The resource type.
-    pub kind: &'static str,
-    /// All properties, with `name`.
-    pub properties: Map<String, Value>,
+    pub kind: String,
+    flags: ArgMatches,
     beside: PhantomData<B>,
+}
+
+impl<B: CommandFlags> ResourceArgs<B> {
+    /// Returns all properties, with `name`.
+    ///
+    /// # Errors
+    /// The flag with a wrong value.
+    pub fn properties(self, types: &Types) -> Result<Map<String, Value>, CliError> {
+        let read = match types.find(&self.kind) {
+            Some(kind) => read::<B>(&*kind, &self.flags),
+            None => read_untyped(&self.flags),
+        };
+        read.map_err(|error| CliError::usage(error.to_string().trim().trim_start_matches("error: ").to_owned()))
+    }
 }
 
 impl<B: CommandFlags> FromArgMatches for ResourceArgs<B> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let missing = || clap::Error::raw(clap::error::ErrorKind::MissingSubcommand, "a resource type is missing\n");
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
-        let kind = resource::find(name).ok_or_else(missing)?;
-        Ok(Self { kind: kind.name(), properties: read::<B>(kind, matches)?, beside: PhantomData })
+        // Wrong values of flags are errors of the parser, for types of the table.
+        resource::find(name).map_or(Ok(()), |kind| read::<B>(kind, matches).map(drop))?;
+        Ok(Self { kind: name.to_owned(), flags: matches.clone(), beside: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -83,7 +112,7 @@ impl<B: CommandFlags> FromArgMatches for ResourceArgs<B> {
 
 impl<B: CommandFlags> Subcommand for ResourceArgs<B> {
     fn augment_subcommands(command: Command) -> Command {
-        command.subcommands(resource::TYPES.iter().map(|kind| subcommand::<B>(*kind)))
+        command.subcommands(resource::TYPES.iter().map(|kind| subcommand::<B>(*kind))).allow_external_subcommands(true)
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -91,7 +120,7 @@ impl<B: CommandFlags> Subcommand for ResourceArgs<B> {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        resource::find(name).is_some()
+        name != "api"
     }
 }
 
@@ -114,13 +143,36 @@ fn long<B: CommandFlags>(kind: &dyn ResourceType, property: &str) -> String {
 }
 
 /// Returns the subcommand of a type. Its flags are created on use, as the flags of all types would dominate the start time.
-fn subcommand<B: CommandFlags>(kind: &dyn ResourceType) -> Command {
+fn subcommand<B: CommandFlags>(kind: &'static dyn ResourceType) -> Command {
     Command::new(kind.name()).about(kind.about()).defer(add_flags::<B>)
+}
+
+/// Returns the subcommand of a type outside of the table.
+pub fn external_subcommand<B: CommandFlags>(kind: &dyn ResourceType) -> Command {
+    with_flags::<B>(Command::new(kind.name().to_owned()).about(kind.about().to_owned()), kind)
+}
+
+/// Returns the subcommand of a type that only nodes know.
+pub fn untyped_subcommand(name: &str) -> Command {
+    let value = |name: &'static str| Arg::new(name).long(name).value_name("VALUE");
+    let property = value("property").value_name("KEY=VALUE").action(ArgAction::Append);
+    let command = Command::new(name.to_owned())
+        .about("A resource of a type that only nodes know")
+        .arg(Arg::new("name").value_name("NAME").required(true).help("Name of the resource"))
+        .arg(value("ensure").help("Wanted state; that of the type by default"))
+        .arg(property.help("A property: text, or JSON where the value begins as a list, map or quoted text. May be repeated"));
+    with_common_flags(command)
 }
 
 /// Adds the flags of a type to its command.
 fn add_flags<B: CommandFlags>(command: Command) -> Command {
-    let Some(kind) = resource::find(command.get_name()) else { return command };
+    match resource::find(command.get_name()) {
+        Some(kind) => with_flags::<B>(command, kind),
+        None => command,
+    }
+}
+
+fn with_flags<B: CommandFlags>(command: Command, kind: &dyn ResourceType) -> Command {
     let usual = default_ensure(kind).unwrap_or_else(|| DEFAULT_ENSURE.to_owned());
     let mut command = command
         .arg(Arg::new("name").value_name("NAME").required(true).help("Name of the resource"))
@@ -140,6 +192,10 @@ fn add_flags<B: CommandFlags>(command: Command) -> Command {
             _ => arg.allow_hyphen_values(true).value_name("VALUE"),
         });
     }
+    with_common_flags(command)
+}
+
+fn with_common_flags(mut command: Command) -> Command {
     for (name, repeated, about) in COMMON {
         let arg = Arg::new(*name).long(*name).help(*about).help_heading("Properties of every resource").value_name("VALUE");
         command = command.arg(if *repeated { arg.action(ArgAction::Append) } else { arg });
@@ -162,7 +218,7 @@ const COMMON: &[(&str, bool, &str)] = &[
     ("policy", true, "A key of the policy, as retry=3 or timeout=30s; semaphore may be repeated"),
 ];
 
-fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
+fn read<B: CommandFlags>(kind: &dyn ResourceType, matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
     let one = |id: &str| matches.get_one::<String>(id).cloned();
     let many = |id: &str| -> Vec<String> { matches.get_many::<String>(id).into_iter().flatten().cloned().collect() };
     let mut properties = Map::new();
@@ -197,6 +253,38 @@ fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) 
         properties.insert("owner".to_owned(), owner);
         properties.entry("group").or_insert(group);
     }
+    read_common(matches, &mut properties)?;
+    Ok(properties)
+}
+
+/// Reads the flags of a type that is not known here. A value is text, or JSON where it begins as a list, map or quoted text.
+fn read_untyped(matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
+    if matches.try_get_many::<String>("property").is_err() {
+        return Err(clap::Error::raw(clap::error::ErrorKind::InvalidSubcommand, "the resource type is unknown\n"));
+    }
+    let one = |id: &str| matches.get_one::<String>(id).cloned();
+    let mut properties = Map::new();
+    properties.insert("name".to_owned(), json!(one("name").unwrap_or_default()));
+    properties.extend(one("ensure").map(|ensure| ("ensure".to_owned(), json!(ensure))));
+    for text in matches.get_many::<String>("property").into_iter().flatten() {
+        let invalid = |text: &str, wanted: &str| {
+            clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("--property: \"{text}\" is not {wanted}\n"))
+        };
+        let (key, value) = text.split_once('=').ok_or_else(|| invalid(text, "of the form name=value"))?;
+        let value = match value.starts_with(['[', '{', '"']) {
+            true => serde_json::from_str(value).map_err(|error| invalid(text, &format!("JSON: {error}")))?,
+            false => json!(value),
+        };
+        properties.insert(key.to_owned(), value);
+    }
+    read_common(matches, &mut properties)?;
+    Ok(properties)
+}
+
+/// Reads the flags of the common properties.
+fn read_common(matches: &ArgMatches, properties: &mut Map<String, Value>) -> Result<(), clap::Error> {
+    let one = |id: &str| matches.get_one::<String>(id).cloned();
+    let many = |id: &str| -> Vec<String> { matches.get_many::<String>(id).into_iter().flatten().cloned().collect() };
     for key in ["alias", "provider"] {
         properties.extend(one(key).map(|text| (key.to_owned(), json!(text))));
     }
@@ -211,7 +299,7 @@ fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) 
     properties.extend((!checks.is_empty()).then(|| ("health_checks".to_owned(), Value::Array(checks))));
     let policy = read_policy(&many("policy"))?;
     properties.extend((!policy.is_empty()).then(|| ("policy".to_owned(), Value::Object(policy))));
-    Ok(properties)
+    Ok(())
 }
 
 /// Reads the keys of a policy: `key=value`. The policy itself rejects unknown keys and wrong values.
@@ -263,7 +351,9 @@ mod tests {
     fn parse<B: CommandFlags>(words: &[&str]) -> Result<(String, Value), clap::Error> {
         let command = ResourceArgs::<B>::augment_subcommands(Command::new("ensure").subcommand_required(true));
         let described = ResourceArgs::<B>::from_arg_matches(&command.try_get_matches_from([&["ensure"], words].concat())?)?;
-        Ok((described.kind.to_owned(), Value::Object(described.properties)))
+        let kind = described.kind.clone();
+        let wrong = |failure: CliError| clap::Error::raw(clap::error::ErrorKind::InvalidValue, failure.message_text());
+        Ok((kind, Value::Object(described.properties(&Types::default()).map_err(wrong)?)))
     }
 
     #[test]
@@ -318,6 +408,25 @@ mod tests {
         let expected = json!({"name": "/x", "ensure": "present", "source": "t", "data": {"a": "1"},
             "post": [{"*.sh": "chmod +x {}"}, {"*.go": "go fmt"}]});
         assert_eq!(parse::<LocalFlags>(&words).unwrap().1, expected);
+    }
+
+    #[test]
+    fn properties_of_an_unknown_type_are_text_or_json() {
+        let read = |words: &[&str]| {
+            let matches = untyped_subcommand("mine").try_get_matches_from([&["mine", "x"], words].concat())?;
+            read_untyped(&matches).map(Value::Object)
+        };
+        let words = ["--ensure", "running", "--property", "port=010", "--property", "hosts=[\"a\"]", "--property", "text=\"[x\""];
+        let found = read(&[&words[..], &["--property", "empty=", "--policy", "retry=3"]].concat()).unwrap();
+        let policy = json!({"retry": "3"});
+        assert_eq!(
+            found,
+            json!({"name": "x", "ensure": "running", "port": "010", "hosts": ["a"], "text": "[x", "empty": "", "policy": policy})
+        );
+        assert_eq!(read(&[]).unwrap(), json!({"name": "x"}));
+        for wrong in ["port", "hosts=[1,"] {
+            assert!(read(&["--property", wrong]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

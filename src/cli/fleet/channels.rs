@@ -66,7 +66,7 @@ pub(super) async fn assign(args: AssignArgs, context: &OperatorArgs, ui: &mut Ui
         enforce: !args.monitor,
         watch: args.enforce,
     };
-    let source = ApplySource::new(&args.source, !args.target.no_check)?;
+    let source = ApplySource::new(&args.source, args.target.check())?;
     let session = context.open().await?;
     session.check_keys()?;
     let to = args.target.target()?;

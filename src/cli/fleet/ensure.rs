@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::engine;
 use crate::fleet::CommandDraft;
+use crate::resource::Types;
 use crate::wire::Action;
 use crate::wire::command::Ensure;
 
@@ -36,15 +37,19 @@ pub(super) async fn run(args: EnsureArgs, context: &OperatorArgs, ui: &mut Ui) -
 
 /// Drafts the command for one resource.
 pub(super) fn draft(what: ResourceArgs<FleetFlags>, target: &TargetArgs) -> Result<CommandDraft, CliError> {
-    if !target.no_check {
-        validate(what.kind, &Value::Object(what.properties.clone()))?;
+    let types = target.types.read()?;
+    let kind = what.kind.clone();
+    let properties = what.properties(&types)?;
+    // Only the nodes know a type that is not known here.
+    if !target.no_check && types.find(&kind).is_some() {
+        validate(&kind, &Value::Object(properties.clone()), &types)?;
     }
-    target.draft(Action::Ensure(Ensure { kind: what.kind.to_owned(), properties: what.properties }), None)
+    target.draft(Action::Ensure(Ensure { kind, properties }), None)
 }
 
 /// Refuses properties that every node would refuse. A node resolves the templates in them.
-fn validate(kind: &str, properties: &Value) -> Result<(), CliError> {
-    engine::precheck_one(kind, properties, &inputs::host()).map_err(precheck_failure)
+fn validate(kind: &str, properties: &Value, types: &Types) -> Result<(), CliError> {
+    engine::precheck_one(kind, properties, types, &inputs::host()).map_err(precheck_failure)
 }
 
 #[cfg(test)]
@@ -58,7 +63,7 @@ mod tests {
         let file = |more: Value| {
             let mut properties = json!({"name": "/tmp/x", "ensure": "present"});
             properties.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            validate("file", &properties)
+            validate("file", &properties, &Types::default())
         };
         assert!(file(json!({"owner": "root", "group": "root", "mode": "0644", "alias": "x"})).is_ok());
         let wrong = file(json!({"owner": "root", "group": "root", "mode": "rw"})).unwrap_err();

@@ -37,7 +37,7 @@ impl ManifestArgs {
         if let Some(channel) = &self.channel {
             check_channel(channel)?;
         }
-        let source = ApplySource::new(&self.source, !target.no_check)?;
+        let source = ApplySource::new(&self.source, target.check())?;
         let session = context.open().await?;
         session.check_keys()?;
         let apply = source.pin(&session, ui).await?;

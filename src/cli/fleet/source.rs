@@ -19,6 +19,7 @@ use crate::wire::command::Apply;
 use super::super::error::{CliError, Exit};
 use super::super::ui::{Ui, text};
 use super::session::{FleetSession, connection_failure};
+use crate::cli::args::types::TypesArgs;
 use crate::cli::local::inputs;
 use crate::cli::local::manifest_source::{BUNDLE_MAX, FETCH_TIMEOUT, exit_of};
 
@@ -44,15 +45,15 @@ pub(in crate::cli) enum ApplySource {
     Url {
         /// The URL.
         url: String,
-        /// True when its content is checked on the read.
-        check: bool,
+        /// The types for the check of its content on the read.
+        check: Option<TypesArgs>,
     },
     /// Content of this machine.
     Local { content: Vec<u8>, ending: &'static str },
 }
 
 impl ApplySource {
-    pub(super) fn new(args: &SourceArgs, check: bool) -> Result<Self, CliError> {
+    pub(super) fn new(args: &SourceArgs, check: Option<&TypesArgs>) -> Result<Self, CliError> {
         let Some(source) = args.source.as_deref() else {
             let hint = "name a directory, a bundle, a manifest or a URL";
             return Err(CliError::usage("no manifest or bundle named").hint(hint));
@@ -61,9 +62,9 @@ impl ApplySource {
             if args.sha256.is_some() {
                 return Err(CliError::usage("--sha256 and --size are for URLs"));
             }
-            let content = read_source(Path::new(source), check)?;
-            if check {
-                precheck(&content, source)?;
+            let content = read_source(Path::new(source), check.is_some())?;
+            if let Some(types) = check {
+                precheck(&content, source, types)?;
             }
             return Ok(Self::from_content(content));
         }
@@ -73,7 +74,7 @@ impl ApplySource {
                 let hint = "a path without file:// is uploaded and pinned automatically; sha256sum and stat -c %s print both";
                 Err(CliError::usage(format!("{source} is a file of each node: --sha256 and --size must pin it")).hint(hint))
             }
-            _ => Ok(Self::Url { url: source.to_owned(), check }),
+            _ => Ok(Self::Url { url: source.to_owned(), check: check.cloned() }),
         }
     }
 
@@ -136,13 +137,13 @@ pub(in crate::cli) fn read_source(path: &Path, check: bool) -> Result<Vec<u8>, C
 }
 
 /// Reads a URL and pins its digest. Nodes accept only the same content later.
-async fn pin_url(url: String, check: bool, session: &FleetSession, ui: &mut Ui) -> Result<Apply, CliError> {
+async fn pin_url(url: String, check: Option<TypesArgs>, session: &FleetSession, ui: &mut Ui) -> Result<Apply, CliError> {
     let mut content = Vec::new();
     let pin = fetch::measure(&url, BUNDLE_MAX, FETCH_TIMEOUT, &BusObjects(&session.bus), &mut content).await;
     let pin = pin.map_err(|error| read_url_failure(&error))?;
-    if check {
+    if let Some(types) = check {
         check_form(&content, &redact_url(&url))?;
-        precheck(&content, &redact_url(&url))?;
+        precheck(&content, &redact_url(&url), &types)?;
     }
     ui.message(text!("{}: sha256 {}, {} bytes", redact_url(&url), pin.sha256, pin.size));
     Ok(Apply { url, sha256: pin.sha256, size: pin.size, data: BTreeMap::new() })
@@ -196,7 +197,7 @@ pub(super) fn precheck_failure(diagnostics: Vec<Diagnostic>) -> CliError {
 }
 
 /// Checks the manifest as far as possible without a node, so that nothing is signed that every node would refuse.
-fn precheck(content: &[u8], name: &str) -> Result<(), CliError> {
+fn precheck(content: &[u8], name: &str, types: &TypesArgs) -> Result<(), CliError> {
     let failed = |error: &dyn std::error::Error| CliError::from_error(Exit::Usage, error);
     // Removed with the unpacked files on return.
     let kept = fs::private_directory().map_err(|error| failed(&error).hint("TMPDIR names another directory"))?;
@@ -209,7 +210,7 @@ fn precheck(content: &[u8], name: &str) -> Result<(), CliError> {
     if let Some(directory) = &source.directory {
         host = host.with_directory(directory);
     }
-    engine::precheck(&source, &host).map_err(precheck_failure)
+    engine::precheck(&source, &types.read()?, &host).map_err(precheck_failure)
 }
 
 fn parse(source: &manifest::ManifestText) -> Result<(), CliError> {
@@ -232,21 +233,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("manifest.yaml"), MANIFEST).unwrap();
         let path = dir.path().to_str().unwrap();
-        assert!(matches!(ApplySource::new(&args(path), true).unwrap(), ApplySource::Local { ending: "tar.gz", .. }));
+        let types = TypesArgs::default();
+        let check = Some(&types);
+        assert!(matches!(ApplySource::new(&args(path), check).unwrap(), ApplySource::Local { ending: "tar.gz", .. }));
         assert!(matches!(
-            ApplySource::new(&args(&format!("{path}/manifest.yaml")), true).unwrap(),
+            ApplySource::new(&args(&format!("{path}/manifest.yaml")), check).unwrap(),
             ApplySource::Local { ending: "yaml", .. }
         ));
         assert_eq!(
-            ApplySource::new(&args("https://x/y"), true).unwrap(),
-            ApplySource::Url { url: "https://x/y".into(), check: true }
+            ApplySource::new(&args("https://x/y"), check).unwrap(),
+            ApplySource::Url { url: "https://x/y".into(), check: check.cloned() }
         );
-        assert!(ApplySource::new(&args("file:///x"), true).unwrap_err().message_text().contains("--sha256"));
-        assert!(ApplySource::new(&args("/no/such/thing"), false).is_err());
+        assert!(ApplySource::new(&args("file:///x"), check).unwrap_err().message_text().contains("--sha256"));
+        assert!(ApplySource::new(&args("/no/such/thing"), None).is_err());
         let pinned = SourceArgs { sha256: Some("ab".into()), size: Some(3), ..args("https://x/y") };
-        assert!(matches!(ApplySource::new(&pinned, true).unwrap(), ApplySource::Pinned { size: 3, .. }));
+        assert!(matches!(ApplySource::new(&pinned, check).unwrap(), ApplySource::Pinned { size: 3, .. }));
         let here = SourceArgs { sha256: Some("ab".into()), size: Some(3), ..args(path) };
-        assert!(ApplySource::new(&here, true).unwrap_err().message_text().contains("for URLs"));
+        assert!(ApplySource::new(&here, check).unwrap_err().message_text().contains("for URLs"));
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::template::Scope;
 use crate::wire::command::{Channel, MAX_LIFETIME};
 use crate::wire::{Action, CommandOptions, Target};
 
+use crate::cli::args::types::TypesArgs;
+
 use super::super::error::{CliError, Exit};
 use super::session::FleetSession;
 use super::waves::WavesArgs;
@@ -44,10 +46,17 @@ pub(in crate::cli) struct TargetArgs {
     #[arg(long, global = true)]
     pub(in crate::cli) no_check: bool,
     #[command(flatten)]
+    pub(in crate::cli) types: TypesArgs,
+    #[command(flatten)]
     pub(in crate::cli) waves: WavesArgs,
 }
 
 impl TargetArgs {
+    /// Returns the types for the check of a manifest or resource; none without a check.
+    pub(in crate::cli) fn check(&self) -> Option<&TypesArgs> {
+        (!self.no_check).then_some(&self.types)
+    }
+
     /// Returns the target.
     ///
     /// # Errors

@@ -137,17 +137,19 @@ impl LocalEnsureOptions {
 }
 
 fn resource(described: ResourceArgs<LocalFlags>, how: &LocalEnsureOptions, host: &Host, ui: &mut Ui) -> Result<Exit, CliError> {
-    let mut properties = described.properties;
+    let types = how.given.types.read()?;
+    let kind = described.kind.clone();
+    let mut properties = described.properties(&types)?;
     for key in ["require", "subscribe"] {
         if properties.contains_key(key) && how.session.is_none() {
             let failure = CliError::usage(format!("--{key} needs a session, which remembers earlier resources"));
             return Err(failure.hint("run eval \"$(ensign session new)\" first, or give --session DIR"));
         }
     }
-    add_shell_defaults(described.kind, &mut properties, host);
+    add_shell_defaults(&kind, &mut properties, host);
     let name = properties.get("name").and_then(Value::as_str).unwrap_or_default();
-    let _turn = how.wait_for_run_lock(described.kind, name, host, ui)?;
-    let plan = plan(described.kind, &Value::Object(properties), how, host)?;
+    let _turn = how.wait_for_run_lock(&kind, name, host, ui)?;
+    let plan = plan(&kind, &Value::Object(properties), how, host)?;
     let mut session = inputs::open_session(how.session.as_deref(), ui)?;
     let (report, events) = run(&plan, how, host, session.as_mut(), ui)?;
     for event in &events {

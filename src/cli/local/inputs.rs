@@ -24,6 +24,7 @@ use crate::{data, facts};
 
 use super::dotenv;
 use crate::cli::args::connection::Connection;
+use crate::cli::args::types::TypesArgs;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::ui;
 use crate::cli::ui::Ui;
@@ -60,6 +61,9 @@ pub struct InputArgs {
     /// Ignore `.env`.
     #[arg(long, overrides_with = "read_env", global = true)]
     pub no_read_env: bool,
+    /// The resource types.
+    #[command(flatten)]
+    pub types: TypesArgs,
     /// The server that templates may ask.
     #[command(flatten)]
     pub connection: Connection,
@@ -225,6 +229,7 @@ impl InputArgs {
             environ.extend(dotenv::read(&dotenv_files(directory.as_deref()))?);
         }
         let mut inputs = RunInputs::new(gather, environ, None);
+        inputs.types = self.types.read()?;
         inputs.exchange = Some(self.exchange());
         if let Some(source) = &self.data {
             let (resolved, rules) = resolve_data(source, &inputs, &scope_host)?;

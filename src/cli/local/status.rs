@@ -3,9 +3,10 @@
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::diag::{Diagnostic, did_you_mean};
-use crate::resource::{self, Providers};
+use crate::diag::Diagnostic;
+use crate::resource::{Providers, TypeRef, Types};
 
+use crate::cli::args::types::TypesArgs;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::local::inputs;
 use crate::cli::local::inputs::OutputFormat;
@@ -19,6 +20,8 @@ pub struct LocalStatusArgs {
     kind: String,
     /// Name of the resource, as `/etc/motd`.
     name: String,
+    #[command(flatten)]
+    types: TypesArgs,
     /// Print JSON instead of YAML.
     #[arg(long)]
     json: bool,
@@ -29,7 +32,7 @@ pub struct LocalStatusArgs {
 
 /// Runs `ensign status`.
 pub fn status(args: &LocalStatusArgs, ui: &mut Ui) -> Result<Exit, CliError> {
-    let kind = find_type(&args.kind)?;
+    let kind = find_type(&args.kind, &args.types.read()?)?;
     let host = inputs::host();
     let Some(query) = kind.query(&args.name) else {
         return Err(CliError::usage(format!("{} resources have no state to show", kind.name())));
@@ -52,12 +55,9 @@ pub fn status(args: &LocalStatusArgs, ui: &mut Ui) -> Result<Exit, CliError> {
 }
 
 /// Finds the type of this name, or returns an error that suggests one.
-pub fn find_type(name: &str) -> Result<&'static dyn resource::ResourceType, CliError> {
-    resource::find(name).ok_or_else(|| {
-        let hint = did_you_mean(name, resource::names()).map_or_else(
-            || format!("known types are {}", resource::names().collect::<Vec<_>>().join(", ")),
-            |near| format!("did you mean \"{near}\"?"),
-        );
-        CliError::new(Exit::Usage, Diagnostic::new(format!("unknown resource type \"{name}\"")).hint(hint))
+pub fn find_type(name: &str, types: &Types) -> Result<TypeRef, CliError> {
+    types.find(name).ok_or_else(|| {
+        let diagnostic = Diagnostic::new(format!("unknown resource type \"{name}\""));
+        CliError::new(Exit::Usage, diagnostic.hint(types.hint(name)))
     })
 }

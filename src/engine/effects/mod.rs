@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 use crate::goss;
 use crate::model::effects::EffectKind;
 use crate::model::{Effect, Effects};
-use crate::resource::{self, Common};
+use crate::resource::{Common, Types};
 use crate::template::is_template;
 
 /// Returns the effects of a resource of this type as its author wrote it. A part that depends on a template is unknown.
 /// Every verifier of an `ensure` uses this function.
-pub fn of_signed(kind: &str, properties: &Map<String, Value>) -> Effects {
-    let Some(kind) = resource::find(kind) else { return Effects::unknown(format!("there is no type {kind}")) };
+pub fn of_signed(types: &Types, kind: &str, properties: &Map<String, Value>) -> Effects {
+    let Some(kind) = types.find(kind) else { return Effects::unknown(format!("there is no type {kind}")) };
     let is_common = |key: &str| Common::KEYS.contains(&key);
     let (common, own): (Map<_, _>, Map<_, _>) =
         properties.iter().map(|(key, value)| (key.clone(), value.clone())).partition(|(key, _)| is_common(key));

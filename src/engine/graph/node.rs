@@ -54,7 +54,7 @@ impl ReferenceKind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BatchKey {
     /// The resource type.
-    pub kind: &'static str,
+    pub kind: String,
     /// The requested provider; empty for the best one.
     pub provider: String,
 }

@@ -239,7 +239,7 @@ fn a_cycle_of_references_is_an_error() {
 
 #[test]
 fn the_written_order_breaks_ties() {
-    let key = || Some(BatchKey { kind: "package", provider: String::new() });
+    let key = || Some(BatchKey { kind: "package".to_owned(), provider: String::new() });
     let batched = |node: Node| Node { batch: key(), ..node };
     for (nodes, expected) in [
         (vec![node(), node(), node()], vec![0, 1, 2]),

@@ -9,6 +9,7 @@ use crate::host::Output;
 use crate::host::fake::{FakeRunner, host};
 use crate::manifest::ManifestText;
 use crate::model::{ReadAccess, TemplateRead, TransactionEvent};
+use crate::resource::Types;
 use crate::store::MemorySession;
 
 /// A rule that allows all reads, and shows none of the values.
@@ -184,7 +185,7 @@ fn wrong_uses_are_refused_before_the_run() {
         let host = host(FakeRunner::exiting(&[]));
         let text = |errors: Vec<crate::diag::Diagnostic>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         let planned = plan_manifest(&source(&resources), &inputs(), &host).map(drop).map_err(text).unwrap_err();
-        let ahead = precheck(&source(&resources), &host).map_err(text).unwrap_err();
+        let ahead = precheck(&source(&resources), &Types::default(), &host).map_err(text).unwrap_err();
         for said in [planned, ahead] {
             assert!(said.contains(wanted), "{resources}: {said}");
         }

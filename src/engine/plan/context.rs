@@ -9,6 +9,7 @@ use crate::host::{Host, fs};
 use crate::manifest::ManifestText;
 use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, ReadAccess, ResourceRef, UnrestrictedAccess};
+use crate::resource::Types;
 
 /// Maximum depth of nested manifests: a manifest that applies itself must end.
 pub(in crate::engine) const MAX_DEPTH: usize = 10;
@@ -18,6 +19,7 @@ pub(in crate::engine) const MAX_DEPTH: usize = 10;
 pub(super) struct PlanContext {
     pub(super) host: Host,
     pub(super) access: Arc<dyn ReadAccess>,
+    pub(super) types: Types,
     /// True without a node: files outside of the command are on another host.
     pub(super) has_no_node: bool,
     /// True when the plan is for a single resource.
@@ -32,16 +34,17 @@ pub(super) struct PlanContext {
 
 impl PlanContext {
     /// Returns the context of a run without earlier resources.
-    pub(super) fn new(host: &Host, access: &Arc<dyn ReadAccess>) -> Self {
-        let access = Arc::clone(access);
+    pub(super) fn new(host: &Host, access: &Arc<dyn ReadAccess>, types: &Types) -> Self {
+        let (access, types) = (Arc::clone(access), types.clone());
         let (names, earlier_effects, chain) = Default::default();
-        Self { host: host.clone(), access, has_no_node: false, is_single: false, open: false, names, earlier_effects, chain }
+        let host = host.clone();
+        Self { host, access, types, has_no_node: false, is_single: false, open: false, names, earlier_effects, chain }
     }
 
     /// Returns the context without a node, of a run without earlier resources.
-    pub(super) fn without_node(host: &Host) -> Self {
+    pub(super) fn without_node(host: &Host, types: &Types) -> Self {
         let access: Arc<dyn ReadAccess> = Arc::new(UnrestrictedAccess);
-        Self { has_no_node: true, ..Self::new(host, &access) }
+        Self { has_no_node: true, ..Self::new(host, &access, types) }
     }
 
     /// Marks a plan for a single resource.

@@ -15,7 +15,7 @@ use crate::yaml::YamlDocument;
 
 /// A resource, as far as it is known before the run.
 pub(super) struct KnownResource<'a> {
-    pub(super) kind: &'static dyn ResourceType,
+    pub(super) kind: &'a dyn ResourceType,
     /// The name; none when a template determines it.
     pub(super) name: Option<&'a str>,
     /// The alias; empty without one, none when a template determines it.
@@ -41,7 +41,7 @@ impl<'a> KnownResource<'a> {
         let requires = planned.requires.iter().map(|reference| ("require", reference.clone()));
         let subscribes = planned.subscribes.iter().map(|reference| ("subscribe", reference.clone()));
         Self {
-            kind: planned.kind,
+            kind: &*planned.kind,
             name: Some(planned.decoded.name()),
             alias: Some(&planned.common.alias),
             references: requires.chain(subscribes).chain(received_outputs::senders(&planned.received)).collect(),
@@ -57,7 +57,7 @@ impl<'a> KnownResource<'a> {
 
     /// Returns a resource with properties that wait for a node.
     pub(super) fn open(
-        kind: &'static dyn ResourceType,
+        kind: &'a dyn ResourceType,
         written: &'a Map<String, Value>,
         declaration: &'a Declaration,
         received: &'a [ReceivedOutput],

@@ -43,7 +43,7 @@ pub(super) use properties::resolve;
 /// # Errors
 /// Every error of the manifest. Nothing may run then.
 pub fn plan_manifest(source: &ManifestText, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(manifest_plan(source, inputs, host, PlanContext::new(host, &inputs.access)), inputs)
+    without_secrets(manifest_plan(source, inputs, host, PlanContext::new(host, &inputs.access, &inputs.types)), inputs)
 }
 
 /// Plans a nested manifest: resources that it refers to may have run before.
@@ -51,7 +51,10 @@ pub fn plan_manifest(source: &ManifestText, inputs: &RunInputs, host: &Host) -> 
 /// # Errors
 /// Every error of the manifest. Nothing of it may run then.
 pub(super) fn plan_nested(source: &ManifestText, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(manifest_plan(source, inputs, host, PlanContext::new(host, &inputs.access).in_session()), inputs)
+    without_secrets(
+        manifest_plan(source, inputs, host, PlanContext::new(host, &inputs.access, &inputs.types).in_session()),
+        inputs,
+    )
 }
 
 fn manifest_plan(
@@ -133,7 +136,7 @@ fn check_relations(mut plan: Plan, context: &mut PlanContext, mut errors: Vec<Di
 /// Every error of the resource. Nothing may run then.
 pub fn plan_one(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
     without_secrets(
-        one_plan(kind, properties, inputs, host, PlanContext::new(host, &inputs.access).for_single_resource()),
+        one_plan(kind, properties, inputs, host, PlanContext::new(host, &inputs.access, &inputs.types).for_single_resource()),
         inputs,
     )
 }
@@ -143,7 +146,10 @@ pub fn plan_one(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host)
 /// # Errors
 /// Every error of the resource. Nothing may run then.
 pub fn plan_next(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(one_plan(kind, properties, inputs, host, PlanContext::new(host, &inputs.access).in_session()), inputs)
+    without_secrets(
+        one_plan(kind, properties, inputs, host, PlanContext::new(host, &inputs.access, &inputs.types).in_session()),
+        inputs,
+    )
 }
 
 fn one_plan(
@@ -210,7 +216,7 @@ fn add_resources(
             error
         };
         plan.warnings.extend(runtime_texts::unclosed(&declaration, &plan.document));
-        match read_resource(declaration, shaped.clone(), &plan.document, &plan.scope) {
+        match read_resource(declaration, shaped.clone(), &plan.document, &plan.scope, &plan.inputs.types) {
             Ok(planned) => {
                 let found = runtime_texts::check_runtime_texts(&planned, &plan.document, &plan.scope, keys);
                 let said = |found: Vec<Diagnostic>| found.into_iter().map(|found| shaped.withhold(named(found)));

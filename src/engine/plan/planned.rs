@@ -13,7 +13,7 @@ use crate::engine::provenance::{self, Provenance};
 use crate::engine::{RunInputs, effects};
 use crate::manifest::{Declaration, Ordering};
 use crate::model::{Effects, ManifestId, OnRemoval, ResourceRef, Secrets};
-use crate::resource::{Common, OpenProperties, ParsedResource, ResourceType};
+use crate::resource::{Common, OpenProperties, ParsedResource, TypeRef};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::yaml::YamlDocument;
 
@@ -56,7 +56,7 @@ pub(in crate::engine) struct PlanFeatures {
 /// A resource whose properties were read and are valid.
 pub struct PlannedResource {
     /// The type.
-    pub kind: &'static dyn ResourceType,
+    pub kind: TypeRef,
     /// The common properties.
     pub common: Arc<Common>,
     pub(in crate::engine) requires: Vec<ResourceRef>,
@@ -90,7 +90,7 @@ impl PlannedResource {
         let policy = &self.common.policy;
         let is_free = !policy.noop && policy.attempt_limit().is_none();
         let joins = self.kind.batches() && self.deferred.is_none() && self.subscribes.is_empty() && is_free;
-        joins.then(|| BatchKey { kind: self.kind.name(), provider: self.common.provider.clone() })
+        joins.then(|| BatchKey { kind: self.kind.name().to_owned(), provider: self.common.provider.clone() })
     }
 
     /// Returns the resources whose outputs the templates of this one use, by name or alias.

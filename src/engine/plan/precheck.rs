@@ -24,7 +24,7 @@ use crate::engine::provenance::Provenance;
 use crate::engine::template_files::GuardedFiles;
 use crate::host::Host;
 use crate::manifest::{self, Declaration, MAX_MANIFEST, ManifestText, Ordering, Resources};
-use crate::resource::{self, Common, ResourceType};
+use crate::resource::{Common, ResourceType, TypeRef, Types};
 use crate::template::Scope;
 use crate::yaml::YamlDocument;
 
@@ -32,9 +32,9 @@ use crate::yaml::YamlDocument;
 ///
 /// # Errors
 /// Every error for which all nodes would reject the manifest.
-pub fn precheck(source: &ManifestText, host: &Host) -> Result<(), Vec<Diagnostic>> {
+pub fn precheck(source: &ManifestText, types: &Types, host: &Host) -> Result<(), Vec<Diagnostic>> {
     let mut errors = Vec::new();
-    let mut context = PlanContext::without_node(host);
+    let mut context = PlanContext::without_node(host, types);
     context.enter(source);
     check_manifest(source, &mut context, &mut errors);
     if errors.is_empty() { Ok(()) } else { Err(errors) }
@@ -64,11 +64,12 @@ pub(super) fn check_manifest(source: &ManifestText, context: &mut PlanContext, e
 ///
 /// # Errors
 /// Every error for which all nodes would reject the resource.
-pub fn precheck_one(kind: &str, properties: &Value, host: &Host) -> Result<(), Vec<Diagnostic>> {
+pub fn precheck_one(kind: &str, properties: &Value, types: &Types, host: &Host) -> Result<(), Vec<Diagnostic>> {
     let mut document = YamlDocument::from_value(json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     let mut errors = Vec::new();
-    check_resources(declarations, None, &document, &mut PlanContext::without_node(host).for_single_resource(), &mut errors);
+    let mut context = PlanContext::without_node(host, types).for_single_resource();
+    check_resources(declarations, None, &document, &mut context, &mut errors);
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
@@ -84,7 +85,7 @@ fn check_resources(
     let (mut looked, mut broken) = (Vec::with_capacity(declarations.len()), false);
     for declaration in declarations {
         let number = declaration.number;
-        match check_resource(declaration, document, &scope, errors) {
+        match check_resource(declaration, document, &scope, &context.types, errors) {
             Ok(one) => looked.push(one),
             Err(mut error) => {
                 if ordering.is_some() {
@@ -107,12 +108,7 @@ enum CheckedResource {
     /// The whole resource is known.
     Planned(PlannedResource),
     /// Templates determine the rest.
-    Open {
-        kind: &'static dyn ResourceType,
-        properties: Map<String, Value>,
-        declaration: Declaration,
-        received: Vec<ReceivedOutput>,
-    },
+    Open { kind: TypeRef, properties: Map<String, Value>, declaration: Declaration, received: Vec<ReceivedOutput> },
 }
 
 impl CheckedResource {
@@ -120,7 +116,7 @@ impl CheckedResource {
         match self {
             Self::Planned(planned) => KnownResource::planned(planned),
             Self::Open { kind, properties, declaration, received } => {
-                KnownResource::open(*kind, properties, declaration, received)
+                KnownResource::open(&**kind, properties, declaration, received)
             }
         }
     }
@@ -130,17 +126,19 @@ fn check_resource(
     declaration: Declaration,
     document: &YamlDocument,
     scope: &Scope,
+    types: &Types,
     errors: &mut Vec<Diagnostic>,
 ) -> Result<CheckedResource, Diagnostic> {
-    let kind = resource::find(&declaration.kind);
+    let kind = types.find(&declaration.kind);
     let mut properties = declaration.clone().take_properties();
-    let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
-        let planned: PlannedResource = read_resource(declaration, Provenance::default(), document, scope)?;
+    let open = properties.iter().any(|(key, value)| is_open(kind.as_deref(), key, value));
+    let (Some(kind), true) = (kind, open) else {
+        let planned: PlannedResource = read_resource(declaration, Provenance::default(), document, scope, types)?;
         errors.extend(runtime_texts::check_runtime_texts(&planned, document, scope, None).errors);
         return Ok(CheckedResource::Planned(planned));
     };
-    as_written(&mut properties, kind, document, &declaration);
-    if let Some(error) = unknown_property(kind, &properties, scope) {
+    as_written(&mut properties, &*kind, document, &declaration);
+    if let Some(error) = unknown_property(&*kind, &properties, scope) {
         return Err(decode_error(&declaration, document, error));
     }
     for (key, value) in &properties {
@@ -155,8 +153,8 @@ fn check_resource(
     if let Some(control) = &literal.control {
         errors.extend(runtime_texts::conditions(&declaration, document, scope, control));
     }
-    check_policy(&literal.policy, kind, &declaration, document)?;
-    let received = received_outputs::find(&properties, kind, &declaration, document, scope)?;
+    check_policy(&literal.policy, &*kind, &declaration, document)?;
+    let received = received_outputs::find(&properties, &*kind, &declaration, document, scope)?;
     Ok(CheckedResource::Open { kind, properties, declaration, received })
 }
 
@@ -252,7 +250,7 @@ mod tests {
     fn said(resources: &str) -> String {
         let text = format!("ccm:\n  resources:\n{resources}");
         let source = ManifestText { text, name: "site.yaml".into(), directory: None, digest: None };
-        match precheck(&source, &host(FakeRunner::exiting(&[]))) {
+        match precheck(&source, &Types::default(), &host(FakeRunner::exiting(&[]))) {
             Ok(()) => String::new(),
             Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
         }
@@ -308,6 +306,6 @@ mod tests {
         }
         let jet =
             ManifestText { text: "ccm: {resources_jet_file: all.jet}\n".into(), name: "m".into(), directory: None, digest: None };
-        assert!(precheck(&jet, &host(FakeRunner::exiting(&[]))).is_ok());
+        assert!(precheck(&jet, &Types::default(), &host(FakeRunner::exiting(&[]))).is_ok());
     }
 }

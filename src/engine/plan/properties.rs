@@ -44,6 +44,7 @@ pub(super) fn unknown_property(kind: &dyn ResourceType, properties: &Map<String,
 /// The properties of each type that are not text.
 static TYPED: LazyLock<HashSet<(&'static str, String)>> = LazyLock::new(|| {
     let of = |kind: &&'static dyn ResourceType| {
+        let kind: &'static dyn ResourceType = *kind;
         let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
         let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
         let is_typed = |property: &Value| is_plain(property) || is_free(property) || property.get("items").is_some_and(is_plain);
@@ -70,7 +71,10 @@ fn is_free(property: &Value) -> bool {
 
 /// Returns true for properties that are not text: their templates keep the type of their result.
 pub(super) fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
-    TYPED.contains(&(kind.name(), key.to_owned()))
+    match kind.typed_properties() {
+        Some(own) => own.iter().any(|property| property == key),
+        None => TYPED.contains(&(kind.name(), key.to_owned())),
+    }
 }
 
 /// Returns true when a text or a key in the value is a template.

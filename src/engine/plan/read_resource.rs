@@ -14,7 +14,7 @@ use crate::engine::provenance::Provenance;
 use crate::goss;
 use crate::manifest::Declaration;
 use crate::model::OnRemoval;
-use crate::resource::{self, Common, OpenProperties, ParsedResource, Policy, ResourceType};
+use crate::resource::{self, Common, OpenProperties, ParsedResource, Policy, ResourceType, Types};
 use crate::template::Scope;
 use crate::wire::value_decode;
 use crate::yaml::{KeyOrIndex, YamlDocument};
@@ -24,15 +24,13 @@ pub(super) fn read_resource(
     mut shaped: Provenance,
     document: &YamlDocument,
     scope: &Scope,
+    types: &Types,
 ) -> Result<PlannedResource, Diagnostic> {
-    let Some(kind) = resource::find(&declaration.kind) else {
+    let Some(found) = types.find(&declaration.kind) else {
         let message = format!("unknown resource type {}", declaration.kind);
-        let hint = did_you_mean(&declaration.kind, resource::names()).map_or_else(
-            || format!("known types are {}", resource::names().collect::<Vec<_>>().join(", ")),
-            |near| format!("did you mean \"{near}\"?"),
-        );
-        return Err(declaration.diagnose(document, None, message).hint(hint));
+        return Err(declaration.diagnose(document, None, message).hint(types.hint(&declaration.kind)));
     };
+    let kind: &dyn ResourceType = &*found;
     let mut own = declaration.take_properties();
     as_written(&mut own, kind, document, &declaration);
     let received = received_outputs::find(&own, kind, &declaration, document, scope)?;
@@ -74,7 +72,7 @@ pub(super) fn read_resource(
         Err(error) if !kind.nests() && received.iter().any(|received| error.property.as_ref() == Some(&received.property)) => {
             match unknown_property(kind, &own, scope) {
                 Some(error) => Err(error),
-                None => Ok(Arc::new(OpenProperties::new(kind, own.clone())) as Arc<dyn ParsedResource>),
+                None => Ok(Arc::new(OpenProperties::new(found.clone(), own.clone())) as Arc<dyn ParsedResource>),
             }
         }
         decoded => decoded,
@@ -84,7 +82,7 @@ pub(super) fn read_resource(
         decoded.report_secrets(&mut |hidden| scope.secrets().add_hidden(hidden));
     }
     Ok(PlannedResource {
-        kind,
+        kind: found,
         common,
         requires,
         subscribes,

@@ -66,7 +66,7 @@ fn collect(value: &Value, outputs: &dyn Fn(&str) -> Vec<OutputReference>, found:
 /// Returns true for a property that the run can resolve right before the resource.
 fn may_receive(kind: &dyn ResourceType, property: &str) -> bool {
     let is_of_type = property != "name" && !Common::KEYS.contains(&property);
-    property == "control" || (is_of_type && (!kind.nests() || kind.content().contains(&property)))
+    property == "control" || (is_of_type && (!kind.nests() || kind.is_content(property)))
 }
 
 /// Returns the used resources, each with the property that uses it.
@@ -77,7 +77,7 @@ pub(super) fn senders(received: &[ReceivedOutput]) -> impl Iterator<Item = (&str
 
 /// Returns the error for an output that the type does not have, and the remedy.
 pub(super) fn unknown_output(sender: &dyn ResourceType, output: &str) -> Option<(String, String)> {
-    let names = || sender.outputs().iter().map(|output| output.name);
+    let names = || sender.outputs().iter().map(|output| output.name.as_ref());
     if names().any(|name| name == output) {
         return None;
     }

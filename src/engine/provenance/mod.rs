@@ -73,7 +73,7 @@ impl Provenance {
         scope: &Scope,
     ) -> Result<(), ProvenanceError> {
         let secrets = scope.secrets();
-        let is_content = kind.content().contains(&key);
+        let is_content = kind.is_content(key);
         if used.bus && !is_content {
             return Err(ProvenanceError::Bus(key.to_owned()));
         }

@@ -122,24 +122,29 @@ impl Enforcer {
 
     /// Puts a manifest in force. New and changed resources become due as soon as their watches are armed.
     pub fn replace(&mut self, resources: Vec<WatchedResource>, now: Instant) -> Replaced {
-        let old: HashMap<(ResourceRef, u64), u32> =
-            self.rows.iter().filter_map(|row| Some(((row.references.first()?.clone(), row.fingerprint), row.key))).collect();
-        let mut left: BTreeSet<u32> = old.values().copied().collect();
-        let new = resources.iter().map(|resource| {
-            let name = resource.references.first().cloned();
-            let same_as = name.and_then(|name| old.get(&(name, resource.fingerprint)).copied());
-            let WatchedResource { policy, subscribes, requires, .. } = resource.clone();
-            NewRow { same_as: same_as.filter(|key| left.remove(key)), policy, subscribes, requires }
+        // The digest alone finds the candidate: names need no copy.
+        let old: HashMap<u64, usize> = self.rows.iter().enumerate().map(|(number, row)| (row.fingerprint, number)).collect();
+        let mut left: HashMap<u32, usize> = self.rows.iter().enumerate().map(|(number, row)| (row.key, number)).collect();
+        let rows = resources.iter().map(|resource| {
+            let row = old.get(&resource.fingerprint).and_then(|number| self.rows.get(*number));
+            let same_as = row.filter(|row| row.references == resource.references).map(|row| row.key);
+            NewRow {
+                same_as: same_as.filter(|key| left.remove(key).is_some()),
+                policy: resource.policy,
+                subscribes: resource.subscribes.clone(),
+                requires: resource.requires.clone(),
+            }
         });
-        let new: Vec<NewRow> = new.collect();
-        let kept: Vec<bool> = new.iter().map(|row| row.same_as.is_some()).collect();
+        let new: Vec<NewRow> = rows.collect();
         let keys = self.catalog.swap(&new, now);
-        for key in &left {
+        for (key, number) in &left {
             self.hub.remove(ResourceKey(*key));
             self.fights.end(*key);
+            for reference in self.rows.get(*number).into_iter().flat_map(|row| &row.references) {
+                self.numbers.remove(reference);
+            }
         }
-        self.running.retain(|key, _| !left.contains(key));
-        (self.rows, self.numbers) = Default::default();
+        self.running.retain(|key, _| !left.contains_key(key));
         let mut subscribers: Vec<Vec<u32>> = vec![Vec::new(); keys.len()];
         for (resource, key) in resources.iter().zip(&keys) {
             for number in &resource.subscribes {
@@ -147,18 +152,20 @@ impl Enforcer {
             }
         }
         let mut replaced = Replaced::default();
-        let rows = resources.into_iter().zip(keys).zip(kept).zip(subscribers);
-        for (number, (((resource, key), kept), subscribers)) in rows.enumerate() {
+        let before = std::mem::take(&mut self.rows);
+        let rows = resources.into_iter().zip(keys).zip(new).zip(subscribers);
+        for (number, (((resource, key), NewRow { same_as, .. }), subscribers)) in rows.enumerate() {
             let armed = self.hub.set(ResourceKey(key), &resource.targets);
             self.catalog.armed(key, now);
-            if kept && resource.reads_inputs {
+            if same_as.is_some() && resource.reads_inputs {
                 self.catalog.changed(key, DirtyCause::NewInputs, now);
             }
-            *(if kept { &mut replaced.kept } else { &mut replaced.new }) += 1;
-            let name = resource.references.first().cloned();
+            *(if same_as.is_some() { &mut replaced.kept } else { &mut replaced.new }) += 1;
             let polled = armed.polled.first().map(|(_, why)| why.to_string());
-            replaced.polled.extend(name.zip(polled));
-            self.numbers.extend(resource.references.iter().cloned().map(|reference| (reference, number)));
+            replaced.polled.extend(resource.references.first().zip(polled).map(|(name, why)| (name.clone(), why)));
+            if before.get(number).is_none_or(|row| Some(row.key) != same_as) {
+                self.numbers.extend(resource.references.iter().cloned().map(|reference| (reference, number)));
+            }
             let (is_watched, fingerprint, references) = (!resource.targets.is_empty(), resource.fingerprint, resource.references);
             self.rows.push(Row { key, fingerprint, references, is_watched, subscribers });
         }

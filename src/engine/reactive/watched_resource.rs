@@ -38,8 +38,10 @@ pub struct WatchedResource {
 /// Returns the resources of a plan. Those that the authorizer denies have no watch.
 pub fn watched_resources(plan: &Plan, authorizer: Option<&dyn Authorizer>, host: &Host) -> Vec<WatchedResource> {
     let mut numbers = HashMap::new();
-    for (number, planned) in plan.resources.iter().enumerate() {
-        numbers.extend(planned.references().map(|reference| (reference, number)));
+    if plan.resources.iter().any(|planned| !planned.subscribes.is_empty() || !planned.requires.is_empty()) {
+        for (number, planned) in plan.resources.iter().enumerate() {
+            numbers.extend(planned.references().map(|reference| (reference, number)));
+        }
     }
     let resolve = |references: &[ResourceRef]| references.iter().filter_map(|one| numbers.get(one).copied()).collect();
     let data = digest(&plan.data);

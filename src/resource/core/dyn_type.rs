@@ -41,7 +41,7 @@ pub enum BindError {
     #[error("provider not found: {kind} has no provider \"{wanted}\", only {known}")]
     Unknown {
         /// The type.
-        kind: &'static str,
+        kind: String,
         /// The requested provider.
         wanted: String,
         /// The known providers.
@@ -51,7 +51,7 @@ pub enum BindError {
     #[error("provider is not manageable: {kind} provider \"{wanted}\" can't work on this host")]
     Unsuitable {
         /// The type.
-        kind: &'static str,
+        kind: String,
         /// The requested provider.
         wanted: String,
     },
@@ -59,7 +59,7 @@ pub enum BindError {
     #[error("no suitable provider found for {kind} on this host")]
     None {
         /// The type.
-        kind: &'static str,
+        kind: String,
     },
 }
 
@@ -88,22 +88,26 @@ impl Providers {
 }
 
 /// A resource type, as all code outside of the type's module sees the type.
-pub trait ResourceType: Sync {
+pub trait ResourceType: Send + Sync {
     /// Returns the values of the type's fixture.
     #[cfg(test)]
     fn fixture(&self) -> FixtureValues;
     /// The name of the type.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
     /// Returns a one-sentence description.
-    fn about(&self) -> &'static str;
+    fn about(&self) -> &str;
     /// The schema of the properties.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
     /// See `Resource::RUNTIME_TEMPLATES`.
     fn runtime_templates(&self) -> &'static [&'static str];
     /// See `Resource::NO_EFFECTS`.
     fn no_effects(&self) -> &'static [(&'static str, &'static str)];
-    /// See `Resource::CONTENT`.
-    fn content(&self) -> &'static [&'static str];
+    /// Returns true for a property that is only content. See `Resource::CONTENT`.
+    fn is_content(&self, property: &str) -> bool;
+    /// Returns the properties that are not text; none where the schema of a type in the table tells them.
+    fn typed_properties(&self) -> Option<&[String]> {
+        None
+    }
     /// See `Resource::TEMPLATED_KEYS`.
     fn templated_keys(&self) -> &'static [&'static str];
     /// See `Resource::REFRESHES`.
@@ -123,7 +127,7 @@ pub trait ResourceType: Sync {
     /// See `Resource::shell_defaults`.
     fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults;
     /// See `Resource::OUTPUTS`.
-    fn outputs(&self) -> &'static [ResourceOutput];
+    fn outputs(&self) -> &[ResourceOutput];
     /// See `Resource::BATCHES`.
     fn batches(&self) -> bool;
     /// See `Resource::prefetch`. Skips resources without a provider; their runs fail later.
@@ -149,6 +153,17 @@ pub trait ResourceType: Sync {
     /// # Errors
     /// The property at fault.
     fn decode(&self, properties: &Map<String, Value>, scope: &Scope) -> Result<Arc<dyn ParsedResource>, DecodeError>;
+}
+
+/// The place of a resource in a confined run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunPlace {
+    /// Within the confinement, unless the effects need more.
+    ByEffects,
+    /// Always within the confinement.
+    Confined,
+    /// Always outside of the confinement.
+    Unconfined,
 }
 
 /// Parsed and valid properties.
@@ -177,6 +192,10 @@ pub trait ParsedResource: Send + Sync {
     fn needs(&self) -> Vec<Need>;
     /// See `Resource::nested`.
     fn nested(&self) -> Option<Nested>;
+    /// The place of the resource in a confined run.
+    fn run_place(&self) -> RunPlace {
+        RunPlace::ByEffects
+    }
     /// The properties themselves, for their own type.
     fn as_any(&self) -> &dyn Any;
     /// Chooses the provider.

@@ -15,4 +15,5 @@ pub(super) mod safe_replace;
 pub mod shadow_utils;
 pub mod text;
 pub(super) mod type_entry;
+pub(super) mod type_ref;
 pub(super) mod watch_targets;

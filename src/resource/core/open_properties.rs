@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::dyn_type::{BindError, BoundResource, ObservedResource, ParsedResource, Providers, ResourceType};
+use super::dyn_type::{BindError, BoundResource, ObservedResource, ParsedResource, Providers};
+use super::type_ref::TypeRef;
 use crate::host::Host;
 use crate::model::{Effects, Identity, Need, OnRemoval, RedactedProperty, WatchTarget};
 use crate::resource::{Nested, ResourceError};
@@ -13,13 +14,13 @@ use crate::template::is_template;
 
 /// Properties that stay open until the resource runs. Name and `ensure` are as written.
 pub struct OpenProperties {
-    kind: &'static dyn ResourceType,
+    kind: TypeRef,
     properties: Map<String, Value>,
 }
 
 impl OpenProperties {
     /// Creates open properties of a type.
-    pub fn new(kind: &'static dyn ResourceType, properties: Map<String, Value>) -> Self {
+    pub fn new(kind: TypeRef, properties: Map<String, Value>) -> Self {
         Self { kind, properties }
     }
 

@@ -1,5 +1,6 @@
 //! The [`Resource`] trait that every type implements, with its states, changes, errors and providers.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use schemars::JsonSchema;
@@ -45,6 +46,9 @@ pub enum ResourceError {
     /// systemd can't be reached, or refused.
     #[error(transparent)]
     Systemd(#[from] SystemdError),
+    /// A call to the program of an external type.
+    #[error(transparent)]
+    External(Box<dyn std::error::Error + Send + Sync>),
     /// The state of the host, or the result of a step, is not acceptable.
     #[error("{0}")]
     State(String),
@@ -146,14 +150,14 @@ pub struct ShellDefaults {
 }
 
 /// An output: a value of a resource that templates of later resources can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceOutput {
     /// The name, as in `resources['exec#build'].stdout`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The type of the value.
     pub kind: OutputKind,
     /// A sentence for the documentation.
-    pub about: &'static str,
+    pub about: Cow<'static, str>,
 }
 
 /// The type of an output.
@@ -170,24 +174,28 @@ pub enum OutputKind {
 }
 
 impl ResourceOutput {
+    const fn new(name: &'static str, kind: OutputKind, about: &'static str) -> Self {
+        Self { name: Cow::Borrowed(name), kind, about: Cow::Borrowed(about) }
+    }
+
     /// Creates a text.
     pub const fn text(name: &'static str, about: &'static str) -> Self {
-        Self { name, kind: OutputKind::Text, about }
+        Self::new(name, OutputKind::Text, about)
     }
 
     /// Creates a whole number.
     pub const fn number(name: &'static str, about: &'static str) -> Self {
-        Self { name, kind: OutputKind::Number, about }
+        Self::new(name, OutputKind::Number, about)
     }
 
     /// Creates a value that is true or false.
     pub const fn flag(name: &'static str, about: &'static str) -> Self {
-        Self { name, kind: OutputKind::Flag, about }
+        Self::new(name, OutputKind::Flag, about)
     }
 
     /// Creates a list of texts.
     pub const fn list(name: &'static str, about: &'static str) -> Self {
-        Self { name, kind: OutputKind::List, about }
+        Self::new(name, OutputKind::List, about)
     }
 }
 

@@ -41,11 +41,11 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         FixtureValues::new::<R>()
     }
 
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         R::TYPE
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         R::ABOUT
     }
 
@@ -61,8 +61,8 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         R::NO_EFFECTS
     }
 
-    fn content(&self) -> &'static [&'static str] {
-        R::CONTENT
+    fn is_content(&self, property: &str) -> bool {
+        R::CONTENT.contains(&property)
     }
 
     fn templated_keys(&self) -> &'static [&'static str] {
@@ -101,7 +101,7 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         R::shell_defaults(ensure)
     }
 
-    fn outputs(&self) -> &'static [ResourceOutput] {
+    fn outputs(&self) -> &[ResourceOutput] {
         R::OUTPUTS
     }
 
@@ -289,19 +289,22 @@ fn choose_provider<R: Resource>(
     providers: &Providers,
     host: &Host,
 ) -> Result<(&'static str, Arc<R::Provider>), BindError> {
-    let kind = R::TYPE;
+    let kind = || R::TYPE.to_owned();
     let entry = if wanted.is_empty() {
-        R::PROVIDERS.iter().find(|entry| !entry.only_on_request && (entry.works_on)(host)).ok_or(BindError::None { kind })?
+        R::PROVIDERS
+            .iter()
+            .find(|entry| !entry.only_on_request && (entry.works_on)(host))
+            .ok_or_else(|| BindError::None { kind: kind() })?
     } else {
         let known = || R::PROVIDERS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
         let entry = R::PROVIDERS.iter().find(|entry| entry.name == wanted);
-        let entry = entry.ok_or_else(|| BindError::Unknown { kind, wanted: wanted.to_owned(), known: known() })?;
+        let entry = entry.ok_or_else(|| BindError::Unknown { kind: kind(), wanted: wanted.to_owned(), known: known() })?;
         if !(entry.works_on)(host) {
-            return Err(BindError::Unsuitable { kind, wanted: wanted.to_owned() });
+            return Err(BindError::Unsuitable { kind: kind(), wanted: wanted.to_owned() });
         }
         entry
     };
-    Ok((entry.name, providers.open(kind, entry, host)))
+    Ok((entry.name, providers.open(R::TYPE, entry, host)))
 }
 
 struct BoundTo<R: Resource> {

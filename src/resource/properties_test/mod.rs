@@ -72,6 +72,11 @@ pub struct FixtureValues {
 }
 
 impl FixtureValues {
+    /// Returns the fixture of a type outside of the table.
+    pub fn none() -> Self {
+        Self { samples: (Value::Null, Value::Null), canary: None }
+    }
+
     /// Reads the fixture of a type.
     pub fn new<R: TypeFixture>() -> Self {
         Self { samples: R::samples(), canary: R::canary() }

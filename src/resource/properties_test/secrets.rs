@@ -37,9 +37,10 @@ fn every_secret_that_a_program_could_print_is_named() {
         // Content is replaced by its digest. It is part of the desired state, and no credential.
         let stars = decoded.redacted().to_string().matches(REDACTED).count();
         assert_eq!(secrets.redacts_nothing(), stars == 0, "{kind}");
+        let has_content = properties.as_object().unwrap().keys().any(|key| find(kind).unwrap().is_content(key));
         let given = properties.to_string();
         let printed = secrets.redact_output(&given);
-        assert_eq!(printed.matches(CANARY).count(), usize::from(!find(kind).unwrap().content().is_empty()), "{kind}: {printed}");
+        assert_eq!(printed.matches(CANARY).count(), usize::from(has_content), "{kind}: {printed}");
     }
 }
 

@@ -35,7 +35,7 @@ const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
 
 #[test]
 fn only_the_table_of_types_names_a_type() {
-    let types: Vec<&str> = ensign::resource::names().collect();
+    let types: Vec<&str> = ensign::resource::TYPES.iter().map(|kind| kind.name()).collect();
     let (mut wrong, mut unused) = (
         Vec::new(),
         OTHER_MEANINGS.iter().flat_map(|(path, words, _)| words.iter().map(move |word| (*path, *word))).collect::<Vec<_>>(),

@@ -958,7 +958,7 @@ fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8])
         now: attack.at.parse().unwrap(),
         replay_store: &Memory(attack),
         evaluate_filter: &|text| text.parse().map_err(|_| "not a condition".into()),
-        effects: &ensign::engine::effects::of_signed,
+        effects: &|kind, properties| ensign::engine::effects::of_signed(&ensign::resource::Types::default(), kind, properties),
     };
     match verifier.open(message, attack.subject.as_deref()) {
         Ok(OpenedMessage::New(_)) => "accepted".into(),

@@ -37,7 +37,8 @@ pub(in crate::agent) fn resource_limits(limits: &config::Limits) -> ResourceLimi
     }
 }
 
-/// Returns the files of the agent itself: its state, its configuration, its keys, the nodes that it trusts. No run may touch them.
+/// Returns the files of the agent itself: its state, its configuration, its keys, the nodes that it trusts. The programs of
+/// external types are among them. No run may touch them.
 pub(in crate::agent) fn own_files(settings: &config::AgentSettings) -> Vec<PathBuf> {
     let login = settings.nats.login().and_then(|login| match login {
         Login::Creds(path) | Login::Nkey(path) => Some(path),
@@ -46,7 +47,8 @@ pub(in crate::agent) fn own_files(settings: &config::AgentSettings) -> Vec<PathB
     });
     let identity = settings.nats.tls.clone().into_iter().flat_map(|tls| [tls.cert, tls.key]).flatten();
     let own = [settings.state_dir.clone(), settings.file.clone()];
-    let trusted = settings.trust.bundle.clone().into_iter().chain(settings.registration.known_nodes.clone());
+    let trusted =
+        [&settings.trust.bundle, &settings.registration.known_nodes, &settings.types.dir].into_iter().flatten().cloned();
     own.into_iter().chain(trusted).chain(login).chain(identity).collect()
 }
 

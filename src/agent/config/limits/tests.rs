@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::engine::effects::of_signed;
 use crate::host::fake::{FakeRunner, host};
+use crate::resource::Types;
 
 fn limits(paths: &[PathBuf]) -> NodeLimits {
     NodeLimits { paths: Some(paths.iter().map(|path| path.display().to_string()).collect()), ..NodeLimits::default() }
@@ -15,7 +16,7 @@ fn rights(rule: &Value) -> Rights {
 }
 
 fn permit(permitted: &RunAuthorizer, kind: &str, properties: &Value) -> Result<(), String> {
-    let effects = of_signed(kind, properties.as_object().unwrap());
+    let effects = of_signed(&Types::default(), kind, properties.as_object().unwrap());
     permitted.permit(kind, &effects, &host(FakeRunner::exiting(&[])))
 }
 
@@ -143,7 +144,8 @@ fn content_is_shown_to_those_who_may_read_it() {
     let shows = |rule: &Value| {
         let permitted = RunAuthorizer::new(NodeLimits::default(), rights(rule), &[], None);
         let properties = json!({"name": file, "ensure": "present", "content": "y"});
-        permitted.may_show(&of_signed("file", properties.as_object().unwrap()), &host(FakeRunner::exiting(&[])))
+        permitted
+            .may_show(&of_signed(&Types::default(), "file", properties.as_object().unwrap()), &host(FakeRunner::exiting(&[])))
     };
     assert!(shows(&json!({"keys": ["a"]})));
     // Who may only write it has no business with what is in it.

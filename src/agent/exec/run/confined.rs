@@ -152,6 +152,7 @@ impl ConfinedRun<'_> {
         };
         let mut inputs = RunInputs::new(facts, context.environ.clone(), None);
         inputs.exchange = Some(self.exchange.clone());
+        inputs.types = context.settings.types();
         inputs.access = Arc::new(self.authorizer());
         inputs.bus = match context.settings.now().limits.bus_data {
             BusDataPolicy::Any => engine::BusData::Any,

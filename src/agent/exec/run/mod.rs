@@ -64,7 +64,7 @@ pub(in crate::agent) fn run(
         Err(ended) => return *ended,
     };
     let record = RunRecorder::new(context, job);
-    let confinement = confinement::from_limits(&settings.limits, directory);
+    let confinement = confinement::from_settings(&settings, directory);
     let inside = |confined: Result<Confined, ConfineError>, worker: Worker| {
         let confined =
             confined.map_err(|error| Box::new(RunResult::failed(format!("cannot confine the run: {}", error_chain(&error)))))?;

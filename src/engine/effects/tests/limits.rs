@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::engine::effects::of_signed;
 use crate::model::MountLimit;
+use crate::resource::Types;
 use crate::trust::NodeLimits;
 
 /// Whether a signed resource is within limits.
@@ -15,7 +16,7 @@ fn check(limits: &NodeLimits, kind: &str, properties: &Value) -> Result<(), Stri
         "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
         "action": {"ensure": {"type": kind, "properties": properties}},
     });
-    limits.check(&serde_json::from_value(command).unwrap(), &of_signed(kind, properties.as_object().unwrap()))
+    limits.check(&serde_json::from_value(command).unwrap(), &of_signed(&Types::default(), kind, properties.as_object().unwrap()))
 }
 
 #[test]

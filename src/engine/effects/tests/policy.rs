@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::engine::effects::of_signed;
 use crate::model::Effects;
+use crate::resource::Types;
 use crate::trust::decide::policy::decide;
 use crate::wire::bundle::Rule;
 use crate::wire::command::{Action, Command};
@@ -25,7 +26,7 @@ fn verdict(rules: &[Value], changes: &Value, signers: &[&str]) -> Result<usize, 
     let signers: Vec<String> = signers.iter().map(|id| (*id).to_owned()).collect();
     let command = command(changes);
     let effects = match &command.action {
-        Action::Ensure(ensure) => of_signed(&ensure.kind, &ensure.properties),
+        Action::Ensure(ensure) => of_signed(&Types::default(), &ensure.kind, &ensure.properties),
         _ => Effects::default(),
     };
     decide(&rules, &command, &effects, &signers).map(|allowed| allowed.rule).map_err(|denied| denied.to_string())

@@ -12,8 +12,8 @@ fn settings(parallelism: usize) -> ScheduleSettings {
     ScheduleSettings { parallelism: NonZeroUsize::new(parallelism).unwrap(), has_batches: true, selection: None }
 }
 
-fn key(kind: &'static str) -> Option<BatchKey> {
-    Some(BatchKey { kind, provider: String::new() })
+fn key(kind: &str) -> Option<BatchKey> {
+    Some(BatchKey { kind: kind.to_owned(), provider: String::new() })
 }
 
 fn node(requires: &[usize]) -> Node {

@@ -2,6 +2,7 @@ use crate::diag::Diagnostic;
 use crate::engine::{Plan, RunInputs, plan_manifest, precheck};
 use crate::host::fake::{FakeRunner, host};
 use crate::manifest::ManifestText;
+use crate::resource::Types;
 
 fn source(resources: &str) -> ManifestText {
     let text = format!("ccm:\n  ordering: graph\n  resources:\n{resources}");
@@ -189,7 +190,7 @@ fn a_circle_of_references_is_refused_with_and_without_a_node() {
     ] {
         assert!(text.contains(wanted), "{text}");
     }
-    assert_eq!(precheck(&source(resources), &host(FakeRunner::exiting(&[]))).unwrap_err(), planned);
+    assert_eq!(precheck(&source(resources), &Types::default(), &host(FakeRunner::exiting(&[]))).unwrap_err(), planned);
 }
 
 #[test]

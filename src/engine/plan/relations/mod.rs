@@ -11,7 +11,7 @@ use super::received_outputs::{self, ReceivedOutput};
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::manifest::Ordering;
 use crate::model::ResourceRef;
-use crate::resource::{self, ParsedResource, Semaphore};
+use crate::resource::{ParsedResource, Semaphore};
 use crate::template::is_template;
 use crate::yaml::YamlDocument;
 
@@ -19,9 +19,9 @@ use crate::yaml::YamlDocument;
 pub(super) struct ResourceIndex<'a> {
     list: &'a [KnownResource<'a>],
     ordering: Ordering,
-    places: HashMap<&'static str, HashMap<&'a str, Vec<usize>>>,
+    places: HashMap<&'a str, HashMap<&'a str, Vec<usize>>>,
     /// The types with unknown names.
-    open: HashSet<&'static str>,
+    open: HashSet<&'a str>,
 }
 
 impl<'a> ResourceIndex<'a> {
@@ -96,12 +96,11 @@ pub(super) fn references(
     let Some(known) = index.list.get(at) else { return };
     for (property, reference) in &known.references {
         let mut say = |why: String, hint: String| errors.push(known.at_reference(document, property, reference, &why, hint));
-        if resource::find(&reference.kind).is_none() {
-            let near = did_you_mean(&reference.kind, resource::names());
-            let hint = near.map_or_else(
-                || format!("known types are {}", resource::names().collect::<Vec<_>>().join(", ")),
-                |near| format!("did you mean \"{near}#{}\"?", reference.name),
-            );
+        let types = &before.types;
+        if types.find(&reference.kind).is_none() {
+            let near = did_you_mean(&reference.kind, types.names());
+            let near = near.map(|near| format!("did you mean \"{near}#{}\"?", reference.name));
+            let hint = near.unwrap_or_else(|| types.hint(&reference.kind));
             say(format!("names {reference}, and there is no resource type \"{}\"", reference.kind), hint);
             continue;
         }
@@ -151,8 +150,8 @@ pub(super) fn references(
         say(format!("names {reference}, and there is no such resource"), hint);
     }
     for ReceivedOutput { property, reference } in known.received {
-        let Some(sender) = resource::find(&reference.resource.kind) else { continue };
-        let Some((why, hint)) = received_outputs::unknown_output(sender, &reference.output) else { continue };
+        let Some(sender) = before.types.find(&reference.resource.kind) else { continue };
+        let Some((why, hint)) = received_outputs::unknown_output(&*sender, &reference.output) else { continue };
         errors.push(known.at_reference(document, property, &reference.resource, &why, hint));
     }
 }

@@ -2,6 +2,7 @@ use crate::engine::{RunInputs, plan_manifest, plan_next, plan_one, precheck, pre
 use crate::host::fake::{FakeRunner, host};
 use crate::host::{Host, fs};
 use crate::manifest::ManifestText;
+use crate::resource::Types;
 
 fn site() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -14,7 +15,7 @@ fn said_in(directory: &std::path::Path, resources: &str) -> (String, String) {
     let (source, host) = (ManifestText::file(&path).unwrap(), host(FakeRunner::exiting(&[])).with_directory(directory));
     let text = |errors: Vec<crate::diag::Diagnostic>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let planned = plan_manifest(&source, &inputs(), &host).map(drop).map_err(text);
-    (planned.err().unwrap_or_default(), precheck(&source, &host).map_err(text).err().unwrap_or_default())
+    (planned.err().unwrap_or_default(), precheck(&source, &Types::default(), &host).map_err(text).err().unwrap_or_default())
 }
 
 fn inputs() -> RunInputs {
@@ -124,11 +125,11 @@ fn children_are_looked_at_before_anything_runs() {
 fn files_beside_a_manifest_that_is_sent_alone_are_missing() {
     let text = "ccm: {resources: [{apply: {name: child.yaml}}]}".to_owned();
     let source = ManifestText { text, name: "m.yaml".into(), directory: None, digest: None };
-    let errors = precheck(&source, &Host::system(None)).unwrap_err();
+    let errors = precheck(&source, &Types::default(), &Host::system(None)).unwrap_err();
     assert!(errors[0].to_string().contains("the manifest without the files beside it"), "{}", errors[0]);
     // A file of the node is the node's.
     let text = "ccm: {resources: [{apply: {name: /etc/none.yaml}}]}".to_owned();
-    assert!(precheck(&ManifestText { text, ..source }, &Host::system(None)).is_ok());
+    assert!(precheck(&ManifestText { text, ..source }, &Types::default(), &Host::system(None)).is_ok());
     assert!(!fs::resolve_links("/etc/none.yaml".as_ref()).exists());
 }
 
@@ -144,7 +145,7 @@ fn one_resource_refers_to_nothing_unless_a_session_knows() {
     ] {
         let one = plan_one("exec", &of(reference), &inputs(), &host).map(drop).map_err(say).unwrap_err();
         assert!(one.contains(alone), "{one}");
-        assert_eq!(precheck_one("exec", &of(reference), &host).map_err(say), Err(one));
+        assert_eq!(precheck_one("exec", &of(reference), &Types::default(), &host).map_err(say), Err(one));
         let after = plan_next("exec", &of(reference), &inputs(), &host).map(drop).map_err(say).err().unwrap_or_default();
         assert!(after.contains(next) && after.is_empty() == next.is_empty(), "{after}");
     }
