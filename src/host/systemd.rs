@@ -318,7 +318,7 @@ async fn listen(held: Option<Connection>) -> Result<(Connection, MessageStream),
 
 /// Waits for a reply. Returns also the results of the jobs that ended meanwhile; none when the bus disconnected.
 ///
-/// The signals must be read while the reply is not there yet: behind a full queue of signals, no reply arrives.
+/// Signals are read before the reply too. Behind a full queue of signals, no reply arrives.
 async fn with_ended_jobs(
     asked: impl Future<Output = zbus::Result<Message>>,
     ended: &mut MessageStream,

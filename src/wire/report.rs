@@ -264,8 +264,8 @@ pub struct LifecycleEvent {
     /// The time of the event.
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
-    /// `started`, `stopped`, `trust` (another trust bundle is active), `dropped` (messages were lost on the node), `flapping`
-    /// (something else undoes the repairs of a resource again and again), or `settled` (a flapping resource stays as wanted).
+    /// `started`, `stopped`, `trust` (another trust bundle is active), or `dropped` (messages were lost on the node). Of a
+    /// watched assignment: `flapping` (something else undoes the repairs of a resource), or `settled` (no longer flapping).
     pub what: String,
     /// For people: more about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -360,3 +360,20 @@ fn the_bus_may_be_restarted_by_a_run() {
     host.apply(manifest).is(&["changed", "refreshed", "changed"]);
     assert_eq!(host.unit_state("after"), "active enabled");
 }
+
+/// Each ended job is a signal to every subscriber. The reply to the own request waits behind all of them.
+#[test]
+fn a_service_starts_while_many_other_jobs_end() {
+    let Some(host) = Host::start() else { return };
+    host.unit("site.service", "", INSTALL);
+    host.0.write("/etc/systemd/system/burst@.service", "[Service]\nType=oneshot\nExecStart=true\n");
+    host.0.sh("systemctl daemon-reload");
+    let burst = "while [ ! -e /root/over ]; do systemctl start --no-block $(seq -f burst@%g.service 200); done";
+    host.0.sh(&format!("systemd-run -q --unit load /bin/sh -c '{burst}'"));
+    for number in 0..4 {
+        let ensure = if number % 2 == 0 { "running" } else { "stopped" };
+        let run = host.apply(&format!("- service: {{name: site, ensure: {ensure}}}"));
+        assert_eq!(run.outcomes(), ["changed"], "{ensure}: {:?}", run.0);
+    }
+    host.0.sh("touch /root/over");
+}

@@ -256,13 +256,13 @@ impl WatchThread {
                     let by = writer.as_ref().map(|writer| format!(", last {writer}")).unwrap_or_default();
                     let why = format!("{name} was repaired {repairs} times in {span:.1?}: something else changes it{by}");
                     tracing::warn!(channel, "{why}");
-                    self.publish("flapping", why);
+                    self.publish("flapping", &why);
                     self.flapping.extend(resource.map(|resource| (resource, writer)));
                 }
                 Notice::FlappingEnded { repairs, span, .. } => {
                     let why = format!("{name} stays as wanted, after {repairs} repairs in {span:.1?}");
                     tracing::info!(channel, "{why}");
-                    self.publish("settled", why);
+                    self.publish("settled", &why);
                     resource.map(|resource| self.flapping.remove(&resource));
                 }
                 Notice::Converged { .. } => self.convergence = (true, self.context.identity.now()),
@@ -272,7 +272,7 @@ impl WatchThread {
         }
     }
 
-    fn publish(&self, what: &str, why: String) {
+    fn publish(&self, what: &str, why: &str) {
         let WatcherContext { channel, identity, publisher, .. } = &self.context;
         let message = Some(format!("channel {channel}: {why}"));
         publisher.post_lifecycle(&LifecycleEvent { message, ..messages::lifecycle(identity, what) });

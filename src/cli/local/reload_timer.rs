@@ -32,7 +32,7 @@ enum ReloadState {
         until: Instant,
     },
     /// The end of the pause after further sources were found.
-    AwaitingPause {
+    Paused {
         /// The time of the reload, unless a change comes before.
         until: Instant,
     },
@@ -42,7 +42,7 @@ impl ReloadTimer {
     /// Takes note of a change of the files.
     pub(super) fn changed(&mut self, now: Instant) {
         let since = match self.state {
-            ReloadState::AwaitingChange | ReloadState::AwaitingPause { .. } => now,
+            ReloadState::AwaitingChange | ReloadState::Paused { .. } => now,
             ReloadState::AwaitingQuiet { since, .. } => since,
         };
         self.state = ReloadState::AwaitingQuiet { since, until: (now + QUIET).min(since + LONGEST) };
@@ -58,7 +58,7 @@ impl ReloadTimer {
         };
         self.found = Some((now, pause));
         if self.state == ReloadState::AwaitingChange {
-            self.state = ReloadState::AwaitingPause { until: now + pause };
+            self.state = ReloadState::Paused { until: now + pause };
         }
     }
 
@@ -75,7 +75,7 @@ impl ReloadTimer {
     pub(super) fn due_at(&self) -> Option<Instant> {
         match self.state {
             ReloadState::AwaitingChange => None,
-            ReloadState::AwaitingQuiet { until, .. } | ReloadState::AwaitingPause { until } => Some(until),
+            ReloadState::AwaitingQuiet { until, .. } | ReloadState::Paused { until } => Some(until),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The watch of a value of a NATS bucket: a thread follows the value, and wakes the one that keeps the manifest in force.
+//! The watch of a value of a NATS bucket. A thread follows the value, and ends the wait of `apply --watch`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
