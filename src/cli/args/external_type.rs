@@ -25,7 +25,7 @@ struct NamedType {
 /// For wrong arguments, and for an unknown type. `fleet` sends a type that only its nodes know.
 pub fn parse(command: impl Fn() -> Command, args: &[OsString]) -> Result<ArgMatches, clap::Error> {
     let matches = command().try_get_matches_from(args)?;
-    let Some(named) = find_named(&command(), &matches) else { return Ok(matches) };
+    let Some(named) = find_named(&matches) else { return Ok(matches) };
     let types = named
         .types
         .read()
@@ -46,18 +46,18 @@ pub fn parse(command: impl Fn() -> Command, args: &[OsString]) -> Result<ArgMatc
 }
 
 /// Finds the subcommand that the parser does not have.
-fn find_named(command: &Command, matches: &ArgMatches) -> Option<NamedType> {
-    let (mut command, mut matches, mut path) = (command, matches, Vec::new());
-    let mut named = None;
+fn find_named(matches: &ArgMatches) -> Option<NamedType> {
+    let (mut matches, mut path, mut named) = (matches, Vec::new(), None);
     while let Some((name, inner)) = matches.subcommand() {
         named = matches.try_get_one::<PathBuf>("types").ok().flatten().cloned().or(named);
-        let Some(found) = command.find_subcommand(name) else {
-            let words: Vec<&OsString> = inner.get_many::<OsString>("").into_iter().flatten().collect();
+        // The parser keeps the words after an unknown subcommand under no name.
+        if let Ok(Some(words)) = inner.try_get_many::<OsString>("") {
+            let words: Vec<&OsString> = words.collect();
             let types = TypesArgs { types: flag_value(&words).or(named) };
             return Some(NamedType { path, name: name.to_owned(), types });
-        };
-        path.push(found.get_name().to_owned());
-        (command, matches) = (found, inner);
+        }
+        path.push(name.to_owned());
+        matches = inner;
     }
     None
 }
