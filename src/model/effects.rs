@@ -69,6 +69,8 @@ pub enum Effect {
     Package(String),
     /// Sets a key of the kernel.
     Kernel(String),
+    /// Changes the system in a way that no other effect describes. With the name of the resource.
+    System(String),
     /// Adds or removes an entry of cron.
     Schedule(String),
     /// Runs another manifest, whose resources have effects of their own.
@@ -190,6 +192,8 @@ pub enum EffectKind {
     Package,
     /// See [`Effect::Kernel`].
     Kernel,
+    /// See [`Effect::System`].
+    System,
     /// See [`Effect::Schedule`].
     Schedule,
     /// See [`Effect::Nested`].
@@ -220,6 +224,7 @@ impl EffectKind {
         Self::Unit,
         Self::Package,
         Self::Kernel,
+        Self::System,
         Self::Schedule,
         Self::Nested,
         Self::Publish,
@@ -242,6 +247,7 @@ impl EffectKind {
             Self::Unit => "controls the unit",
             Self::Package => "manages the package",
             Self::Kernel => "sets the kernel key",
+            Self::System => "changes the system for",
             Self::Schedule => "schedules",
             Self::Nested => "applies the manifest",
             Self::Publish => "registers",
@@ -323,6 +329,7 @@ impl Effect {
             Self::Unit(_) => EffectKind::Unit,
             Self::Package(_) => EffectKind::Package,
             Self::Kernel(_) => EffectKind::Kernel,
+            Self::System(_) => EffectKind::System,
             Self::Schedule(_) => EffectKind::Schedule,
             Self::Nested(_) => EffectKind::Nested,
             Self::Publish(_) => EffectKind::Publish,
@@ -343,6 +350,7 @@ impl Effect {
             | Self::Unit(text)
             | Self::Package(text)
             | Self::Kernel(text)
+            | Self::System(text)
             | Self::Schedule(text)
             | Self::Nested(text)
             | Self::Publish(text) => vec![text],
@@ -384,7 +392,7 @@ impl Effects {
     pub fn affect_system(&self) -> bool {
         let has = |kinds: &[EffectKind]| self.0.iter().any(|effect| effect.kind().is_some_and(|kind| kinds.contains(&kind)));
         // An entry of cron is a file, even where its command runs as another user.
-        has(&[EffectKind::Mount, EffectKind::Unit, EffectKind::Package, EffectKind::Kernel])
+        has(&[EffectKind::Mount, EffectKind::Unit, EffectKind::Package, EffectKind::Kernel, EffectKind::System])
             || (has(&[EffectKind::Account]) && !has(&[EffectKind::Schedule]))
     }
 

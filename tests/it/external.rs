@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use ensign::model::{HumanDuration, TransactionEvent};
 use ensign::wire::command::{Action, Assign, CommandOptions};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use super::local::{Desk, Ran};
 use super::support::fleet::Fleet;
 use super::support::nats::binaries;
-use super::support::single_node::{Agent, SingleNodeFleet, apply, assign_action, ensure_action};
+use super::support::single_node::{Agent, PATIENCE, SingleNodeFleet, apply, assign_action, ensure_action};
 
 const EXAMPLE: &str = include_str!("../../docs/examples/types/hosts_entry");
 
@@ -144,9 +145,17 @@ fn a_call_leaves_no_process() {
     let desk = desk("thing", &program(DESCRIPTION, observe, "true"));
     let (_, event) = ensure(&desk, &["thing", "x", "--path", "@D@/file"]);
     assert!(!event.failed && !event.changed, "{event:?}");
-    for pid in std::fs::read_to_string(desk.path("pids")).unwrap().split_whitespace() {
+    // A killed process ends a moment after the signal.
+    let is_running = |pid: &str| {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+        !state.is_empty() && !state.contains(") Z ")
+    };
+    let since = Instant::now();
+    for pid in std::fs::read_to_string(desk.path("pids")).unwrap().split_whitespace() {
+        while is_running(pid) {
+            assert!(since.elapsed() < PATIENCE, "process {pid} is left");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

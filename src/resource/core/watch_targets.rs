@@ -29,7 +29,7 @@ fn from_effect(effect: &Effect, host: &Host) -> Vec<WatchTarget> {
         Effect::Package(_) => package_databases().into_iter().map(WatchTarget::Path).collect(),
         Effect::Account { .. } => accounts(host),
         Effect::Mount(_) => vec![WatchTarget::Mounts],
-        Effect::Kernel(_) => vec![WatchTarget::Poll(KERNEL_INTERVAL)],
+        Effect::Kernel(_) | Effect::System(_) => vec![WatchTarget::Poll(KERNEL_INTERVAL)],
         Effect::Expose(_)
         | Effect::Run { .. }
         | Effect::Variable { .. }

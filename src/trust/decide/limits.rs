@@ -136,6 +136,7 @@ impl NodeLimits {
             | Effect::Unit(_)
             | Effect::Package(_)
             | Effect::Kernel(_)
+            | Effect::System(_)
             | Effect::Schedule(_)
             | Effect::Publish(_) => Ok(()),
         }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::property::{PropertyDescription, check_about};
-use super::text_pattern::{Filled, TextPattern};
+use super::text_pattern::{Filled, TextPattern, plain_text};
 use crate::host::Host;
 use crate::model::effects::{PathScope, RedactedUrl};
 use crate::model::{Effect, Effects, WatchTarget};
@@ -275,7 +275,7 @@ impl Description {
             match one.pattern().map(|pattern| pattern.fill(values)) {
                 Some(Filled::Texts(texts)) => effects.extend(texts.into_iter().filter_map(|text| one.effect(text))),
                 Some(Filled::Unreadable(property)) => effects.push(Effect::unknown(None, property)),
-                None => {}
+                None => effects.push(Effect::System(values.get("name").and_then(plain_text).unwrap_or_default())),
             }
         }
         effects

@@ -84,6 +84,10 @@ fn effects_follow_from_properties() {
             "has an effect that is not known: map"
         ]
     );
+    let system = Description::read(&described(&json!({"effects": ["system"]}))).unwrap();
+    let values = json!({"name": "a"});
+    let system: Vec<Effect> = system.effects(values.as_object().unwrap()).into_iter().collect();
+    assert_eq!(system, [Effect::System("a".to_owned())]);
     // Rules and limits deny what a type does not say.
     let silent = Description::read(&described(&json!({}))).unwrap();
     assert_eq!(silent.effects(&Map::new()).iter().map(Effect::kind).collect::<Vec<_>>(), [None]);

@@ -144,6 +144,8 @@ impl Rights {
             }
             Effect::Account { name, .. } => named(name),
             Effect::Unit(name) | Effect::Package(name) | Effect::Kernel(name) | Effect::Schedule(name) => named(name),
+            // Names are names of every type: without types, they do not mean changes that nothing describes.
+            Effect::System(name) => (self.types.is_some() || self.names.is_none()) && named(name),
             Effect::Nested(_) => !self.is_selective(),
             Effect::Unknown { aspect, .. } => {
                 let matters = matches!(aspect, None | Some(EffectKind::Run | EffectKind::Read));

@@ -46,3 +46,19 @@ fn rights_only_become_fewer() {
     assert!(Rights::minimal().may_read(&TemplateRead::Registrations).is_err());
     assert!(all.intersect(&rights(&json!({"keys": ["a"], "noop_only": true}))).may_read(&TemplateRead::Registrations).is_err());
 }
+
+#[test]
+fn names_alone_allow_no_change_that_nothing_describes() {
+    let effects = Effects::from_iter([Effect::System("db1".to_owned())]);
+    for (rule, allowed) in [
+        (json!({"keys": ["a"]}), true),
+        (json!({"keys": ["a"], "types": ["cluster"]}), true),
+        (json!({"keys": ["a"], "types": ["cluster"], "names": ["db*"]}), true),
+        (json!({"keys": ["a"], "types": ["cluster"], "names": ["web*"]}), false),
+        (json!({"keys": ["a"], "types": ["other"]}), false),
+        (json!({"keys": ["a"], "names": ["db*"]}), false),
+        (json!({"keys": ["a"], "names": ["/srv/**"]}), false),
+    ] {
+        assert_eq!(rights(&rule).check_effects("cluster", &effects).is_ok(), allowed, "{rule}");
+    }
+}
