@@ -11,6 +11,7 @@ use crate::support::fleet::{FLEET, Fleet, Ran, ensign, owner};
 use crate::support::nats::{NatsServer, on_each};
 use crate::support::port::Port;
 use crate::support::proxy::{Direction, Proxy};
+use crate::support::single_node::PATIENCE;
 
 /// web1 is on a leaf node without JetStream, db1 on a leaf node that has JetStream where domains are on.
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
@@ -221,7 +222,7 @@ fn mirror_of_events(sites: &Sites) {
         assert!(wanted > 0);
         let start = std::time::Instant::now();
         while mirror.info().await.unwrap().state.messages < wanted {
-            assert!(start.elapsed() < crate::support::single_node::PATIENCE, "the mirror stays behind");
+            assert!(start.elapsed() < PATIENCE, "the mirror stays behind");
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     });
@@ -255,7 +256,14 @@ impl Cluster {
         let alone = format!("servers = [\"{}\"]", fleet.server.url());
         std::fs::write(fleet.path("operator.toml"), config.replace(&alone, &servers)).unwrap();
         // The servers elect a leader first.
-        fleet.wait_for("the streams", || fleet.run(&["init", "--replicas", "3"]).code == 0);
+        let start = std::time::Instant::now();
+        loop {
+            let made = fleet.run(&["init", "--replicas", "3"]);
+            if made.code == 0 {
+                break;
+            }
+            assert!(start.elapsed() < 3 * PATIENCE, "no streams: {}", made.stderr);
+        }
         for (node, group) in NODES {
             fleet.connections.insert(node.to_owned(), servers.clone());
             fleet.start_with(node, group, "", "exec = true");
