@@ -3,24 +3,30 @@
 //! `manifest::bundle` packs it. `local/manifest_source.rs` fetches and unpacks it. `fleet/source.rs` uploads it for the nodes
 //! of a fleet.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use jiff::SignedDuration;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::diag::count_noun;
+use crate::fleet::bundles::{BundleRow, BundleUsers, RetentionRule};
 use crate::host::fs::{self, FileKind, FsError, WriteSpec};
 use crate::manifest::parse::{self, Declaration, Resources};
+use crate::model::HumanDuration;
 
 use super::error::{CliError, Exit};
-use super::fleet::session::OperatorArgs;
+use super::fleet::session::{OperatorArgs, connection_failure};
 use super::fleet::source::{ApplySource, read_source};
+use super::format::ago;
 use super::ui::{Ui, text};
 use crate::cli::args::connection::Connection;
 use crate::cli::local::inputs::OutputFormat;
 use crate::cli::local::manifest_source::ManifestSource;
 
-/// Create, show and upload bundles: a manifest with its files in one archive.
+/// Create, show, upload and prune bundles: a manifest with its files in one archive.
 #[derive(Debug, Subcommand)]
 pub enum BundleCommand {
     /// Pack a directory with a manifest.yaml. The same files always give the same bytes.
@@ -29,6 +35,8 @@ pub enum BundleCommand {
     Show(BundleShowArgs),
     /// Upload a directory or bundle to the object store of a fleet. The nodes get no command.
     Push(BundlePushArgs),
+    /// Remove the bundles of the object store that no assignment, recorded command or node uses.
+    Prune(BundlePruneArgs),
 }
 
 /// Arguments of `ensign bundle create`.
@@ -60,6 +68,28 @@ pub struct BundleShowArgs {
 pub struct BundlePushArgs {
     /// Directory with a manifest.yaml, bundle, or manifest.
     path: PathBuf,
+    #[command(flatten)]
+    context: OperatorArgs,
+}
+
+/// Arguments of `ensign bundle prune`.
+#[derive(Debug, Args)]
+pub struct BundlePruneArgs {
+    /// Bucket to prune; the bucket of the fleet by default.
+    #[arg(long, value_name = "BUCKET")]
+    bucket: Option<String>,
+    /// Number of the newest unused bundles to keep.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    keep: usize,
+    /// Age below which unused bundles stay.
+    #[arg(long, value_name = "DURATION", default_value = "1d")]
+    older_than: HumanDuration,
+    /// List the bundles; remove nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove without a question.
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     context: OperatorArgs,
 }
@@ -109,6 +139,10 @@ pub fn run(command: BundleCommand, ui: &mut Ui) -> Result<Exit, CliError> {
         BundleCommand::Push(args) => {
             let runtime = tokio::runtime::Runtime::new().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
             runtime.block_on(push(&args, ui))
+        }
+        BundleCommand::Prune(args) => {
+            let runtime = tokio::runtime::Runtime::new().map_err(|error| CliError::from_error(Exit::Failed, &error))?;
+            runtime.block_on(prune(&args, ui))
         }
     }
 }
@@ -195,6 +229,45 @@ async fn push(args: &BundlePushArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = args.context.open().await?;
     let apply = source.pin(&session, ui).await?;
     print(&PinnedSource { source: apply.url, sha256: apply.sha256, size: apply.size }, args.context.output, ui);
+    Ok(Exit::Success)
+}
+
+async fn prune(args: &BundlePruneArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let session = args.context.open().await?;
+    let bucket = args.bucket.clone().unwrap_or_else(|| session.subjects.bucket());
+    let objects = session.bus.objects(&bucket).await.map_err(|error| connection_failure(&error))?;
+    let states = session.states().await?;
+    let users = BundleUsers::read(&session, &states).await.map_err(|error| CliError::from_error(Exit::Partial, &error))?;
+    let older_than = SignedDuration::try_from(args.older_than.as_std()).unwrap_or(SignedDuration::MAX);
+    let rows = users.rows(objects, RetentionRule { keep: args.keep, older_than, now: session.server_now() });
+    match session.output {
+        OutputFormat::Text => rows.iter().for_each(|row| {
+            let age = row.stored.map_or_else(|| "?".to_owned(), |stored| ago(stored, session.server_now()));
+            let user = row.kept_for.as_deref().unwrap_or("unused");
+            ui.line(text!("{:>12} {:>6}  {}  {}", row.size, age, row.key, user));
+        }),
+        OutputFormat::Json => ui.json(&rows),
+        OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
+    }
+    let unused: Vec<&BundleRow> = rows.iter().filter(|row| row.kept_for.is_none()).collect();
+    let bytes: u64 = unused.iter().map(|row| row.size).sum();
+    let counts = format!("{} of {} in {bucket}, {bytes} bytes", unused.len(), count_noun(rows.len() as u64, "object"));
+    if args.dry_run || unused.is_empty() {
+        ui.message(text!("unused: {}", counts));
+        return Ok(Exit::Success);
+    }
+    if !args.yes {
+        if !std::io::stdin().is_terminal() {
+            return Err(CliError::usage(format!("not removed without a question: {counts}")).hint("use --yes, or --dry-run"));
+        }
+        if !ui.confirm(text!("Remove {}? [y/N]", counts)).map_err(|error| CliError::from_error(Exit::Failed, &error))? {
+            return Ok(Exit::Partial);
+        }
+    }
+    for row in unused {
+        session.bus.object_delete(&bucket, &row.key).await.map_err(|error| connection_failure(&error))?;
+    }
+    ui.message(text!("removed {}", counts));
     Ok(Exit::Success)
 }
 

@@ -22,6 +22,9 @@ pub struct NatsSettings {
     /// A context of the NATS CLI that replaces all other keys here: its name, or its file.
     #[serde(default)]
     pub context: Option<String>,
+    /// The JetStream domain of the streams, when the agent or operator connects to a leaf node of another domain.
+    #[serde(default)]
+    pub jetstream_domain: Option<String>,
     /// Time between two pings to a silent server.
     #[serde(default = "ping_interval")]
     pub ping_interval: HumanDuration,
@@ -132,6 +135,15 @@ pub(super) fn check_server(server: &str) -> Result<(), (String, &'static str)> {
     Ok(())
 }
 
+/// Checks the name of a JetStream domain: one token of a subject. An error is the message.
+pub fn check_domain(domain: &str) -> Result<(), String> {
+    let is_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if domain.is_empty() || !domain.chars().all(is_token) {
+        return Err(format!("\"{domain}\" is not the name of a JetStream domain: letters, digits, - and _"));
+    }
+    Ok(())
+}
+
 impl NatsSettings {
     /// Returns the way to log in.
     pub fn login(&self) -> Option<Login> {
@@ -158,6 +170,7 @@ impl NatsSettings {
             ("token", self.token.is_some()),
             ("token_file", self.token_file.is_some()),
             ("tls", self.tls.is_some()),
+            ("jetstream_domain", self.jetstream_domain.is_some()),
         ];
         let is_beside = self.context.is_some();
         keys.into_iter().filter(move |(_, is_set)| is_beside && *is_set).map(|(key, _)| key)
@@ -179,6 +192,9 @@ impl NatsSettings {
         }
         for (message, hint) in self.servers.iter().filter_map(|server| check_server(server).err()) {
             checks.report_with(&["nats", "servers"], message, hint);
+        }
+        if let Some(message) = self.jetstream_domain.as_deref().and_then(|domain| check_domain(domain).err()) {
+            checks.report(&["nats", "jetstream_domain"], message);
         }
         let (password, token) = (&self.password, &self.token);
         for (name, inline, file) in [("password", password, &self.password_file), ("token", token, &self.token_file)] {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::diag::Diagnostic;
 use crate::model::Secret;
 
-use super::connection::{NatsSettings, PING_INTERVAL, Tls, check_server};
+use super::connection::{NatsSettings, PING_INTERVAL, Tls, check_domain, check_server};
 
 /// The server of a context without `url`, as in the NATS CLI.
 const DEFAULT_SERVER: &str = "nats://127.0.0.1:4222";
@@ -19,8 +19,7 @@ const NOTES: &[&str] = &["name", "description", "color_scheme"];
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("nsc", "write the credentials with `nsc generate creds` and name their file in `creds`"),
     ("socks_proxy", "Ensign connects to the server itself"),
-    ("jetstream_domain", "use a context of the account that has the streams"),
-    ("jetstream_api_prefix", "use a context of the account that has the streams"),
+    ("jetstream_api_prefix", "use `jetstream_domain`, or a context of the account that has the streams"),
     ("jetstream_event_prefix", "use a context of the account that has the streams"),
     ("windows_cert_store", "use `cert` and `key`"),
     ("windows_cert_match_by", "use `cert` and `key`"),
@@ -75,12 +74,17 @@ impl Context<'_> {
         }
         let tls_first = self.written.remove("tls_first") == Some(Value::Bool(true));
         let inbox_prefix = self.text("inbox_prefix")?;
+        let jetstream_domain = self.text("jetstream_domain")?;
+        if let Some(message) = jetstream_domain.as_deref().and_then(|domain| check_domain(domain).err()) {
+            return Err(self.context_error(&format!("`jetstream_domain`: {message}")));
+        }
         if let Some(key) = self.written.keys().next() {
             return Err(self.context_error(&format!("unknown key `{key}`")));
         }
         Ok(NatsSettings {
             servers,
             context: None,
+            jetstream_domain,
             ping_interval: PING_INTERVAL,
             creds,
             nkey,
@@ -167,6 +171,9 @@ mod tests {
         let (cert, key) = (Some("/home/me/c.pem".into()), Some("/k.pem".into()));
         assert_eq!(nats.tls, Some(Tls { ca: Some("/ca.pem".into()), cert, key, required: false }));
         assert_eq!((nats.inbox_prefix.as_deref(), nats.tls_first), (Some("_INBOX_ops"), true));
+        assert_eq!(nats.jetstream_domain, None);
+        let hub = parsed(r#"{"jetstream_domain": "hub"}"#).unwrap();
+        assert_eq!(hub.jetstream_domain.as_deref(), Some("hub"));
         let least = parsed("{}").unwrap();
         assert_eq!((least.login(), least.servers, least.tls), (None, vec![DEFAULT_SERVER.to_owned()], None));
         for (text, wanted) in [
@@ -184,7 +191,8 @@ mod tests {
         for (text, said) in [
             (r#"{"nsc": "nsc://o/a/u"}"#, "`nsc` is not supported"),
             (r#"{"socks_proxy": "socks5://h"}"#, "`socks_proxy` is not supported"),
-            (r#"{"jetstream_domain": "hub"}"#, "`jetstream_domain` is not supported"),
+            (r#"{"jetstream_api_prefix": "x"}"#, "`jetstream_api_prefix` is not supported"),
+            (r#"{"jetstream_domain": "a.b"}"#, "`jetstream_domain`: \"a.b\" is not the name of a JetStream domain"),
             (r#"{"creds": "op://vault/item"}"#, "`creds` must be a file"),
             (r#"{"user": "u", "password": "env://PW"}"#, "`password` refers to a secret elsewhere"),
             (r#"{"user": "u"}"#, "`user` and `password` need each other"),

@@ -10,7 +10,7 @@ mod log;
 mod settings;
 mod size;
 
-pub use connection::{Login, NatsSettings, SecretFrom, Tls};
+pub use connection::{Login, NatsSettings, SecretFrom, Tls, check_domain};
 pub use limits::{BusDataPolicy, ConfinePolicy, Limits};
 pub use log::{LogError, LogLevel, LogSettings};
 pub use settings::{

@@ -7,6 +7,7 @@
 //! - `plan.rs`: plans of dry runs, and their approval.
 //! - `rollout`: waves, halt, resume and go-ahead.
 //! - `desired_state`: the assignments of channels.
+//! - `bundles.rs`: the bundles in the object store, and the unused ones.
 //! - `trust.rs`: the publication of trust bundles.
 //! - `status.rs`: the status of the fleet by the states of its nodes.
 //! - `audit`: the record of commands and results, and its verification.
@@ -14,6 +15,7 @@
 //! No code here prints: `cli` renders.
 
 pub mod audit;
+pub mod bundles;
 pub mod connection;
 pub mod desired_state;
 pub mod job;

@@ -180,7 +180,7 @@ mod tests {
         let forged = state("web1", &[], "2026-01-02T10:00:59Z", true);
         let doubtful =
             UnverifiedState { node: "web4".parse().unwrap(), state: Some(forged), error: IdentityError::Unknown, is_known: true };
-        let states = NodeStates { read_at: now, verified: believed, unverified: vec![doubtful], more_unknown: 0 };
+        let states = NodeStates { read_at: now, verified: believed, unverified: vec![doubtful], ..NodeStates::default() };
         let view = fleet_status("prod", &states);
         assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (4, 1, Some(&3)));
         let attention: Vec<_> = view.attention.iter().map(|a| format!("{} {}", a.node, a.what)).collect();

@@ -59,6 +59,7 @@ impl BusSettings {
             credentials: nats.login().map(credentials).transpose()?,
             tls: nats.tls.clone().map(Tls::check_key_permissions).transpose()?,
             tls_first: nats.tls_first,
+            jetstream_domain: nats.jetstream_domain.clone(),
             ping: nats.ping_interval.as_std(),
             inbox_prefix: nats.inbox_prefix.clone(),
             ..Self::default()

@@ -38,6 +38,8 @@ pub struct BusSettings {
     pub tls_first: bool,
     /// First tokens of our reply subjects, `_INBOX` when none. An account can restrict a user to its own reply subjects.
     pub inbox_prefix: Option<String>,
+    /// The JetStream domain of the streams; the domain of the server when none.
+    pub jetstream_domain: Option<String>,
     /// True for a daemon: `connect` returns at once and retries. False for a command: `connect` fails.
     pub retry_initial: bool,
     /// Time between two pings to a silent server. The connection counts as lost after two pings without an answer. So a
@@ -58,6 +60,7 @@ impl Default for BusSettings {
             tls: None,
             tls_first: false,
             inbox_prefix: None,
+            jetstream_domain: None,
             retry_initial: false,
             ping: Self::PING,
             backlog: 256,
@@ -96,6 +99,11 @@ pub enum Credentials {
     },
     /// A token.
     Token(Secret),
+}
+
+/// Returns the first tokens of JetStream requests: of a domain, or of the domain of the server (NATS ADR-21).
+pub fn api_prefix(domain: Option<&str>) -> String {
+    domain.map_or_else(|| "$JS.API".to_owned(), |domain| format!("$JS.{domain}.API"))
 }
 
 /// A received message.
@@ -162,6 +170,17 @@ pub struct StreamSpec {
     pub republish: Option<(String, String)>,
 }
 
+/// An object of a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredObject {
+    /// The key.
+    pub key: String,
+    /// The size in bytes.
+    pub size: u64,
+    /// The time at which the server stored it.
+    pub stored: Option<Timestamp>,
+}
+
 /// The outcome of creating or updating a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ensured {
@@ -191,7 +210,7 @@ pub enum StartAt {
 pub struct ConnectionState {
     /// True while connected.
     pub connected: bool,
-    /// The number of connects; grows with every reconnect.
+    /// The number of connects; grows with every reconnect, and with [`Bus::announce_reconnect`].
     pub connects: u64,
     /// True after [`Bus::drain`] has ended.
     pub closed: bool,
@@ -241,7 +260,7 @@ pub enum TransportError {
     #[error("timed out: {0}")]
     TimedOut(String),
     /// The server, or our account on it, has no JetStream.
-    #[error("JetStream is not available on the NATS server")]
+    #[error("JetStream is not available on the NATS server (behind a leaf node: set `jetstream_domain`)")]
     NoJetStream,
     /// No stream has this name, or takes this subject.
     #[error("there is no stream for {0}")]
@@ -283,6 +302,11 @@ pub enum TransportError {
 }
 
 impl TransportError {
+    /// True when the streams do not answer, although the server does: without JetStream, or without a majority of its servers.
+    pub fn is_jetstream_failure(&self) -> bool {
+        matches!(self, Self::NoJetStream | Self::TimedOut(_) | Self::Failed { .. })
+    }
+
     fn failed(doing: impl Into<String>, source: impl Into<TransportCause>) -> Self {
         Self::Failed { doing: doing.into(), source: source.into() }
     }

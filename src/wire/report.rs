@@ -353,6 +353,9 @@ pub struct NodeState {
     /// The command that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
+    /// A command that ended, and whose result can't be written to the disk of the node. No other command runs meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwritten: Option<Uuid>,
     /// The number of commands that wait behind it.
     #[serde(default)]
     pub queued: u64,

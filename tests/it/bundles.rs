@@ -92,3 +92,50 @@ fn a_bundle_that_was_pushed_is_applied_by_its_digest() {
         assert_eq!(std::fs::read_to_string(&wanted).unwrap(), "pushed\n");
     }
 }
+
+#[test]
+fn only_unused_bundles_are_pruned() {
+    for binary in binaries() {
+        let mut fleet = Fleet::new(&binary, &[("web1", "web")]);
+        fleet.start("web1", "web");
+        let operator = fleet.path("operator.toml").display().to_string();
+        let [uid, gid] = owner();
+        let target = fleet.path("web1/site/note").display().to_string();
+        let file =
+            format!("{{file: {{name: {target}, ensure: present, content: x, owner: '{uid}', group: '{gid}', mode: '0640'}}}}");
+        let directory = |content: &str| {
+            let path = fleet.path(&format!("bundle-{content}"));
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("manifest.yaml"), format!("# {content}\nccm: {{resources: [{file}]}}\n")).unwrap();
+            path.display().to_string()
+        };
+        let (used, earlier, unused) = (directory("used"), directory("earlier"), directory("unused"));
+        for path in [&earlier, &used] {
+            let ran = fleet.run(&["assign", "base", path, "--all"]);
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+        }
+        let pushed = ensign(&["bundle", "push", &unused, "--operator", &operator, "--output", "json"]);
+        let url = pushed.json()["source"].as_str().unwrap().to_owned();
+        let key = url.rsplit('/').next().unwrap().to_owned();
+        let prune = |more: &[&str]| ensign(&[&["bundle", "prune", "--operator", &operator, "--output", "json"], more].concat());
+        let listed = |ran: &crate::support::fleet::Ran| -> Vec<(String, Option<String>)> {
+            let field = |row: &serde_json::Value, name: &str| row[name].as_str().map(str::to_owned);
+            ran.json().as_array().unwrap().iter().map(|row| (field(row, "key").unwrap(), field(row, "kept_for"))).collect()
+        };
+        // Too young by default.
+        let young = prune(&["--yes"]);
+        assert_eq!((young.code, listed(&young).len()), (0, 3), "{}", young.stderr);
+        assert!(listed(&young).contains(&(key.clone(), Some("too young".to_owned()))), "{}", young.stdout);
+        let dry = prune(&["--dry-run", "--older-than", "0s"]);
+        let kept: Vec<_> = listed(&dry).into_iter().filter_map(|(_, kept)| kept).collect();
+        assert_eq!((dry.code, kept.len()), (0, 2), "{}", dry.stdout);
+        assert!(kept.contains(&"channel base".to_owned()) && kept.iter().any(|user| user.starts_with("job ")), "{kept:?}");
+        let asked = prune(&["--older-than", "0s"]);
+        assert!(asked.code == 2 && asked.stderr.contains("--yes"), "{}", asked.stderr);
+        assert_eq!(listed(&prune(&["--yes", "--older-than", "0s"])).len(), 3);
+        let left = prune(&["--dry-run", "--older-than", "0s"]);
+        assert!(listed(&left).len() == 2 && !left.stdout.contains(&key), "{}", left.stdout);
+        let shown = ensign(&["bundle", "show", &url, "--operator", &operator]);
+        assert_ne!(shown.code, 0);
+    }
+}

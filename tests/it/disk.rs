@@ -6,7 +6,7 @@ use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::json;
 
 use crate::support::nats::binaries;
-use crate::support::node_dir::{NodeDir, NodeSettings, read, wait_for_exit};
+use crate::support::node_dir::{NodeDir, NodeSettings, as_operator, read, wait_for_exit};
 use crate::support::single_node::{Agent, PATIENCE, SingleNodeFleet, ensure_action};
 use crate::support::tmpfs::Tmpfs;
 
@@ -78,6 +78,42 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     let outcomes: Vec<_> = place.results(bus, refused.id).await.into_iter().map(|done| done.outcome).collect();
     assert_eq!(outcomes.last(), Some(&CommandOutcome::Changed), "{outcomes:?}");
     assert_eq!((place.lines("slow"), place.results(bus, slow.id).await.len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_disk_takes_no_result_does_not_delay_the_operator() {
+    let Some(disk) = Tmpfs::new(512) else { return };
+    let fleet = SingleNodeFleet::new(&binaries()[0], "").await;
+    let place = with_state_on(&fleet, &disk);
+    let bus = &fleet.bus;
+    let _agent = place.start(bus, &mut place.process()).await;
+    let file = place.site().join("slow").display().to_string();
+    let script = format!("touch {file}.begun; while [ ! -e {file}.go ]; do sleep 0.05; done; echo line >> {file}");
+    let args = ["ensure", "exec", "slow", "--command", &script, "--provider", "shell", "--node", "web1", "--output", "json"];
+    let ran = std::thread::scope(|scope| {
+        let operator = scope.spawn(|| as_operator(&fleet, &args));
+        let wait = async {
+            fleet.until("the run", || place.site().join("slow.begun").exists()).await;
+            disk.fill();
+            // The last page of the ledger may have space for a few records.
+            for number in 0.. {
+                let command = place.append_command(&fleet, &format!("effect{number}"));
+                let answer = place.first_answer(&fleet, &command, &fleet.sign(&command), PATIENCE).await.expect("an answer");
+                if read::<CommandResult>(&answer).is_some() {
+                    break;
+                }
+            }
+            std::fs::write(format!("{file}.go"), "").unwrap();
+        };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(wait));
+        tokio::task::block_in_place(|| operator.join().unwrap())
+    });
+    let document = ran.json();
+    assert_eq!((ran.code, document["nodes"][0]["outcome"].as_str()), (4, Some("unwritten")), "{document} {}", ran.stderr);
+    disk.make_room();
+    let id = document["id"].as_str().unwrap().parse().unwrap();
+    assert_eq!(place.only_result(bus, id).await.outcome, CommandOutcome::Changed);
+    place.until(bus, "no alarm", |state| state.alarms.is_empty() && state.unwritten.is_none()).await;
 }
 
 #[tokio::test]

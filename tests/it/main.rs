@@ -40,6 +40,7 @@ mod health;
 mod hostile;
 mod jobs;
 mod language;
+mod leaf_nodes;
 mod local;
 mod lost_state;
 mod manifest_sources;

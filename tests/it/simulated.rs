@@ -129,7 +129,7 @@ fn the_same_command_again_is_answered_and_not_run_again() {
             let mut sent = dispatch::dispatch(&bus, &fleet.subjects, &signed).await.unwrap();
             let deadline = std::time::Instant::now() + Duration::from_secs(60);
             let answers = Some((&mut sent.inbox, sent.asked.as_slice()));
-            tracker::read_reports(&mut all, &mut sent.reports, answers, deadline, &mut |_, _| ()).await.unwrap();
+            tracker::read_reports(&mut all, Some(&mut sent.reports), answers, deadline, &mut |_, _| ()).await.unwrap();
             let progress = all.progress();
             assert_eq!((progress.done, progress.total), (NODES as usize, NODES as usize));
             sim.wait_for("all results are stored", |figures| figures["ended"] == NODES && figures["waiting"] == 0);

@@ -70,6 +70,7 @@ impl Handle {
                 connects: 0,
                 is_unpaced: true,
                 failures: 0,
+                is_cut_off: false,
                 stored_ahead: BTreeSet::new(),
             }
             .run()
@@ -123,6 +124,8 @@ struct Task {
     is_unpaced: bool,
     /// The failures since the last success.
     failures: u32,
+    /// True after the streams did not answer on this connection: a leaf node may have lost its own.
+    is_cut_off: bool,
     /// The stored messages behind an unstored one: at most those in flight together.
     stored_ahead: BTreeSet<u64>,
 }
@@ -157,7 +160,7 @@ impl Task {
                 if self.connects != 0 {
                     tokio::time::sleep(jitter::random_delay(SPREAD)).await;
                 }
-                (self.connects, self.is_unpaced) = (now, false);
+                (self.connects, self.is_unpaced, self.is_cut_off) = (now, false, false);
                 // The backlog of a time without a connection may be too large, or too old.
                 continue;
             }
@@ -169,6 +172,9 @@ impl Task {
                     if std::mem::take(&mut self.failures) > 0 {
                         self.handles.status.clear(alarm_kind(self.lane));
                     }
+                    if std::mem::take(&mut self.is_cut_off) && self.link.borrow().connects == self.connects {
+                        self.bus.announce_reconnect();
+                    }
                     // Reported in the stream of the dropped messages, once that stream accepts messages again.
                     if self.lane == StreamQueue::Events {
                         self.handles.publisher.post_dropped();
@@ -177,6 +183,7 @@ impl Task {
                 Err(error) => {
                     if !matches!(error, TransportError::Disconnected) {
                         self.handles.status.raise(alarm_kind(self.lane), self.blocked_alarm(&error));
+                        self.is_cut_off = true;
                     }
                     self.failures += 1;
                     tokio::time::sleep(jitter::backoff(self.failures)).await;

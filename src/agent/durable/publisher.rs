@@ -76,6 +76,8 @@ impl Publisher {
         let mut attempt = 0;
         while !self.finish(result, &mut posted) {
             attempt += 1;
+            // Senders stop waiting for a result that only free space can bring.
+            self.status.change(|snapshot| snapshot.unwritten = result.id);
             // Cancel-safe: a watch keeps its last value, and a dropped sleep loses nothing. The value decides, as the
             // change itself may have been seen before.
             tokio::select! {
@@ -83,6 +85,7 @@ impl Publisher {
                 () = tokio::time::sleep(jitter::backoff(attempt).min(MAX_WRITE_PAUSE)) => {}
             }
         }
+        self.status.change(|snapshot| snapshot.unwritten = None);
         true
     }
 

@@ -78,6 +78,8 @@ impl AlarmKind {
 pub(in crate::agent) struct AgentSnapshot {
     /// The command that is running.
     pub(in crate::agent) running: Option<Uuid>,
+    /// The command whose result cannot be written to the disk.
+    pub(in crate::agent) unwritten: Option<Uuid>,
     /// The number of commands that wait behind it.
     pub(in crate::agent) queued: u64,
     /// The last run.

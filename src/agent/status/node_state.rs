@@ -62,6 +62,7 @@ impl NodeStateSource {
             channels: snapshot.channels,
             assignments: snapshot.assignments,
             running: snapshot.running,
+            unwritten: snapshot.unwritten,
             queued: snapshot.queued,
             last_run: snapshot.last_run,
             failing,

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::config::NatsSettings;
 use crate::diag::{Diagnostic, error_chain};
-use crate::fleet::setup::operator_config;
+use crate::fleet::setup::operator_config::{self, CliOverrides};
 use crate::host::fs;
 use crate::transport::{BusSettings, TransportError};
 
@@ -22,6 +22,9 @@ pub struct Connection {
     /// URL of the NATS server; several with commas.
     #[arg(long, global = true, env = "NATS_URL", hide_env_values = true, value_name = "URL")]
     pub nats: Option<String>,
+    /// JetStream domain of the streams of the fleet, from a leaf node of another domain.
+    #[arg(long, global = true, value_name = "DOMAIN")]
+    pub jetstream_domain: Option<String>,
     /// Context of the NATS CLI, by name or file; '' is the selected one.
     #[arg(long, global = true, env = "NATS_CONTEXT", hide_env_values = true, value_name = "NAME")]
     pub context: Option<String>,
@@ -54,15 +57,27 @@ impl Connection {
         let written = self.read_operator_config()?;
         let written = written.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
         let wrong = |diagnostics| CliError { exit: Exit::Usage, diagnostics };
-        let context = self.context(written)?;
-        operator_config::connection_settings(self.nats.as_deref(), context.as_ref(), written).map_err(wrong)
+        operator_config::connection_settings(&self.overrides(written)?, written).map_err(wrong)
+    }
+
+    /// Returns the settings of the command line for the connection.
+    ///
+    /// # Errors
+    /// When the context can't be used.
+    pub fn overrides(&self, written: Option<(&str, &Path)>) -> Result<CliOverrides, CliError> {
+        Ok(CliOverrides {
+            server: self.nats.clone(),
+            jetstream_domain: self.jetstream_domain.clone(),
+            context: self.context(written)?,
+            ..CliOverrides::default()
+        })
     }
 
     /// Loads the context of the NATS CLI that the command line or `operator.toml` names.
     ///
     /// # Errors
     /// When the context can't be used.
-    pub fn context(&self, written: Option<(&str, &Path)>) -> Result<Option<NatsSettings>, CliError> {
+    fn context(&self, written: Option<(&str, &Path)>) -> Result<Option<NatsSettings>, CliError> {
         let named = match &self.context {
             Some(name) => Some(name.clone()),
             None => {

@@ -66,7 +66,7 @@ impl DemoFleet {
             nodes.push((node, group, key));
         }
         let url = format!("nats://127.0.0.1:{}", free_port()?);
-        let server = start_server(dir, binary, &url, &authorization(&users, &subjects))?;
+        let server = start_server(dir, binary, &url, &authorization(&users, &subjects, None))?;
         let bus = connect(&url, &operator_nkey).await?;
         init::create_streams(&bus, &subjects, init::Retention::default(), &mut |_, _| ())
             .await

@@ -38,7 +38,7 @@ pub(super) struct FactsArgs {
 pub(super) async fn run(args: FactsArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let draft = query_draft(Action::Facts(FactsQuery { query: args.query.clone() }), args.which.target()?);
     let session = context.open().await?;
-    let states = session.states_of(&draft.to).await?;
+    let states = session.states_if_available(&draft.to).await?;
     let (signed, outcome) = run_query(draft, args.timeout.as_std(), &states, &session, ui).await?;
     let (same, without) = group_responses(&outcome.results);
     match session.output {
@@ -76,7 +76,7 @@ pub(super) async fn run(args: FactsArgs, context: &OperatorArgs, ui: &mut Ui) ->
     if let Some(query) = args.query.as_deref().filter(|_| nothing && !same.is_empty()) {
         ui.message(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all facts", query));
     }
-    if !outcome.complete {
+    if !outcome.complete || !outcome.all_known {
         return Ok(Exit::Partial);
     }
     match render_job::exit_of_results(&outcome.results) {

@@ -38,12 +38,12 @@ pub(super) async fn run(args: HealthcheckArgs, context: &OperatorArgs, ui: &mut 
     let mut draft = query_draft(Action::Healthcheck(Healthcheck { channel: args.channel }), args.which.target()?);
     draft.options.timeout = args.timeout;
     let session = context.open().await?;
-    let states = session.states_of(&draft.to).await?;
+    let states = session.states_if_available(&draft.to).await?;
     let (signed, outcome) = run_query(draft, args.timeout.as_std() + TRAVEL_TIME, &states, &session, ui).await?;
     let results = &outcome.results;
     match session.output {
         OutputFormat::Json => {
-            ui.json(&json!({"id": signed.command.id, "nodes": results, "complete": outcome.complete}));
+            ui.json(&json!({"id": signed.command.id, "nodes": results, "complete": outcome.complete && outcome.all_known}));
         }
         OutputFormat::Jsonl => results.iter().for_each(|result| ui.jsonl(result)),
         OutputFormat::Text => {
@@ -55,7 +55,7 @@ pub(super) async fn run(args: HealthcheckArgs, context: &OperatorArgs, ui: &mut 
         }
     }
     ui.message(render_job::count_outcomes_text(results));
-    Ok(if outcome.complete { render_job::exit_of_results(results) } else { Exit::Partial })
+    Ok(if outcome.complete && outcome.all_known { render_job::exit_of_results(results) } else { Exit::Partial })
 }
 
 fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {

@@ -174,7 +174,8 @@ fn print_permissions(args: &InitArgs, context: &OperatorArgs, ui: &mut Ui) -> Re
         .chain(nodes.into_iter().map(|node| user(Role::Node(node.clone(), args.groups.clone()), node.as_str())))
         .chain([user(Role::Monitor, "monitor")])
         .collect();
-    ui.data(authorization(&users, &Subjects::new(operator.fleet)).as_bytes());
+    let text = authorization(&users, &Subjects::new(operator.fleet), operator.bus.jetstream_domain.as_deref());
+    ui.data(text.as_bytes());
     ui.message("`ensign key new --nats FILE` creates an nkey: the file is for the node, the line it prints for the server");
     Ok(Exit::Success)
 }

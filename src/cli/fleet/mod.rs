@@ -31,6 +31,7 @@ mod selection;
 pub(super) mod send;
 pub(super) mod session;
 pub(super) mod source;
+mod start;
 pub(super) mod status;
 pub(super) mod target;
 mod target_filter;

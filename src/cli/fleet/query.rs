@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::fleet::{CommandDraft, JobFollower, JobOutcome, NodeStates, PreparedJob, SealedCommand};
+use crate::fleet::{CommandDraft, JobOutcome, NodeStates, PreparedJob, SealedCommand};
 use crate::model::HumanDuration;
 use crate::wire::{Action, CommandOptions, Target};
 
@@ -11,8 +11,8 @@ use super::super::ui::Ui;
 use super::interrupt::interrupted;
 use super::render_job::ProgressDisplay;
 use super::seal::seal;
-use super::session::{FleetSession, disconnect_failure, dispatch_failure};
-use super::unknown_nodes;
+use super::session::{FleetSession, disconnect_failure};
+use super::start::start;
 
 /// Time for which nodes may accept a query: an old answer helps no user.
 const QUERY_LIFETIME: HumanDuration = HumanDuration::seconds(60);
@@ -35,8 +35,7 @@ pub(super) async fn run_query(
 ) -> Result<(SealedCommand, JobOutcome), CliError> {
     let expected = states.expected(&draft.to);
     let (signed, expected) = seal(PreparedJob::new(session, draft, expected), session)?;
-    unknown_nodes::warn(&signed.command.to, states, ui);
-    let job = JobFollower::send(session, &signed, expected).await.map_err(|error| dispatch_failure(&error, session))?;
+    let job = start(&signed, expected, states, session, ui).await?;
     let mut progress = ProgressDisplay::default();
     let outcome = job.run(wait, interrupted(), &mut |event| progress.show(&event, ui)).await;
     let outcome = outcome.map_err(|error| disconnect_failure(&error, signed.command.id))?;

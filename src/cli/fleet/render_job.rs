@@ -129,13 +129,13 @@ impl<'a> JobRenderer<'a> {
 
     /// Prints the results that have no line yet, and the summary.
     pub(super) fn finish(self, id: Uuid, digest: &str, outcome: &JobOutcome, ui: &mut Ui) -> Exit {
-        let JobOutcome { results, complete, took } = outcome;
+        let JobOutcome { results, complete, all_known, took } = outcome;
         let unprinted = results.iter().filter(|result| !self.printed.contains(&result.node));
         let now = self.session.now();
         match self.session.output {
             OutputFormat::Json => {
                 let clusters = outcome_groups::group_results(results);
-                ui.json(&JobDocument { id, digest, nodes: results, clusters, complete: *complete });
+                ui.json(&JobDocument { id, digest, nodes: results, clusters, complete: *complete && *all_known });
             }
             OutputFormat::Jsonl => unprinted.for_each(|result| ui.jsonl(result)),
             OutputFormat::Text if self.progress.is_large => {
@@ -144,6 +144,10 @@ impl<'a> JobRenderer<'a> {
             OutputFormat::Text => unprinted.for_each(|result| ui.line(node_line(result, now, ui))),
         }
         ui.message(summary(results, *took));
+        if *complete && !*all_known {
+            ui.message("only nodes that answered are counted: the targeted nodes are unknown without JetStream");
+            return Some(exit_of_results(results)).filter(|exit| *exit != Exit::Success).unwrap_or(Exit::Partial);
+        }
         if *complete {
             return exit_of_results(results);
         }
@@ -164,7 +168,7 @@ struct JobDocument<'a> {
     digest: &'a str,
     nodes: &'a [NodeResult],
     clusters: Vec<OutcomeGroup>,
-    /// False when the user stopped the waiting.
+    /// False when the user stopped the waiting, or the targeted nodes are unknown.
     complete: bool,
 }
 

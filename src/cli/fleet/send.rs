@@ -16,8 +16,8 @@ use super::render_job::{self, JobRenderer};
 use super::seal::{seal, sign_draft};
 use super::selection;
 use super::session::{FleetSession, connection_failure, disconnect_failure, dispatch_failure};
+use super::start::{self, start};
 use super::target::TargetArgs;
-use super::unknown_nodes;
 use crate::cli::local::inputs::OutputFormat;
 
 /// The end of a job that the command line followed.
@@ -56,6 +56,9 @@ pub(super) async fn send_after(
     ui: &mut Ui,
 ) -> Result<FollowedJob, CliError> {
     session.warn_of_clock(ui);
+    if target.waves.counts().is_some() {
+        start::check_streams(states)?;
+    }
     if session.output == OutputFormat::Text && !target.detach {
         selection::show_selected(&draft.to, states, session, ui).await?;
     }
@@ -69,8 +72,9 @@ pub(super) async fn send_after(
         render_job::detached(&signed, session, ui);
         return Ok(FollowedJob { exit: Exit::Success, results: Vec::new() });
     }
-    unknown_nodes::warn(&signed.command.to, states, ui);
-    let followed = deliver(&signed, expected, target.timeout().as_std(), session, ui).await?;
+    let job = start(&signed, expected, states, session, ui).await?;
+    let wait = max_wait(&signed.command, target.timeout().as_std());
+    let followed = follow(job, &signed.command, &signed.digest, wait, session, ui).await?;
     if render_job::is_none_selected(&followed.results) {
         selection::warn_none_selected(&signed.command.to, states, session, ui).await;
     }

@@ -58,10 +58,9 @@ impl OperatorArgs {
         let written = text.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
         let given = CliOverrides {
             fleet: self.fleet.clone(),
-            server: self.connection.nats.clone(),
-            context: self.connection.context(written)?,
             keys: self.key.clone(),
             known_nodes: self.known_nodes.clone(),
+            ..self.connection.overrides(written)?
         };
         let mut operator = Operator::new(given, written).map_err(|diagnostics| CliError { exit: Exit::Usage, diagnostics })?;
         operator.known_nodes = operator.known_nodes.or_else(|| config_file("known_nodes"));
@@ -205,6 +204,20 @@ impl FleetSession {
     /// When the stream of states can't be read.
     pub(in crate::cli) async fn states(&self) -> Result<NodeStates, CliError> {
         self.read_states().await.map_err(|error| connection_failure(&error))
+    }
+
+    /// Reads the states for a command that nodes also accept without JetStream. No node is known then.
+    ///
+    /// # Errors
+    /// When the connection is lost, or there is no stream of states.
+    pub(super) async fn states_if_available(&self, to: &Target) -> Result<NodeStates, CliError> {
+        self.expect(to);
+        match self.read_states().await {
+            Err(error) if error.is_jetstream_failure() => {
+                Ok(NodeStates { unavailable: Some(error_chain(&error)), ..NodeStates::default() })
+            }
+            states => states.map_err(|error| connection_failure(&error)),
+        }
     }
 
     /// Reads the states for a command to `to`. The keys of nodes that it names are pinned, even among many other new nodes.

@@ -101,13 +101,13 @@ impl TargetArgs {
     /// Reads the states of the nodes. A detached command without waves needs none.
     ///
     /// # Errors
-    /// As [`FleetSession::states`].
+    /// As [`FleetSession::states_if_available`].
     pub(super) async fn states(&self, to: &Target, session: &FleetSession) -> Result<NodeStates, CliError> {
         if self.detach && self.waves.counts().is_none() {
             session.expect(to);
             return Ok(NodeStates::default());
         }
-        session.states_of(to).await
+        session.states_if_available(to).await
     }
 
     /// Returns the longest run on a node.

@@ -1,5 +1,7 @@
 //! Sends signed commands: the sender reads answers before the first node has the command.
 
+use std::time::{Duration, Instant};
+
 use crate::fleet::desired_state::assign::{self, DispatchError};
 use crate::model::NodeId;
 use crate::transport::{Bus, Inbox, StartAt, StreamReader, TransportError};
@@ -7,6 +9,11 @@ use crate::wire::report;
 use crate::wire::{Command, Selector, Subject, Subjects};
 
 use super::seal::SealedCommand;
+
+/// Longest wait for a stream of a cluster that has just lost a server, and elects a leader.
+const ELECTION_TIME: Duration = Duration::from_secs(10);
+/// Pause between two attempts meanwhile.
+const ELECTION_PAUSE: Duration = Duration::from_millis(250);
 
 /// A command that was sent, with the streams of its reports and answers.
 #[derive(Debug)]
@@ -39,9 +46,9 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) ->
     }
     let message_id = id.to_string();
     let headers = [(crate::transport::MESSAGE_ID, message_id.as_str())];
-    bus.publish_stored(subjects.job_command(id).as_str(), &headers, signed.envelope.clone()).await?;
+    store_record(bus, subjects.job_command(id).as_str(), &headers, &signed.envelope).await?;
+    let headers = [(report::ANSWER, report::NOT_TAKEN)];
     for (number, (subject, node)) in command_subjects(subjects, &signed.command).into_iter().enumerate() {
-        let headers = [(report::ANSWER, report::NOT_TAKEN)];
         bus.publish_with_reply(subject.as_str(), &format!("{reply}.{number}"), &headers, signed.envelope.clone()).await?;
         asked.push(node);
     }
@@ -50,6 +57,37 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) ->
         Ok(()) | Err(TransportError::TimedOut(_)) => Ok(Dispatched { reports: feed, inbox, asked }),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Stores the record of a command. The stream exists, as its reports are read: without an answer, it elects a leader.
+async fn store_record(bus: &Bus, subject: &str, headers: &[(&str, &str)], envelope: &[u8]) -> Result<(), TransportError> {
+    let until = Instant::now() + ELECTION_TIME;
+    loop {
+        match bus.publish_stored(subject, headers, envelope.to_vec()).await {
+            Err(TransportError::NoStream(_)) if Instant::now() < until => tokio::time::sleep(ELECTION_PAUSE).await,
+            stored => return stored.map(drop),
+        }
+    }
+}
+
+/// Sends a command without a record, for a fleet whose streams do not answer. Nodes answer on the reply subject, also when they
+/// accept the command. Returns these answers, and the node of each number of the reply subject.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn dispatch_unrecorded(
+    bus: &Bus,
+    subjects: &Subjects,
+    signed: &SealedCommand,
+) -> Result<(Inbox, Vec<Option<NodeId>>), TransportError> {
+    let (reply, inbox) = bus.request_inbox().await?;
+    let mut asked = Vec::new();
+    for (number, (subject, node)) in command_subjects(subjects, &signed.command).into_iter().enumerate() {
+        bus.publish_with_reply(subject.as_str(), &format!("{reply}.{number}"), &[], signed.envelope.clone()).await?;
+        asked.push(node);
+    }
+    bus.flush_roundtrip().await?;
+    Ok((inbox, asked))
 }
 
 /// Sends the bytes of a command again: nodes that accepted the command answer from their ledger. Of named nodes, only those

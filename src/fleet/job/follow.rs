@@ -13,7 +13,7 @@ use crate::fleet::targeting::key_discovery::KeyDiscovery;
 use crate::fleet::targeting::states::ExpectedNode;
 use crate::model::NodeId;
 use crate::transport::{Inbox, StartAt, StreamReader, TransportError};
-use crate::wire::Command;
+use crate::wire::{Command, Selector};
 
 use super::dispatch::{self, Dispatched};
 use super::event::JobEvent;
@@ -31,6 +31,8 @@ pub struct JobOutcome {
     pub results: Vec<NodeResult>,
     /// False when the user stopped the waiting.
     pub complete: bool,
+    /// False when the targeted nodes are unknown, and only the nodes that answered are in `results`.
+    pub all_known: bool,
     /// Time from the start to the end.
     pub took: Duration,
 }
@@ -39,8 +41,9 @@ pub struct JobOutcome {
 #[derive(Debug)]
 pub struct JobFollower {
     tracker: JobTracker,
-    monitor: LivenessMonitor,
-    reports: StreamReader,
+    /// The stream of reports, with the monitor of the nodes; none without JetStream.
+    stream: Option<(StreamReader, LivenessMonitor)>,
+    all_known: bool,
     /// Answers to the reply subject, and the node of each number of that subject.
     answers: Option<(Inbox, Vec<Option<NodeId>>)>,
 }
@@ -58,6 +61,23 @@ impl JobFollower {
         let tracker = tracker_of(fleet, &signed.command, &signed.digest, expected);
         let dispatched = dispatch::dispatch(&fleet.bus, &fleet.subjects, signed).await?;
         Ok(Self::new(fleet, tracker, dispatched))
+    }
+
+    /// Sends a command without a record, and follows the answers to its reply subject alone: JetStream does not answer.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn send_unrecorded(
+        fleet: &FleetConnection,
+        signed: &SealedCommand,
+        expected: Vec<ExpectedNode>,
+    ) -> Result<Self, TransportError> {
+        let FleetConnection { bus, subjects, node_keys, .. } = fleet;
+        // Only the names of nodes are known; groups and `all` are those that answer.
+        let all_known = matches!(signed.command.to.selector(), Some(Selector::Nodes(_)));
+        let tracker = JobTracker::new(subjects.clone(), Arc::clone(node_keys), signed.command.id, &*signed.digest, expected);
+        let answers = dispatch::dispatch_unrecorded(bus, subjects, signed).await?;
+        Ok(Self { tracker: tracker.without_stream(!all_known), stream: None, all_known, answers: Some(answers) })
     }
 
     /// Sends the same bytes again to the nodes that have not answered.
@@ -88,12 +108,12 @@ impl JobFollower {
         let (stream, filter) = (fleet.subjects.stream("JOBS"), fleet.subjects.job_reports(command.id));
         let reports = fleet.bus.follow(&stream, filter.as_str(), StartAt::Beginning).await?;
         let tracker = tracker_of(fleet, command, digest, expected);
-        Ok(Self { tracker, monitor: monitor_of(fleet), reports, answers: None })
+        Ok(Self { tracker, stream: Some((reports, monitor_of(fleet))), all_known: true, answers: None })
     }
 
     fn new(fleet: &FleetConnection, tracker: JobTracker, dispatched: Dispatched) -> Self {
         let Dispatched { reports: feed, inbox, asked } = dispatched;
-        Self { tracker, monitor: monitor_of(fleet), reports: feed, answers: Some((inbox, asked)) }
+        Self { tracker, stream: Some((feed, monitor_of(fleet))), all_known: true, answers: Some((inbox, asked)) }
     }
 
     /// Reads reports until every node is in its terminal state, `wait` has passed, or `stop` resolves.
@@ -119,19 +139,22 @@ impl JobFollower {
         };
         emit(JobEvent::Finished { complete });
         let took = self.tracker.began().elapsed();
-        Ok(JobOutcome { results: self.tracker.finish(), complete, took })
+        Ok(JobOutcome { results: self.tracker.finish(), complete, all_known: self.all_known, took })
     }
 
     async fn read(&mut self, deadline: Instant, emit: &mut dyn FnMut(JobEvent)) -> Result<(), TransportError> {
-        let Self { tracker, monitor, reports, answers } = self;
+        let Self { tracker, stream, answers, .. } = self;
         let mut emitter = Emitter { emit, all_answered: false };
         loop {
             let answers = answers.as_mut().map(|(inbox, asked)| (inbox, asked.as_slice()));
-            let until = deadline.min(monitor.next());
+            let check = stream.as_ref().map(|(_, monitor)| monitor.next());
+            let until = [check, tracker.open_until()].into_iter().flatten().fold(deadline, Instant::min);
+            let reports = stream.as_mut().map(|(reports, _)| reports);
             tracker::read_reports(tracker, reports, answers, until, &mut |tracker, event| emitter.emit(tracker, event)).await?;
             if tracker.is_done() || Instant::now() >= deadline {
                 break;
             }
+            let Some((_, monitor)) = stream else { continue };
             let (events, missing) = monitor.check(tracker).await;
             events.into_iter().for_each(|event| emitter.emit(tracker, event));
             if !missing.is_empty() {

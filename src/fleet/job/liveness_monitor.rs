@@ -3,7 +3,8 @@
 //! The states are read once before a command is sent. A node that lost its connection just before appears online then. Its
 //! next heartbeats do not come, and after two intervals the node is offline: the job stops waiting for it.
 //!
-//! In: the missing nodes (`tracker`), the STATE stream. Out: the nodes that are offline, and the last heartbeat of the others.
+//! In: the missing nodes (`tracker`), the STATE stream. Out: the nodes that are offline or can't write results, and the last
+//! heartbeat of the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +63,7 @@ impl LivenessMonitor {
         self.next
     }
 
-    /// Marks the nodes that are offline. Returns these events, and the nodes that the job still waits for.
+    /// Marks the nodes that are offline, or can't write results. Returns these events, and the nodes that the job still waits for.
     pub async fn check(&mut self, tracker: &mut JobTracker) -> (Vec<JobEvent>, Vec<MissingNode>) {
         self.next = Instant::now() + CHECK_INTERVAL;
         let link = *self.link.borrow();
@@ -85,6 +86,10 @@ impl LivenessMonitor {
             match state.map(|state| liveness(state, now)) {
                 // A node that has the command may reconnect with the result, as after a restart.
                 Some(Liveness::Offline(since)) if !acknowledged => events.extend(tracker.take_offline(&node, since)),
+                // The disk of the node takes no results: the result of this command comes no sooner.
+                Some(Liveness::Alive) if acknowledged && state.is_some_and(|state| state.unwritten.is_some()) => {
+                    events.extend(tracker.take_unwritten(&node));
+                }
                 _ => waiting.push(MissingNode { last_seen: state.map(|state| state.at), node, acknowledged }),
             }
         }

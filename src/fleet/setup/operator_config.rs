@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::NatsSettings;
 use crate::config::document::TomlDocument;
+use crate::config::{NatsSettings, check_domain};
 use crate::diag::{Diagnostic, error_chain};
 use crate::host::fs;
 use crate::model::check_name;
@@ -39,6 +39,8 @@ pub struct CliOverrides {
     pub server: Option<String>,
     /// The connection of a context of the NATS CLI.
     pub context: Option<NatsSettings>,
+    /// The JetStream domain of the streams.
+    pub jetstream_domain: Option<String>,
     /// Files of private keys.
     pub keys: Vec<PathBuf>,
     /// The file with the public keys of nodes.
@@ -68,6 +70,7 @@ impl Operator {
     pub fn new(given: CliOverrides, written: Option<(&str, &Path)>) -> Result<Self, Vec<Diagnostic>> {
         let (file, directory) = read_file(written)?;
         let one = |diagnostic| vec![diagnostic];
+        let bus = bus_settings(&given, file.nats, &directory);
         let fleet = given.fleet.or(file.fleet).ok_or_else(|| {
             one(Diagnostic::new("no fleet configured").hint("use --fleet NAME, or set `fleet` in operator.toml"))
         })?;
@@ -77,7 +80,7 @@ impl Operator {
         } else {
             given.keys
         };
-        let bus = bus_settings(given.server.as_deref(), given.context.as_ref(), file.nats, &directory).map_err(one)?;
+        let bus = bus.map_err(one)?;
         let known_nodes = match given.known_nodes {
             Some(path) => Some(path),
             None => known_nodes_path(written)?,
@@ -102,17 +105,13 @@ fn resolve_key_path(directory: &Path, key: &Path) -> PathBuf {
     }
 }
 
-/// Returns the connection to the server without a fleet. The arguments override `written`, as for [`Operator::new`].
+/// Returns the connection to the server without a fleet. `given` overrides `written`, as for [`Operator::new`].
 ///
 /// # Errors
 /// All wrong settings.
-pub fn connection_settings(
-    server: Option<&str>,
-    context: Option<&NatsSettings>,
-    written: Option<(&str, &Path)>,
-) -> Result<BusSettings, Vec<Diagnostic>> {
+pub fn connection_settings(given: &CliOverrides, written: Option<(&str, &Path)>) -> Result<BusSettings, Vec<Diagnostic>> {
     let (file, directory) = read_file(written)?;
-    bus_settings(server, context, file.nats, &directory).map_err(|wrong| vec![wrong])
+    bus_settings(given, file.nats, &directory).map_err(|wrong| vec![wrong])
 }
 
 /// Returns the context of the NATS CLI that `written` names.
@@ -144,15 +143,10 @@ fn read_file(written: Option<(&str, &Path)>) -> Result<(OperatorFile, PathBuf), 
     Ok((TomlDocument::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned()))
 }
 
-fn bus_settings(
-    server: Option<&str>,
-    context: Option<&NatsSettings>,
-    nats: Option<NatsSettings>,
-    directory: &Path,
-) -> Result<BusSettings, Diagnostic> {
+fn bus_settings(given: &CliOverrides, nats: Option<NatsSettings>, directory: &Path) -> Result<BusSettings, Diagnostic> {
     let mut bus =
         BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
-    let nats = match (context, nats) {
+    let nats = match (&given.context, nats) {
         (Some(context), _) => Some(context.clone()),
         (None, Some(mut nats)) => {
             if nats.user.is_some() && nats.password.is_none() && nats.password_file.is_none() {
@@ -167,7 +161,13 @@ fn bus_settings(
         let settings = BusSettings::from_config(&nats, bus.name).map_err(|error| Diagnostic::new(error_chain(&error)))?;
         bus = BusSettings { backlog: bus.backlog, ..settings };
     }
-    if let Some(server) = server {
+    if let Some(domain) = &given.jetstream_domain {
+        bus.jetstream_domain = Some(domain.clone());
+    }
+    if let Some(domain) = &bus.jetstream_domain {
+        check_domain(domain).map_err(Diagnostic::new)?;
+    }
+    if let Some(server) = &given.server {
         bus.servers = server.split(',').map(|url| url.trim().to_owned()).collect();
     }
     Ok(bus)
@@ -200,10 +200,12 @@ mod tests {
             server: Some("nats://a, nats://b".into()),
             keys: vec!["c".into()],
             known_nodes: Some("k".into()),
+            jetstream_domain: Some("hub".into()),
             context: None,
         };
         let operator = Operator::new(given, Some((text, &path))).unwrap();
         assert_eq!((operator.fleet.as_str(), operator.bus.servers.len()), ("test", 2));
+        assert_eq!(operator.bus.jetstream_domain.as_deref(), Some("hub"));
         assert_eq!((operator.keys, operator.known_nodes), (vec![PathBuf::from("c")], Some(PathBuf::from("k"))));
     }
 
@@ -213,6 +215,7 @@ mod tests {
         let fleet = |text: &str| Operator::new(CliOverrides::default(), Some((text, path))).unwrap_err()[0].to_string();
         assert!(fleet("flet = \"x\"\n").contains("operator.toml:1:1"), "{}", fleet("flet = \"x\"\n"));
         assert!(fleet("").contains("--fleet"));
+        assert!(fleet("fleet = \"a\"\n[nats]\nservers = []\njetstream_domain = \"a.b\"\n").contains("JetStream domain"));
         assert!(fleet("fleet = \"a.b\"").contains("not the name of a fleet"));
         assert!(fleet("fleet = \"a\"\n[nats]\nservers = []\nuser = \"u\"\n").contains("needs `password`"));
     }

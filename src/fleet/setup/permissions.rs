@@ -6,6 +6,7 @@
 use std::fmt::Write;
 
 use crate::model::NodeId;
+use crate::transport::api_prefix;
 use crate::wire::{Subjects, nats_micro};
 
 /// The role of a user on the server.
@@ -41,13 +42,21 @@ pub const MONITOR_INBOX: &str = "_INBOX_MONITOR";
 /// Discovery requests of the NATS CLI to services: `nats micro ls`, `info`, `stats`.
 const DISCOVERY: &str = "$SRV.>";
 
-/// Returns the permissions of a role in a fleet.
-pub fn permissions(role: &Role, subjects: &Subjects) -> Permissions {
-    match role {
+/// Returns the permissions of a role in a fleet, whose streams are in a JetStream domain, if any.
+pub fn permissions(role: &Role, subjects: &Subjects, domain: Option<&str>) -> Permissions {
+    let mut permissions = match role {
         Role::Operator => operator(subjects),
         Role::Node(node, groups) => node_permissions(node, groups, subjects),
         Role::Monitor => monitor(subjects),
+    };
+    if let Some(domain) = domain {
+        // A server of the domain checks the requests without the name of the domain, all other servers check them with it.
+        let (own, api) = (api_prefix(None), api_prefix(Some(domain)));
+        let requests = permissions.publish.iter().filter_map(|subject| subject.strip_prefix(&own));
+        let named: Vec<String> = requests.map(|request| format!("{api}{request}")).collect();
+        permissions.publish.extend(named);
     }
+    permissions
 }
 
 fn operator(subjects: &Subjects) -> Permissions {
@@ -142,24 +151,25 @@ pub struct ServerUser {
     pub nkey: String,
 }
 
-/// Returns the `authorization` block of a server configuration with these users.
-pub fn authorization(users: &[ServerUser], subjects: &Subjects) -> String {
+/// Returns the `authorization` block of a server configuration with these users. `domain` is the JetStream domain of the
+/// streams.
+pub fn authorization(users: &[ServerUser], subjects: &Subjects, domain: Option<&str>) -> String {
     let mut text = String::from("authorization {\n  users: [\n");
     for user in users {
-        text.push_str(&user_block(user, subjects));
+        text.push_str(&user_block(user, subjects, domain));
     }
     text.push_str("  ]\n}\n");
     text
 }
 
-fn user_block(user: &ServerUser, subjects: &Subjects) -> String {
+fn user_block(user: &ServerUser, subjects: &Subjects, domain: Option<&str>) -> String {
     let what = match &user.role {
         Role::Operator => "operator: sends commands, reads everything, creates the streams".to_owned(),
         Role::Node(node, groups) if groups.is_empty() => format!("node {node}: only its own subjects"),
         Role::Node(node, groups) => format!("node {node} of {}: only its own subjects", groups.join(", ")),
         Role::Monitor => format!("monitor: reads everything, publishes nothing; its reply subjects begin with {MONITOR_INBOX}"),
     };
-    let permissions = permissions(&user.role, subjects);
+    let permissions = permissions(&user.role, subjects, domain);
     let mut text = format!("    # {what}\n    {{\n      nkey: {}\n      permissions: {{\n", user.nkey);
     list(&mut text, "publish", &permissions.publish);
     list(&mut text, "subscribe", &permissions.subscribe);
@@ -193,7 +203,7 @@ pub fn sample() -> String {
     .into_iter()
     .flatten()
     .collect();
-    format!("{HEAD}{}", authorization(&users, &subjects))
+    format!("{HEAD}{}", authorization(&users, &subjects, None))
 }
 
 const HEAD: &str = "\
@@ -229,7 +239,7 @@ mod tests {
     #[test]
     fn a_node_has_its_own_subjects_only() {
         let role = Role::Node("web1".parse().unwrap(), vec!["web".into()]);
-        let permissions = permissions(&role, &Subjects::new("prod"));
+        let permissions = permissions(&role, &Subjects::new("prod"), None);
         assert_eq!(
             permissions.publish,
             [
@@ -265,6 +275,18 @@ mod tests {
                 "$SRV.*.ensign.prod-web1"
             ]
         );
+    }
+
+    #[test]
+    fn requests_to_the_streams_of_another_domain_name_the_domain() {
+        for role in [Role::Operator, Role::Monitor, Role::Node("web1".parse().unwrap(), vec![])] {
+            let subjects = Subjects::new("prod");
+            let (own, hub) = (permissions(&role, &subjects, None), permissions(&role, &subjects, Some("hub")));
+            let requests = own.publish.iter().filter(|subject| subject.starts_with("$JS.API."));
+            let named: Vec<String> = requests.map(|subject| subject.replace("$JS.API.", "$JS.hub.API.")).collect();
+            assert!(!named.is_empty());
+            assert_eq!((hub.publish, hub.subscribe), ([own.publish, named].concat(), own.subscribe));
+        }
     }
 
     #[test]

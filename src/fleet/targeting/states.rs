@@ -85,6 +85,8 @@ pub struct NodeStates {
     pub verified: BTreeMap<NodeId, NodeState>,
     /// The unverified states, for display only. Of unknown nodes, the first 256.
     pub unverified: Vec<UnverifiedState>,
+    /// The reason why the states could not be read: no node is known, and commands go without a record.
+    pub unavailable: Option<String>,
     /// Number of further unverified states of unknown nodes.
     pub more_unknown: usize,
 }
@@ -213,6 +215,7 @@ pub(in crate::fleet) mod tests {
             channels: BTreeMap::new(),
             assignments: vec![],
             running: None,
+            unwritten: None,
             queued: 0,
             last_run: None,
             failing: Vec::new(),

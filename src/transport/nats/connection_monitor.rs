@@ -77,6 +77,11 @@ impl ConnectionMonitor {
         }
     }
 
+    /// Counts a reconnect of a server behind the connected one.
+    pub(super) fn announce_reconnect(&self) {
+        self.0.link.send_modify(|link| link.connects += 1);
+    }
+
     /// Returns the subjects that the server denied on this connection.
     pub(super) fn denied_subscriptions(&self) -> BTreeSet<String> {
         lock(&self.0.denied_subscriptions).clone()

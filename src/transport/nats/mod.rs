@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::credentials;
 use super::nkey::UserKey;
-use super::{BusSettings, ConnectionCounters, ConnectionState, Credentials, Message, TransportError, is_supported};
+use super::{BusSettings, ConnectionCounters, ConnectionState, Credentials, Message, TransportError, api_prefix, is_supported};
 use crate::model::Secret;
 use connection_monitor::{ConnectionMonitor, connect_timeout};
 use reason::{hide_password, reason};
@@ -37,6 +37,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Bus {
     client: Client,
     jetstream: jetstream::Context,
+    jetstream_domain: Option<String>,
     monitor: ConnectionMonitor,
 }
 
@@ -56,9 +57,13 @@ impl Bus {
             servers: settings.servers.iter().map(|url| hide_password(url)).collect::<Vec<_>>().join(", "),
             source: reason(&error.to_string()).into(),
         })?;
-        let jetstream =
-            jetstream::ContextBuilder::new().timeout(RESPONSE_TIMEOUT).ack_timeout(RESPONSE_TIMEOUT).build(client.clone());
-        let bus = Self { client, jetstream, monitor: watcher };
+        let jetstream_domain = settings.jetstream_domain.clone();
+        let jetstream = jetstream::ContextBuilder::new()
+            .timeout(RESPONSE_TIMEOUT)
+            .ack_timeout(RESPONSE_TIMEOUT)
+            .api_prefix(api_prefix(jetstream_domain.as_deref()))
+            .build(client.clone());
+        let bus = Self { client, jetstream, jetstream_domain, monitor: watcher };
         if !settings.retry_initial {
             bus.check_version()?;
         }
@@ -90,6 +95,12 @@ impl Bus {
     /// Returns the state of the connection as it changes.
     pub fn watch(&self) -> watch::Receiver<ConnectionState> {
         self.monitor.link()
+    }
+
+    /// Counts as a reconnect for all tasks: the streams answer again. Behind a leaf node, the connection to the leaf node lasts
+    /// while the leaf node itself is cut off.
+    pub fn announce_reconnect(&self) {
+        self.monitor.announce_reconnect();
     }
 
     /// Returns the subjects that the server denied on this connection.

@@ -7,7 +7,7 @@ use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, Stream};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 
-use super::super::{Ensured, TransportError};
+use super::super::{Ensured, Message, StoredObject, TransportError};
 use super::{Bus, quota};
 
 /// The size of the chunks of an object, in bytes: well below every server's limit for a message.
@@ -60,6 +60,30 @@ impl Bus {
             Err(TransportError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the objects of a bucket.
+    ///
+    /// # Errors
+    /// When the bucket does not exist, or can't be read.
+    pub async fn objects(&self, bucket: &str) -> Result<Vec<StoredObject>, TransportError> {
+        let messages = self.last_per_subject(&format!("OBJ_{bucket}"), &format!("$O.{bucket}.M.>")).await?;
+        let object = |message: Message| {
+            let info: ObjectInfo = serde_json::from_slice(&message.payload).ok()?;
+            let stored = StoredObject { key: info.name, size: info.size as u64, stored: message.time };
+            (!info.deleted).then_some(stored)
+        };
+        Ok(messages.into_iter().filter_map(object).collect())
+    }
+
+    /// Removes the object under `key`.
+    ///
+    /// # Errors
+    /// When the object does not exist, or the server refuses.
+    pub async fn object_delete(&self, bucket: &str, key: &str) -> Result<(), TransportError> {
+        let doing = || format!("could not remove obj://{bucket}/{key}");
+        let store = self.jetstream.get_object_store(bucket).await.map_err(|error| self.no_jetstream_or(doing(), error))?;
+        store.delete(key).await.map_err(|error| TransportError::failed(doing(), error))
     }
 
     async fn object_info(&self, bucket: &str, key: &str) -> Result<ObjectInfo, TransportError> {

@@ -61,8 +61,9 @@ impl Bus {
         self.server_version().is_some_and(|version| is_at_least(&version, (2, 11)))
     }
 
+    /// True when the server has JetStream, or reaches a domain that has. A leaf node without JetStream reports none of its own.
     pub(super) fn has_jetstream(&self) -> bool {
-        self.client.try_server_info().is_some_and(|info| info.jetstream)
+        self.jetstream_domain.is_some() || self.client.try_server_info().is_some_and(|info| info.jetstream)
     }
 
     pub(super) fn no_jetstream_or(&self, doing: String, error: impl Into<TransportCause>) -> TransportError {

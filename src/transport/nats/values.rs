@@ -4,7 +4,7 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, Stream};
 use jiff::Timestamp;
 
-use super::super::{Message, StartAt, TransportError};
+use super::super::{Message, StartAt, TransportError, api_prefix};
 use super::{Bus, StreamReader, headers_of};
 
 /// Headers of the messages that mark a removed value.
@@ -54,7 +54,10 @@ impl Bus {
     /// When the bucket does not exist, or the server refuses.
     pub async fn put_value(&self, bucket: &str, key: &str, value: Vec<u8>) -> Result<(), TransportError> {
         check_name(bucket, key).map_err(|(url, why)| TransportError::failed(format!("could not store {url}"), why))?;
-        match self.publish_stored(&format!("$KV.{bucket}.{key}"), &[], value).await {
+        // A leaf node with JetStream keeps `$KV.>` to itself: only requests with a domain leave it.
+        let domain = self.jetstream_domain.as_deref();
+        let prefix = domain.map(|domain| format!("{}.", api_prefix(Some(domain)))).unwrap_or_default();
+        match self.publish_stored(&format!("{prefix}$KV.{bucket}.{key}"), &[], value).await {
             Err(TransportError::NoStream(_)) => Err(TransportError::NotFound(format!("the bucket {bucket}"))),
             stored => stored.map(drop),
         }

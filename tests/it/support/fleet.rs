@@ -1,6 +1,7 @@
 //! A fleet in a directory: a real server with the permissions of the sample, keys, trust, real agents.
 //! Everything is made with the program itself, as its users do.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,6 +38,8 @@ impl Ran {
 /// A fleet that ends with this value.
 pub struct Fleet {
     agents: Vec<(String, Child)>,
+    /// The `[nats]` lines of nodes that connect elsewhere than to `server`.
+    pub connections: BTreeMap<String, String>,
     pub server: NatsServer,
     pub subjects: Subjects,
     dir: TempDir,
@@ -45,6 +48,14 @@ pub struct Fleet {
 impl Fleet {
     /// A server, its streams, an operator `ops-alice` with all rights, and `ops-bob` with few; no agents yet.
     pub fn new(binary: &Path, nodes: &[(&str, &str)]) -> Self {
+        let start = |users: &str| NatsServer::start_binary(binary, &Options { jetstream: true, config: users.to_owned() });
+        let fleet = Self::on(nodes, None, start);
+        assert_eq!(fleet.run(&["init"]).code, 0);
+        fleet
+    }
+
+    /// The same on the server that `start` starts with these users, whose JetStream has this domain; no streams yet.
+    pub fn on(nodes: &[(&str, &str)], domain: Option<&str>, start: impl FnOnce(&str) -> NatsServer) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let subjects = Subjects::new(FLEET);
         let path = |name: &str| dir.path().join(name);
@@ -57,7 +68,7 @@ impl Fleet {
             let role = Role::Node(node.parse().unwrap(), vec![(*group).to_owned()]);
             users.push(ServerUser { role, nkey: nkey(&format!("{node}.nk")) });
         }
-        let server = NatsServer::start_binary(binary, &Options { jetstream: true, config: authorization(&users, &subjects) });
+        let server = start(&authorization(&users, &subjects, domain));
         for key in ["root", "ops-alice", "ops-bob"] {
             let made = ensign(&["key", "new", "--no-passphrase", path(&format!("{key}.key")).to_str().unwrap()]);
             assert_eq!(made.code, 0, "{}", made.stderr);
@@ -66,10 +77,10 @@ impl Fleet {
             "fleet = \"{FLEET}\"\nkeys = [\"ops-alice.key\"]\n[nats]\nservers = [\"{}\"]\nnkey = \"operator.nk\"\n",
             server.url()
         );
-        std::fs::write(path("operator.toml"), operator).unwrap();
-        let fleet = Self { agents: Vec::new(), server, subjects, dir };
+        let domain = domain.map(|domain| format!("jetstream_domain = \"{domain}\"\n")).unwrap_or_default();
+        std::fs::write(path("operator.toml"), operator + &domain).unwrap();
+        let fleet = Self { agents: Vec::new(), connections: BTreeMap::new(), server, subjects, dir };
         fleet.make_trust();
-        assert_eq!(fleet.run(&["init"]).code, 0);
         fleet
     }
 
@@ -129,8 +140,8 @@ impl Fleet {
         let trust = std::fs::read_to_string(self.path("trust.toml")).unwrap().replace("trust.dsse.json", "../trust.dsse.json");
         let config = format!(
             "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"5s\"\n{settings}\
-             [http]\nlisten = \"off\"\n[nats]\nservers = [\"{}\"]\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n{limits}\n",
-            self.server.url(),
+             [http]\nlisten = \"off\"\n[nats]\n{}\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n{limits}\n",
+            self.connections.get(node).cloned().unwrap_or_else(|| format!("servers = [\"{}\"]", self.server.url())),
             home.display()
         );
         std::fs::write(home.join("agent.toml"), config).unwrap();
@@ -228,6 +239,17 @@ impl Fleet {
             ..BusSettings::default()
         };
         Bus::connect(&settings).await.unwrap()
+    }
+
+    /// Returns the number of results of a job in the stream.
+    pub fn stored_results(&self, id: &str) -> usize {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let bus = self.connect("operator", None).await;
+            let reports = self.subjects.job_reports(id.parse().unwrap()).to_string();
+            let messages = bus.last_per_subject(&self.subjects.stream("JOBS"), &reports).await.unwrap();
+            messages.iter().filter(|message| message.subject.ends_with(".done")).count()
+        })
     }
 
     /// The private key of this name.

@@ -50,6 +50,23 @@ impl NatsServer {
         server
     }
 
+    /// Starts a server with a configuration of `deploy/nats`: these users, and each text of `changes` replaced.
+    pub fn start_deployed(binary: &Path, file: &str, users: &str, changes: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let port = Port::new();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/nats").join(file);
+        let (own, store) = (format!("127.0.0.1:{}", port.number()), dir.path().join("store").display().to_string());
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        for (from, to) in [("0.0.0.0:4222", own.as_str()), ("/var/lib/nats", &store)].iter().chain(changes) {
+            text = text.replace(from, to);
+        }
+        std::fs::write(dir.path().join("nats.conf"), text).unwrap();
+        std::fs::write(dir.path().join("users.conf"), users).unwrap();
+        let mut server = Self { binary: binary.to_owned(), dir, port, child: None };
+        server.start_again();
+        server
+    }
+
     /// The program.
     pub fn binary(&self) -> &Path {
         &self.binary
@@ -107,6 +124,12 @@ impl NatsServer {
         let jetstream = jetstream.replace("STORE", &store);
         let text = format!("host: 127.0.0.1\nport: {}\nserver_name: test\n{jetstream}\n", self.port.number());
         std::fs::write(self.dir.path().join("nats.conf"), text).unwrap();
+    }
+
+    /// Changes the configuration from the next start on.
+    pub fn edit(&self, change: impl FnOnce(String) -> String) {
+        let path = self.dir.path().join("nats.conf");
+        std::fs::write(&path, change(std::fs::read_to_string(&path).unwrap())).unwrap();
     }
 
     /// Kills the server and starts it again.

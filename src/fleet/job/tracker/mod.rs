@@ -5,33 +5,33 @@
 //! answer. The answer is provisional, and a report of the stream replaces it.
 
 mod outcome;
+mod reader;
 mod report_verifier;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::model::NodeId;
-use crate::transport::{Inbox, Message, StreamReader, TransportError};
+use crate::transport::Message;
 use crate::wire::{Ack, AckStatus, CommandResult, Subjects};
 
 use super::event::{JobEvent, JobProgress};
 use crate::fleet::targeting::key_discovery::{HeldMessage, KeyDiscovery};
 use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys};
-use crate::fleet::targeting::parallel::map_parallel;
 use crate::fleet::targeting::states::{ExpectedNode, Liveness};
 use report_verifier::Verdict;
 
 pub use outcome::{Grade, NodeOutcome, NodeResult};
+pub use reader::read_reports;
 pub use report_verifier::{ReportVerifier, VerifiedReport};
 
-/// Most reports that are verified together: enough for all processors, few enough that a user sees progress.
-const BATCH_SIZE: usize = 1024;
+/// Silence after which no further node answers, where the targeted nodes are unknown. A node answers within a second.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct NodeProgress {
@@ -69,6 +69,8 @@ pub struct JobTracker {
     counts: Counts,
     /// The lookup of keys for nodes that join meanwhile.
     key_discovery: Option<KeyDiscovery>,
+    /// The time until which further nodes may answer, where the targeted nodes are unknown.
+    open_until: Option<Instant>,
 }
 
 /// Counts of nodes by state.
@@ -108,13 +110,26 @@ impl JobTracker {
         digest: impl Into<String>,
         expected: Vec<ExpectedNode>,
     ) -> Self {
-        let verifier = ReportVerifier { node_keys, subjects, id, digest: digest.into() };
+        let verifier = ReportVerifier { node_keys, subjects, id, digest: digest.into(), takes_replies: false };
         let seen =
             |ExpectedNode { node, liveness: presence, verification_error: doubt }| (node, NodeProgress::new(presence, doubt));
         let nodes: BTreeMap<_, _> = expected.into_iter().map(seen).collect();
         let mut counts = Counts::default();
         nodes.values().for_each(|seen| counts.add(seen));
-        Self { verifier, began: Instant::now(), nodes, counts, key_discovery: None }
+        Self { verifier, began: Instant::now(), nodes, counts, key_discovery: None, open_until: None }
+    }
+
+    /// Takes acknowledgements and results from the reply subject: there is no stream of reports. `is_open`: further nodes count
+    /// as they answer, until none did for [`ANSWER_TIME`].
+    #[must_use]
+    pub fn without_stream(self, is_open: bool) -> Self {
+        let verifier = ReportVerifier { takes_replies: true, ..self.verifier };
+        Self { verifier, open_until: is_open.then(|| Instant::now() + ANSWER_TIME), ..self }
+    }
+
+    /// Returns the time until which further nodes may answer, while it lies ahead.
+    pub fn open_until(&self) -> Option<Instant> {
+        self.open_until.filter(|until| *until > Instant::now())
     }
 
     /// Looks up nodes that join meanwhile.
@@ -148,9 +163,9 @@ impl JobTracker {
         self.counts.missing == 0
     }
 
-    /// True when the job is complete, and no message of an unknown node waits for its key.
+    /// True when the job is complete and expects no answer of further nodes, known or unknown.
     pub fn is_done(&self) -> bool {
-        self.is_complete() && !self.key_discovery.as_ref().is_some_and(KeyDiscovery::is_waiting)
+        self.is_complete() && self.open_until().is_none() && !self.key_discovery.as_ref().is_some_and(KeyDiscovery::is_waiting)
     }
 
     /// Returns the online nodes that have not reached their terminal state. The flag is true after an acknowledgement.
@@ -216,6 +231,13 @@ impl JobTracker {
         Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), NodeOutcome::Offline(Some(since)), None))))
     }
 
+    /// Marks a node that has the command, and whose disk takes no results. A later report of it still counts.
+    pub fn take_unwritten(&mut self, node: &NodeId) -> Option<JobEvent> {
+        self.nodes.get(node).filter(|seen| seen.outcome == NodeOutcome::Accepted)?;
+        self.change(node, |seen| (seen.outcome, seen.provisional) = (NodeOutcome::Unwritten, true));
+        Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), NodeOutcome::Unwritten, None))))
+    }
+
     /// Verifies and takes a message of the JOBS stream.
     pub fn take_report(&mut self, message: &Message) -> Option<JobEvent> {
         self.take(self.verifier.report(message))
@@ -253,6 +275,7 @@ impl JobTracker {
             Entry::Occupied(entry) => entry.into_mut(),
             // A node that joined since the states were read.
             Entry::Vacant(entry) => {
+                self.open_until = self.open_until.map(|_| Instant::now() + ANSWER_TIME);
                 let seen = entry.insert(NodeProgress::new(Liveness::Unknown, None));
                 self.counts.add(seen);
                 seen
@@ -334,83 +357,6 @@ impl NodeProgress {
     fn is_offline(&self) -> bool {
         matches!(self.liveness, Liveness::Offline(_)) && self.outcome == NodeOutcome::Pending
     }
-}
-
-/// Takes reports until every node is in its terminal state or `deadline` has passed. A further call continues.
-///
-/// Calls `on_update` for each event. `answers` has the inbox, and the nodes by the number in the last token of the reply
-/// subject.
-///
-/// # Errors
-/// When the stream of reports can't be read any more.
-pub async fn read_reports(
-    gather: &mut JobTracker,
-    feed: &mut StreamReader,
-    mut answers: Option<(&mut Inbox, &[Option<NodeId>])>,
-    deadline: Instant,
-    on_update: &mut dyn FnMut(&JobTracker, JobEvent),
-) -> Result<(), TransportError> {
-    while !gather.is_done() {
-        let look = gather.key_discovery.as_ref().and_then(KeyDiscovery::next_lookup);
-        let (reports, answer) = tokio::select! {
-            // Safe to cancel: a stream reader loses no message (see `StreamReader::next`).
-            report = feed.next() => match report {
-                Some(report) => (with_arrived_reports(report?, feed)?, None),
-                None => return Err(TransportError::Disconnected),
-            },
-            // Safe to cancel: an inbox loses no message. On a closed inbox this branch waits for ever, and the others go on.
-            answer = next_answer(&mut answers) => (Vec::new(), Some(answer)),
-            // Safe to cancel: a timer.
-            () = sleep_until(look) => (Vec::new(), None),
-            // Safe to cancel: a timer.
-            () = tokio::time::sleep_until(deadline.into()) => return Ok(()),
-        };
-        let verifier = gather.verifier.clone();
-        let mut verified = map_parallel(reports, move |report| verifier.report(report)).await;
-        verified.extend(answer.map(|(answer, asked)| gather.verifier.answer(&answer, asked.as_ref())));
-        for verified in verified {
-            if let Some(update) = gather.take_or_hold(verified) {
-                on_update(gather, update);
-            }
-        }
-        for update in gather.take_discovered().await {
-            on_update(gather, update);
-        }
-    }
-    Ok(())
-}
-
-/// Waits until a time; for ever without a time.
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Returns a report together with the reports that have arrived after it.
-fn with_arrived_reports(first: Message, feed: &mut StreamReader) -> Result<Vec<Message>, TransportError> {
-    let mut reports = vec![first];
-    while reports.len() < BATCH_SIZE {
-        // Safe to cancel: a stream reader loses no message.
-        match feed.next().now_or_never() {
-            Some(Some(report)) => reports.push(report?),
-            Some(None) | None => break,
-        }
-    }
-    Ok(reports)
-}
-
-async fn next_answer(answers: &mut Option<(&mut Inbox, &[Option<NodeId>])>) -> (Message, Option<NodeId>) {
-    if let Some((inbox, asked)) = answers {
-        if let Some(message) = inbox.next().await {
-            let number = message.subject.rsplit('.').next().and_then(|token| token.parse::<usize>().ok());
-            let node = number.and_then(|number| asked.get(number)).cloned().flatten();
-            return (message, node);
-        }
-        *answers = None;
-    }
-    std::future::pending().await
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub enum NodeOutcome {
     NoAnswer,
     /// The node accepted the command, and sent no result in time.
     Unfinished,
+    /// The node accepted the command, and its full or broken disk takes no result: the node sends the result later.
+    Unwritten,
     /// Messages in its name failed verification, and no verified message came.
     Unverified,
 }
@@ -78,6 +80,7 @@ impl NodeOutcome {
             Self::Offline(_) => "offline",
             Self::NoAnswer => "no_answer",
             Self::Unfinished => "unfinished",
+            Self::Unwritten => "unwritten",
             Self::Unverified => "unverified",
         }
     }
@@ -160,7 +163,10 @@ impl NodeResult {
         let code = if let NodeOutcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
         let since = if let NodeOutcome::Offline(since) = outcome { since } else { None };
         let wave = if let NodeOutcome::Waiting(wave) = outcome { Some(wave) } else { None };
-        let said = matches!(outcome, NodeOutcome::NotSelected | NodeOutcome::Unfinished | NodeOutcome::Waiting(_));
+        let said = matches!(
+            outcome,
+            NodeOutcome::NotSelected | NodeOutcome::Unfinished | NodeOutcome::Unwritten | NodeOutcome::Waiting(_)
+        );
         let verified = done.is_some() || said;
         Self { node, outcome, code, since, wave, done, verified, doubt: None }
     }

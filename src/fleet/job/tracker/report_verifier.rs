@@ -47,6 +47,8 @@ pub struct ReportVerifier {
     pub(super) subjects: Subjects,
     pub(super) id: Uuid,
     pub(super) digest: String,
+    /// True when answers to the reply subject count like reports of the stream, which does not answer.
+    pub(super) takes_replies: bool,
 }
 
 impl ReportVerifier {
@@ -95,6 +97,11 @@ impl ReportVerifier {
         if message.no_responders {
             return asked.cloned().map(Verdict::NoResponders);
         }
+        if self.takes_replies
+            && let Some(verdict) = self.reply_verdict(message, asked)
+        {
+            return Some(verdict);
+        }
         let done: CommandResult = json::read(&message.payload).ok()?;
         let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
         if !ours || !NodeOutcome::from_result(&done).is_not_accepted() || asked.is_some_and(|node| *node != done.node) {
@@ -107,6 +114,22 @@ impl ReportVerifier {
                 Some(Verdict::UnknownNode { node: done.node, what: "an answer", message: Box::new(said) })
             }
             Err(doubt) => Some(Verdict::Unverified { node: done.node, what: "an answer", error: doubt }),
+        }
+    }
+
+    /// Verifies an acknowledgement, or the result of an accepted command, on the reply subject.
+    fn reply_verdict(&self, message: &Message, asked: Option<&NodeId>) -> Option<Verdict> {
+        let is_ours = |node: &NodeId, digest: &str| digest == self.digest && asked.is_none_or(|asked| asked == node);
+        let (node, verdict) = if let Ok(ack) = json::read::<Ack>(&message.payload) {
+            (ack.node.clone(), is_ours(&ack.node, &ack.digest).then(|| Verdict::Ack(Box::new(ack)))?)
+        } else {
+            let done: CommandResult = json::read(&message.payload).ok()?;
+            let is_accepted = done.id == Some(self.id) && !NodeOutcome::from_result(&done).is_not_accepted();
+            (done.node.clone(), (is_accepted && is_ours(&done.node, &done.digest)).then(|| Verdict::Done(Box::new(done)))?)
+        };
+        match self.verify_signature(&node, message) {
+            Ok(()) => Some(verdict),
+            Err(error) => Some(Verdict::Unverified { node, what: "an answer", error }),
         }
     }
 }

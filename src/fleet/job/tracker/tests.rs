@@ -211,3 +211,33 @@ fn grades_order_the_exit_codes() {
         .map(|outcome| outcome.grade());
     assert!(worst.is_sorted());
 }
+
+#[test]
+fn without_the_stream_signed_answers_count() {
+    let answer = |name: &str, extra: serde_json::Value| own(Message { payload: body(name, &extra), ..Message::default() }, name);
+    let mut one = gather(&[("a", Liveness::Unknown)]).without_stream(false);
+    let acked = one.take_answer(&answer("a", json!({"status": "accepted"})), Some(&node("a")));
+    assert_eq!(acked, Some(JobEvent::Acknowledged(node("a"))));
+    let unsigned = Message { payload: body("a", &json!({"outcome": "stable"})), ..Message::default() };
+    assert!(matches!(one.take_answer(&unsigned, Some(&node("a"))), Some(JobEvent::Unverified { .. })));
+    assert_eq!(one.take_answer(&answer("b", json!({"outcome": "stable"})), Some(&node("a"))), None);
+    assert!(!one.is_done());
+    assert!(one.take_answer(&answer("a", json!({"outcome": "stable"})), Some(&node("a"))).is_some());
+    assert!(one.is_done());
+    // The nodes of a group are unknown: those that answer count, and others may still answer.
+    let mut group = gather(&[]).without_stream(true);
+    group.take_answer(&answer("a", json!({"outcome": "changed"})), None);
+    assert!(group.is_complete() && !group.is_done());
+    assert_eq!(words(group), "a=changed");
+}
+
+#[test]
+fn a_node_whose_disk_takes_no_result_does_not_delay_the_job() {
+    let mut two = gather(&[("a", Liveness::Alive), ("b", Liveness::Alive)]);
+    two.take_report(&report("a", ReportStage::Ack, &json!({"status": "accepted"})));
+    assert!(two.take_unwritten(&node("b")).is_none(), "b has not accepted the command");
+    assert!(two.take_unwritten(&node("a")).is_some());
+    assert_eq!(two.missing().count(), 1);
+    assert!(two.take_report(&done("a", "changed")).is_some(), "the disk has space again");
+    assert_eq!(words(two), "a=changed b=no_answer");
+}
