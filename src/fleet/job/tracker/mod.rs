@@ -120,7 +120,7 @@ impl JobTracker {
     }
 
     /// Takes acknowledgements and results from the reply subject: there is no stream of reports. `is_open`: further nodes count
-    /// as they answer, until none did for [`ANSWER_TIME`].
+    /// as they answer, until none did for five seconds.
     #[must_use]
     pub fn without_stream(self, is_open: bool) -> Self {
         let verifier = ReportVerifier { takes_replies: true, ..self.verifier };
