@@ -176,6 +176,13 @@ impl TrustedBundle {
         &self.roots
     }
 
+    /// Returns the SHA-256 of threshold and root keys, lower-case hex. The order of the keys has no effect.
+    pub fn roots_digest(&self) -> String {
+        let mut keys: Vec<String> = self.roots.iter().map(PublicKey::to_short).collect();
+        keys.sort();
+        crate::wire::digest(format!("{}\n{}\n", self.bundle.root.threshold, keys.join("\n")).as_bytes())
+    }
+
     /// The keys of the operators, including revoked keys.
     pub fn keys(&self) -> &[TrustedKey] {
         &self.keys

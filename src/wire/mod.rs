@@ -4,6 +4,7 @@
 //! - `report`: answers and events of nodes; `receipt`: their signatures; `plan`: comparison of dry runs.
 //! - `agent_status`: the status of an agent on its own host; `nats_micro`: answers to the tools of NATS.
 //! - `bundle`: the trust bundle; `subject`: every subject of a fleet; `registration`: subjects of service registrations.
+//! - `join`: the enrolment of a node.
 //! - `json`: the strict reader.
 //!
 //! Signatures belong to `trust`, sending belongs to `transport`.
@@ -15,6 +16,7 @@ pub mod command;
 pub mod confinement;
 pub mod data;
 pub mod envelope;
+pub mod join;
 pub mod json;
 pub mod nats_micro;
 pub mod plan;

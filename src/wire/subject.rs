@@ -345,6 +345,21 @@ impl Subjects {
         rest.strip_prefix("live.").unwrap_or(rest).strip_prefix("trust.")?.parse().ok()
     }
 
+    /// Returns the join request of the host with this user key.
+    pub fn join_request(&self, user_key: &str) -> Subject {
+        self.subject(format_args!("join.request.{user_key}"))
+    }
+
+    /// Returns the join requests of all hosts.
+    pub fn join_requests(&self) -> Subject {
+        self.subject(format_args!("join.request.*"))
+    }
+
+    /// Returns the answer for the host with this user key.
+    pub fn join_answer(&self, user_key: &str) -> Subject {
+        self.subject(format_args!("join.answer.{user_key}"))
+    }
+
     /// Returns the rejections of all nodes.
     pub fn refusals(&self) -> Subject {
         self.subject(format_args!("event.*.{}", EventKind::Refused.as_str()))

@@ -1,6 +1,7 @@
 //! Decisions about signed messages: verification, policy, rights, limits.
 
 pub mod data;
+pub mod join;
 pub mod limits;
 pub(super) mod mounts;
 pub(super) mod pattern;

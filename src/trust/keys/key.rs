@@ -21,6 +21,8 @@ use crate::wire::pae;
 /// Rounds of bcrypt-pbkdf over the passphrase of a key file, the default of OpenSSH.
 const ROUNDS: u32 = 16;
 const SHORT_PREFIX: &str = "ed25519:";
+/// The first byte of the public nkey of a NATS user, which gives the letter `U`.
+const USER_NKEY: u8 = 20 << 3;
 
 /// A key that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +41,9 @@ pub enum KeyError {
     /// The key is a point of small order: signatures under it prove nothing.
     #[error("the key is weak: signatures for it can be forged")]
     Weak,
+    /// The text is no nkey of a NATS user.
+    #[error("not the nkey of a NATS user")]
+    NotAUserNkey,
     /// The text is no OpenSSH private key, or damaged.
     #[error("not an OpenSSH private key")]
     PrivateKey(#[source] ssh_key::Error),
@@ -78,6 +83,17 @@ impl PublicKey {
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::NotAKey)?;
         if key.is_weak() { Err(KeyError::Weak) } else { Ok(Self(key)) }
+    }
+
+    /// Parses the public nkey of a NATS user, `U...`, which is a key of the same algorithm.
+    ///
+    /// # Errors
+    /// When the text is no public nkey of a user, or a weak key.
+    pub fn from_user_nkey(text: &str) -> Result<Self, KeyError> {
+        match nkeys::from_public_key(text) {
+            Ok((USER_NKEY, bytes)) => Self::from_bytes(&bytes),
+            _ => Err(KeyError::NotAUserNkey),
+        }
     }
 
     /// Returns `ed25519:` and the base64 of the 32 bytes.
@@ -157,6 +173,17 @@ impl SigningKey {
     /// Creates the key of this seed (the 32 bytes that RFC 8032 calls the private key).
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(ed25519_dalek::SigningKey::from_bytes(seed))
+    }
+
+    /// Parses the seed of a NATS user, `SU...`.
+    ///
+    /// # Errors
+    /// When the text is no seed of a user.
+    pub fn from_user_nkey(seed: &Secret) -> Result<Self, KeyError> {
+        match nkeys::decode_seed(seed.reveal().trim()) {
+            Ok((USER_NKEY, bytes)) => Ok(Self::from_seed(&Zeroizing::new(bytes))),
+            _ => Err(KeyError::NotAUserNkey),
+        }
     }
 
     /// Parses an OpenSSH private key file.
@@ -269,6 +296,19 @@ mod tests {
         assert_eq!(key.to_openssh("").parse::<PublicKey>().unwrap(), key);
         for bad in ["", "ed25519:", "ed25519:AAAA", "ssh-ed25519 AAAA", "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQD=", "x"] {
             assert!(bad.parse::<PublicKey>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nkeys_of_users_are_read() {
+        let user = nkeys::KeyPair::new_user();
+        let key = SigningKey::from_user_nkey(&Secret::new(user.seed().unwrap())).unwrap();
+        assert_eq!(PublicKey::from_user_nkey(&user.public_key()).unwrap(), key.public());
+        let account = nkeys::KeyPair::new_account();
+        assert!(PublicKey::from_user_nkey(&account.public_key()).is_err());
+        assert!(SigningKey::from_user_nkey(&Secret::new(account.seed().unwrap())).is_err());
+        for wrong in ["", "U", &"\u{e9}".repeat(28), &user.public_key().replace('U', "u"), &user.seed().unwrap()] {
+            assert!(PublicKey::from_user_nkey(wrong).is_err(), "{wrong}");
         }
     }
 
