@@ -22,6 +22,7 @@ pub mod exec;
 mod identity;
 mod intake;
 mod jitter;
+pub mod join;
 mod options;
 mod reconcile;
 mod rollout;

@@ -49,6 +49,15 @@ pub fn is_public(text: &str) -> bool {
     text.starts_with('U') && KeyPair::from_public_key(text).is_ok()
 }
 
+/// Returns the content of a `.creds` file, as the tools of NATS write it.
+pub fn creds(jwt: &str, seed: &Secret) -> Secret {
+    Secret::new(format!(
+        "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
+         -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+        seed.reveal().trim()
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{NodeId, Secret, check_name};
 
-use super::envelope::MAX_ENVELOPE;
 use super::json::{self, JsonError};
 
 /// Payload type of a signed join request.
@@ -24,12 +23,12 @@ pub const ADMIT_ACTION: &str = "admit";
 const TOKEN_PREFIX: &str = "ensign-join-1.";
 /// The longest join token in bytes: some servers, a certificate chain and a JWT.
 pub const MAX_TOKEN: usize = 48 * 1024;
-/// The largest join request in bytes as it travels. A JWT with many groups takes about two kilobytes.
-pub const MAX_REQUEST: usize = 16 * 1024;
+/// The largest join request in bytes as it travels. The server holds join users to the same limit.
+pub const MAX_REQUEST: usize = 8 * 1024;
 /// Most trust bundles in an answer: a rotation of the root keys takes one or two.
 pub const MAX_BUNDLES: usize = 8;
-/// The largest answer in bytes: trust bundles in base64, and the admission.
-pub const MAX_ANSWER: usize = (MAX_BUNDLES + 1) * MAX_ENVELOPE * 4 / 3 + 1024;
+/// The largest answer in bytes. The stream holds operators to the same limit.
+pub const MAX_ANSWER: usize = 128 * 1024;
 /// The longest host name or description of an operating system in a request, in bytes.
 const MAX_TEXT: usize = 255;
 

@@ -56,11 +56,7 @@ pub(in crate::agent) struct ReceiptSigner {
 impl ReceiptSigner {
     /// Loads the node key, or makes one when there is none. The caller owns the state directory.
     pub(in crate::agent) fn open(settings: &AgentSettings, boot: Uuid) -> Result<Self, NodeKeyError> {
-        let key = match read_key(&settings.state_dir) {
-            Err(NodeKeyError::None(path)) => create_key(&path, &settings.node)?,
-            other => other?,
-        };
-        Ok(Self { node: settings.node.clone(), boot, key })
+        Ok(Self { node: settings.node.clone(), boot, key: open_key(&settings.state_dir, &settings.node)? })
     }
 
     pub(in crate::agent) fn public(&self) -> PublicKey {
@@ -103,6 +99,17 @@ impl ReceiptSigner {
 /// When the node has no key yet, or its file cannot be read.
 pub fn public_key(state_dir: &Path) -> Result<PublicKey, NodeKeyError> {
     read_key(state_dir).map(|key| key.public())
+}
+
+/// Loads the node key, or makes one when there is none. The caller owns the state directory.
+///
+/// # Errors
+/// When the file cannot be read or written.
+pub(in crate::agent) fn open_key(state_dir: &Path, node: &NodeId) -> Result<SigningKey, NodeKeyError> {
+    match read_key(state_dir) {
+        Err(NodeKeyError::None(path)) => create_key(&path, node),
+        other => other,
+    }
 }
 
 fn read_key(state_dir: &Path) -> Result<SigningKey, NodeKeyError> {

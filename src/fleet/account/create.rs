@@ -6,6 +6,7 @@ use nkeys::{KeyPair, KeyPairType};
 
 use crate::fleet::setup::permissions::{Permissions, Role, permissions};
 use crate::model::Secret;
+use crate::transport::nkey::creds;
 use crate::wire::Subjects;
 
 use super::claims;
@@ -14,7 +15,6 @@ use super::directory::{
 };
 use super::seed::{generate, seed_file};
 use super::server_config::{ServerAddress, ServerConfig, ServerTls};
-use super::users::creds;
 
 /// Mode of files that only their owner may read.
 const PRIVATE: u32 = 0o600;

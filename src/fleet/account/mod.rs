@@ -22,4 +22,4 @@ pub use create::{NewAccount, NewFile, new_account};
 pub use directory::{AccountDirectory, AccountError, SYSTEM_CREDS};
 pub use revoke::{PushError, fetch_account, push_account};
 pub use server_config::{ServerAddress, ServerAddressError, ServerTls};
-pub use users::{JoinSigner, NodeSigner, TokenError, TokenTerms, creds};
+pub use users::{JoinSigner, NodeSigner, TokenError, TokenTerms};

@@ -5,7 +5,7 @@ use nats_jwt_rs::ClaimType;
 use nats_jwt_rs::user::User;
 use nkeys::KeyPair;
 
-use crate::model::{NodeId, Secret, check_name};
+use crate::model::{NodeId, check_name};
 use crate::transport::nkey;
 
 use super::claims;
@@ -150,13 +150,4 @@ fn group_tags(groups: &[String]) -> Result<Vec<String>, AccountError> {
         Ok(format!("group:{group}"))
     };
     groups.iter().map(tag).collect()
-}
-
-/// Returns the content of a `.creds` file, as the tools of NATS write it.
-pub fn creds(jwt: &str, seed: &Secret) -> Secret {
-    Secret::new(format!(
-        "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
-         -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
-        seed.reveal().trim()
-    ))
 }

@@ -127,6 +127,15 @@ pub fn write_pinned_keys(path: &Path, known: &PinnedKeys) -> Result<(), NodeKeys
     Ok(fs::write_atomic(path, &mut known.text().as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o644 })?)
 }
 
+/// Appends lines of pinned keys to the file.
+///
+/// # Errors
+/// When the file can't be written.
+pub fn append_pinned_keys(path: &Path, lines: &str) -> Result<(), NodeKeysError> {
+    make_parent(path)?;
+    Ok(fs::append_lines(path, lines, 0o644)?)
+}
+
 fn make_parent(path: &Path) -> Result<(), FsError> {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() && !fs::is_directory(parent) => fs::create_directory(parent, 0o700),
@@ -278,8 +287,7 @@ impl NodeKeys {
         let learned = std::mem::take(&mut *lock(&self.unsaved));
         let Some(path) = self.file.as_deref().filter(|_| !learned.is_empty()) else { return Ok(()) };
         let lines: String = learned.iter().map(|(node, known)| pinned_keys::format_line(&self.fleet, node, known)).collect();
-        make_parent(path)?;
-        Ok(fs::append_lines(path, &lines, 0o644)?)
+        append_pinned_keys(path, &lines)
     }
 }
 

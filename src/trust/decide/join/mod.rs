@@ -10,7 +10,7 @@ use crate::wire::join::{
     ADMISSION_TYPE, ADMIT_ACTION, Admission, JOIN_TYPE, JoinAnswer, JoinRequest, MAX_REQUEST, MalformedJoin,
     PinnedTrust,
 };
-use crate::wire::{Envelope, EnvelopeError, digest, json};
+use crate::wire::{Envelope, EnvelopeError, json};
 
 use crate::trust::bundle::{BundleAuthority, BundleError, TrustedBundle, open_bundle};
 use crate::trust::keys::key::{KeyError, PublicKey, SigningKey};
@@ -288,11 +288,6 @@ fn rule_mismatch(rule: &Rule, keys: usize, node: &str, groups: &[String]) -> Opt
 
 fn quorum_mismatch(rule: &Rule, keys: usize) -> Option<String> {
     (keys < rule.quorum as usize).then(|| format!("requires {} signatures by its own keys, and has {keys}", rule.quorum))
-}
-
-/// Returns the fingerprint of a join token for people: the start of the SHA-256 of its user.
-pub fn token_id(token_user: &str) -> String {
-    digest(token_user.as_bytes()).chars().take(12).collect()
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ fn a_request_proves_all_three_keys() {
     fails(&signed(&JoinRequest { user_key: "UWEB".into(), ..request() }), "user key of the join request can't be used");
     fails(&signed(&JoinRequest { hostname: "x".repeat(256), ..request() }), "wrong size");
     fails(&signed(&JoinRequest { nonce: "AAAA".into(), ..request() }), "wrong size");
-    fails(&signed(&JoinRequest { token: "x".repeat(MAX_REQUEST), ..request() }), "more than 16384");
+    fails(&signed(&JoinRequest { token: "x".repeat(MAX_REQUEST), ..request() }), "more than 8192");
     let mut changed = Envelope::parse(&signed(&request())).unwrap();
     changed.payload = serde_json::to_vec(&JoinRequest { node: "db1".parse().unwrap(), ..request() }).unwrap();
     fails(&changed.encode(), "the node key did not sign");
