@@ -84,14 +84,14 @@ impl PendingJoin {
         let user = UserKey::from_seed(&user_seed).map_err(JoinError::MakeKey)?.public;
         let token_user = UserKey::from_seed(&options.token.seed).map_err(JoinError::MakeKey)?.public;
         let keys = RequestKeys { node, user_key: &user, user_seed: &user_seed };
-        let (opened, envelope) = match load_request(&directory.join(REQUEST), &options, &keys) {
+        let node_key = keys.node.public();
+        let KeptRequest { request, digest, envelope } = match load_request(&directory.join(REQUEST), &options, &keys) {
             Some(kept) => kept,
             None => new_request(&directory.join(REQUEST), &options, &keys, now)?,
         };
         if let Some(authorities) = &options.token.ca {
             state_dir::write_atomic(&directory.join(AUTHORITIES), authorities.as_bytes())?;
         }
-        let OpenedJoinRequest { request, node_key, digest, .. } = opened;
         Ok(Self { options, request, node_key, digest, envelope, token_user, user_seed, _lock: lock })
     }
 
@@ -116,6 +116,13 @@ impl PendingJoin {
     }
 }
 
+/// A request with its signed form.
+struct KeptRequest {
+    request: JoinRequest,
+    digest: String,
+    envelope: Vec<u8>,
+}
+
 /// The keys that a request names.
 struct RequestKeys<'a> {
     node: SigningKey,
@@ -137,7 +144,7 @@ fn open_user_seed(path: &Path) -> Result<Secret, JoinError> {
 }
 
 /// Returns the kept request, when it asks for the same with the same keys. A damaged or other request is replaced.
-fn load_request(path: &Path, options: &JoinOptions, keys: &RequestKeys<'_>) -> Option<(OpenedJoinRequest, Vec<u8>)> {
+fn load_request(path: &Path, options: &JoinOptions, keys: &RequestKeys<'_>) -> Option<KeptRequest> {
     let envelope = fs::read_trusted(path, MAX_REQUEST as u64).ok()?;
     let opened = OpenedJoinRequest::open(&envelope).ok()?;
     let (request, token) = (&opened.request, &options.token);
@@ -147,7 +154,7 @@ fn load_request(path: &Path, options: &JoinOptions, keys: &RequestKeys<'_>) -> O
         && request.trust == token.trust
         && request.user_key == keys.user_key
         && opened.node_key == keys.node.public();
-    is_same.then_some((opened, envelope))
+    is_same.then_some(KeptRequest { digest: opened.digest, request: opened.request, envelope })
 }
 
 fn new_request(
@@ -155,7 +162,7 @@ fn new_request(
     options: &JoinOptions,
     keys: &RequestKeys<'_>,
     now: Timestamp,
-) -> Result<(OpenedJoinRequest, Vec<u8>), JoinError> {
+) -> Result<KeptRequest, JoinError> {
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).map_err(JoinError::Random)?;
     let token = &options.token;
@@ -173,8 +180,8 @@ fn new_request(
     };
     let key = |what, seed: &Secret| SigningKey::from_user_nkey(seed).map_err(|error| JoinError::UserKey(what, error));
     let (token_key, user_key) = (key("seed of the join token", &token.seed)?, key("seed of the user", keys.user_seed)?);
-    let envelope = sign_join_request(&request, &keys.node, &token_key, &user_key);
-    let bytes = envelope.encode();
-    state_dir::write_atomic(path, &bytes)?;
-    Ok((OpenedJoinRequest { request, node_key: keys.node.public(), digest: envelope.digest(), envelope }, bytes))
+    let signed = sign_join_request(&request, &keys.node, &token_key, &user_key);
+    let envelope = signed.encode();
+    state_dir::write_atomic(path, &envelope)?;
+    Ok(KeptRequest { request, digest: signed.digest(), envelope })
 }

@@ -2,6 +2,7 @@
 
 mod accept;
 mod harden;
+mod join;
 mod location;
 pub(super) mod log;
 mod status;
@@ -40,6 +41,8 @@ use location::{ConfigArgs, MAX_CONFIG, host_defaults};
 pub enum AgentCommand {
     /// Run the agent until it is asked to stop.
     Run(ConfigArgs),
+    /// Join a fleet: ask with a token, wait for the admission, write agent.toml, start the agent.
+    Join(join::JoinArgs),
     /// Check the configuration and the trust of the node; touch nothing.
     Check(AgentCheckArgs),
     /// Print a drop-in for the unit of the agent, without the rights that its limits do not need.
@@ -70,6 +73,7 @@ pub struct AgentCheckArgs {
 pub fn agent(command: &AgentCommand, ui: &mut Ui) -> Result<Exit, CliError> {
     match command {
         AgentCommand::Run(config) => run(config, ui),
+        AgentCommand::Join(args) => join::run(args, ui),
         AgentCommand::Check(check) => self::check(check, ui),
         AgentCommand::Harden(config) => {
             harden::drop_in(&settings(&config.config)?).trim_end().lines().for_each(|line| ui.line(line));

@@ -4,6 +4,7 @@
 //! `manifest_args.rs` those of a manifest. `send.rs` sends commands and `query.rs` queries, both with the keys of `seal.rs`.
 //! `render_job.rs` prints the events of a job, `job_record.rs` reads the record of one.
 
+mod admit;
 pub(super) mod apply;
 mod approve;
 pub(super) mod audit;
@@ -35,6 +36,7 @@ mod start;
 pub(super) mod status;
 pub(super) mod target;
 mod target_filter;
+mod token;
 mod unknown_nodes;
 mod waves;
 
@@ -91,6 +93,10 @@ enum FleetCommand {
     Why(explain::WhyArgs),
     /// Show the audit trail: commands, their signers and reasons.
     Audit(audit::FleetAuditArgs),
+    /// Print a token with which new hosts ask to join.
+    Token(token::TokenArgs),
+    /// Show the hosts that ask to join, and admit them.
+    Admit(admit::AdmitArgs),
     /// Show one node in full, and manage the pinned keys of nodes.
     Node(nodes::NodeArgs),
 }
@@ -122,6 +128,8 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Resume(args) => rollout::send_override(args, false, &context, ui).await,
             FleetCommand::Why(args) => explain::run(args, &context, ui).await,
             FleetCommand::Audit(args) => audit::run(args, &context, ui).await,
+            FleetCommand::Token(args) => token::run(args, &context, ui),
+            FleetCommand::Admit(args) => admit::run(args, &context, ui).await,
             FleetCommand::Node(args) => nodes::node(args, &context, ui).await,
         }
     })

@@ -15,8 +15,8 @@ const MAX_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// The recorded admissions, by node, by user key and by token.
 #[derive(Debug, Default)]
 pub struct AdmissionIndex {
-    /// The keys of the latest host under each name: node key and user key.
-    nodes: HashMap<NodeId, (String, String)>,
+    /// The latest record of each name.
+    nodes: HashMap<NodeId, Admission>,
     users: HashMap<String, NodeId>,
     uses: HashMap<String, HashSet<(NodeId, String, String)>>,
 }
@@ -31,7 +31,7 @@ impl AdmissionIndex {
 
     /// Adds a record.
     pub fn add(&mut self, record: &Admission) {
-        self.nodes.insert(record.node.clone(), (record.key.clone(), record.user.clone()));
+        self.nodes.insert(record.node.clone(), record.clone());
         self.users.entry(record.user.clone()).or_insert_with(|| record.node.clone());
         if let Some(token) = &record.token {
             let host = (record.node.clone(), record.key.clone(), record.user.clone());
@@ -46,7 +46,12 @@ impl AdmissionIndex {
 
     /// True when the same host was the latest to be admitted under this name.
     fn is_current(&self, request: &JoinRequest) -> bool {
-        self.nodes.get(&request.node).is_some_and(|(key, user)| *key == request.node_key && *user == request.user_key)
+        self.latest(&request.node).is_some_and(|record| record.key == request.node_key && record.user == request.user_key)
+    }
+
+    /// Returns the latest record of a name.
+    pub fn latest(&self, node: &NodeId) -> Option<&Admission> {
+        self.nodes.get(node)
     }
 }
 

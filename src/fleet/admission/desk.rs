@@ -44,6 +44,19 @@ pub enum UnusableRequest {
     Token(#[from] TokenError),
 }
 
+impl UnusableRequest {
+    /// Returns the kind of the reason, to count requests by it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "not signed by the host and the token, or malformed",
+            Self::Subject => "on the subject of another host",
+            Self::Fleet => "for another fleet",
+            Self::Token(TokenError::Expired { .. }) => "with an expired token",
+            Self::Token(_) => "with a token that is not of this fleet",
+        }
+    }
+}
+
 /// A host that asks to join, with verified signatures and token.
 #[derive(Debug, Clone)]
 pub struct JoinCandidate {
@@ -186,21 +199,25 @@ impl AdmissionDesk {
         })
     }
 
-    /// Admits a candidate with these groups: records, pins and answers.
+    /// Admits a candidate: records, pins and answers. The groups are those of the record of the same host, or `groups`, or
+    /// those of the token.
     ///
     /// # Errors
     /// When the signers may not admit the node, or a step fails. A recorded host can be admitted again.
     pub async fn admit(
         &mut self,
         candidate: &JoinCandidate,
-        groups: &[String],
+        groups: Option<&[String]>,
         signers: &[(&str, &dyn Signer)],
         now: Timestamp,
     ) -> Result<AnswerOutcome, DeskError> {
         let request = &candidate.opened.request;
+        let is_new = self.verdict(candidate) != Verdict::Repeat;
+        let recorded = self.admitted.latest(&request.node).filter(|_| !is_new).map(|record| record.groups.clone());
+        let groups = recorded.unwrap_or_else(|| groups.unwrap_or(&candidate.terms.groups).to_vec());
+        let groups = groups.as_slice();
         let jwt = self.node_signer.node_user(&request.node, groups, &request.user_key)?;
         let answer = self.sign(candidate, groups, AdmissionDecision::Admitted { jwt }, signers, now)?;
-        let is_new = self.verdict(candidate) != Verdict::Repeat;
         // Before the record: a recorded node without a pinned key counts as revoked.
         self.pin(candidate, now)?;
         if is_new {
@@ -311,6 +328,16 @@ impl AdmissionDesk {
             Err(TransportError::Conflict(_)) => Err(DeskError::Answered(candidate.node().clone())),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// True when an operator decided about exactly this request, and the stream has the decision.
+    ///
+    /// # Errors
+    /// When the stream can't be read.
+    pub async fn is_answered(&self, candidate: &JoinCandidate, now: Timestamp) -> Result<bool, TransportError> {
+        let subject = self.subjects.join_answer(&candidate.opened.request.user_key);
+        let answer = self.bus.last(&self.subjects.stream("JOIN"), subject.as_str()).await?;
+        Ok(answer.is_some_and(|answer| self.decided(candidate, &answer.payload, now).is_some()))
     }
 
     /// Returns the decision of an operator about exactly this request, when the stream has one.
