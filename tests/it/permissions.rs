@@ -16,7 +16,7 @@ use crate::support::single_node::PATIENCE;
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 
 /// Panics unless the server denies each of these, and says so.
-async fn denied(bus: &Bus, who: &str, publish: &[String], subscribe: &[String]) {
+pub(crate) async fn denied(bus: &Bus, who: &str, publish: &[String], subscribe: &[String]) {
     let before = bus.counters().denied;
     let mut wanted = before;
     let mut inboxes = Vec::new();

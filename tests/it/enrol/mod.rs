@@ -1,0 +1,3 @@
+//! Enrolment: fleets that `ensign fleet create` makes, and the nodes that join them.
+
+mod create;
