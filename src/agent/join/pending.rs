@@ -87,6 +87,7 @@ impl PendingJoin {
         let node_key = keys.node.public();
         let KeptRequest { request, digest, envelope } = match load_request(&directory.join(REQUEST), &options, &keys) {
             Some(kept) => kept,
+            None if fs::exists(&options.config) => return Err(JoinError::Configured(options.config)),
             None => new_request(&directory.join(REQUEST), &options, &keys, now)?,
         };
         if let Some(authorities) = &options.token.ca {

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::agent::join::{JoinError, JoinOptions, PendingJoin};
 use crate::facts;
 use crate::host::systemd::{self, Systemd, SystemdError};
-use crate::host::{Host, RunScope};
+use crate::host::Host;
 use crate::model::{HumanDuration, NodeId};
 use crate::transport::TransportError;
 use crate::wire::join::{JoinToken, MAX_TOKEN};
@@ -85,7 +85,7 @@ pub(super) fn run(args: &JoinArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let (node, fleet, fingerprint) = (join.request.node.clone(), join.request.fleet.clone(), join.node_key.fingerprint());
     // The agent locks the state directory.
     drop(join);
-    let is_started = !args.no_start && start_unit(&args.config, ui)?;
+    let is_started = !args.no_start && start_unit(&args.config, &host, ui)?;
     let document = json!({
         "fleet": fleet, "node": node, "fingerprint": fingerprint, "config": args.config, "started": is_started,
     });
@@ -125,7 +125,7 @@ fn read_token(given: &str) -> Result<String, CliError> {
 }
 
 /// Enables and starts the unit of the agent, where systemd runs and has the unit. Returns true when the unit runs.
-fn start_unit(config: &Path, ui: &mut Ui) -> Result<bool, CliError> {
+fn start_unit(config: &Path, host: &Host, ui: &mut Ui) -> Result<bool, CliError> {
     if config != Path::new(UNIT_CONFIG) || !systemd::is_booted() {
         return Ok(false);
     }
@@ -139,7 +139,7 @@ fn start_unit(config: &Path, ui: &mut Ui) -> Result<bool, CliError> {
     }
     systemd.enable(UNIT, true).map_err(failed)?;
     systemd.reload().map_err(failed)?;
-    match systemd.job("RestartUnit", UNIT, START_LIMIT, &RunScope::default()).map_err(failed)?.as_deref() {
+    match systemd.job("RestartUnit", UNIT, START_LIMIT, host.scope()).map_err(failed)?.as_deref() {
         Some("done") => Ok(true),
         other => {
             let how = other.unwrap_or("unknown");

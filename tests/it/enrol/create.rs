@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use ensign::fleet::account::{AccountDirectory, Admission, TokenTerms, append_admission, creds};
+use ensign::fleet::account::{AccountDirectory, Admission, TokenTerms, append_admission};
 use ensign::fleet::setup::permissions::{Role, inbox_prefix, join_inbox_prefix, permissions};
-use ensign::transport::nkey::UserKey;
+use ensign::transport::nkey::{UserKey, creds};
 use ensign::transport::{Bus, BusSettings, Credentials, TransportError};
 use ensign::trust::SigningKey;
 use ensign::wire::subject::{EventKind, ReportStage};
