@@ -1,3 +1,7 @@
 //! Enrolment: fleets that `ensign fleet create` makes, and the nodes that join them.
 
+mod attacks;
 mod create;
+mod hosts;
+mod join;
+mod many;
