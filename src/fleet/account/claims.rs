@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::fleet::setup::permissions::{Permissions, join_template, node_template};
 use crate::wire::Subjects;
 
-use super::directory::AccountError;
+use super::error::FleetAccountError;
 
 /// Role of the signing key of nodes in the account.
 pub(super) const NODE_ROLE: &str = "node";
@@ -29,21 +29,21 @@ const MAX_JOIN_REQUEST: i64 = 8 << 10;
 const RESPONSES: ResponsePermission = ResponsePermission { max_messages: 8, ttl: Duration::from_secs(900) };
 
 /// Signs claims.
-pub(super) fn sign<T>(claims: &Claims<T>, issuer: &KeyPair) -> Result<String, AccountError>
+pub(super) fn sign<T>(claims: &Claims<T>, issuer: &KeyPair) -> Result<String, FleetAccountError>
 where
     T: Claim + DeserializeOwned + Serialize + Clone,
 {
-    claims.encode(issuer).map_err(|error| AccountError::Key(error.into()))
+    claims.encode(issuer).map_err(|error| FleetAccountError::Key(error.into()))
 }
 
 /// Decodes claims that `issuer` signed.
-pub(super) fn verify<T>(jwt: &str, issuer: &str) -> Result<Claims<T>, AccountError>
+pub(super) fn verify<T>(jwt: &str, issuer: &str) -> Result<Claims<T>, FleetAccountError>
 where
     T: Claim + DeserializeOwned + Serialize + Clone,
 {
-    let claims = Claims::<T>::decode(jwt).map_err(|error| AccountError::Claims(error.into()))?;
+    let claims = Claims::<T>::decode(jwt).map_err(|error| FleetAccountError::Claims(error.into()))?;
     if claims.iss != issuer {
-        return Err(AccountError::Claims(format!("{} signed it, not {issuer}", claims.iss).into()));
+        return Err(FleetAccountError::Claims(format!("{} signed it, not {issuer}", claims.iss).into()));
     }
     Ok(claims)
 }

@@ -9,7 +9,7 @@ use crate::model::{NodeId, Secret, check_name};
 use crate::transport::nkey;
 
 use super::claims;
-use super::directory::AccountError;
+use super::error::FleetAccountError;
 
 /// Longest JWT of a join token, in bytes.
 const MAX_JWT: usize = 4096;
@@ -32,7 +32,7 @@ impl NodeSigner {
     ///
     /// # Errors
     /// When the key is not that of a user, or a group has no valid name.
-    pub fn node_user(&self, node: &NodeId, groups: &[String], user: &str) -> Result<String, AccountError> {
+    pub fn node_user(&self, node: &NodeId, groups: &[String], user: &str) -> Result<String, FleetAccountError> {
         check_user_key(user)?;
         claims::sign(&claims::scoped_user(node.as_str(), user, &self.account, group_tags(groups)?), &self.key)
     }
@@ -63,7 +63,7 @@ pub struct TokenTerms {
 pub enum TokenError {
     /// Another key signed it, or it is no JWT.
     #[error("the join token is not signed by this fleet")]
-    Signature(#[source] Option<AccountError>),
+    Signature(#[source] Option<FleetAccountError>),
     /// The token has expired.
     #[error("the join token \"{name}\" expired at {expires}")]
     Expired {
@@ -86,9 +86,9 @@ impl JoinSigner {
     ///
     /// # Errors
     /// When the key is not that of a user, or a name is invalid.
-    pub fn join_user(&self, terms: &TokenTerms, user: &str) -> Result<String, AccountError> {
+    pub fn join_user(&self, terms: &TokenTerms, user: &str) -> Result<String, FleetAccountError> {
         check_user_key(user)?;
-        check_name("join token", &terms.name).map_err(|error| AccountError::Claims(error.into()))?;
+        check_name("join token", &terms.name).map_err(|error| FleetAccountError::Claims(error.into()))?;
         let mut tags = group_tags(&terms.groups)?;
         tags.push(format!("uses:{}", terms.uses));
         let mut claims = claims::scoped_user(&terms.name, user, &self.account, tags);
@@ -137,16 +137,16 @@ fn verify_join_user(jwt: &str, signer: &str, account: &str, now: Timestamp) -> R
     Ok((claims.sub, TokenTerms { name, groups, uses, expires }))
 }
 
-fn check_user_key(user: &str) -> Result<(), AccountError> {
+fn check_user_key(user: &str) -> Result<(), FleetAccountError> {
     if nkey::is_public(user) {
         return Ok(());
     }
-    Err(AccountError::Claims(format!("\"{user}\" is not the public key of a NATS user, U...").into()))
+    Err(FleetAccountError::Claims(format!("\"{user}\" is not the public key of a NATS user, U...").into()))
 }
 
-fn group_tags(groups: &[String]) -> Result<Vec<String>, AccountError> {
+fn group_tags(groups: &[String]) -> Result<Vec<String>, FleetAccountError> {
     let tag = |group: &String| {
-        check_name("group", group).map_err(|error| AccountError::Claims(error.into()))?;
+        check_name("group", group).map_err(|error| FleetAccountError::Claims(error.into()))?;
         Ok(format!("group:{group}"))
     };
     groups.iter().map(tag).collect()

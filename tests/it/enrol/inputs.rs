@@ -19,10 +19,8 @@ fn create(name: &str, server: &str, dir: &Path, more: &[&str]) -> Ran {
 }
 
 fn names(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -39,7 +37,13 @@ fn private_files_are_private_and_nothing_is_overwritten() {
     assert_eq!(names(dir.path().join("a b").as_path()), ["fleet"]);
     for path in names(&place).into_iter().chain(names(&place.join("nats")).into_iter().map(|name| format!("nats/{name}"))) {
         let mode = std::fs::metadata(place.join(&path)).unwrap().permissions().mode() & 0o777;
-        let wanted = if path == "nats" { 0o700 } else if public.contains(&path.as_str()) { 0o644 } else { 0o600 };
+        let wanted = if path == "nats" {
+            0o700
+        } else if public.contains(&path.as_str()) {
+            0o644
+        } else {
+            0o600
+        };
         assert_eq!(mode, wanted, "{path}");
     }
     assert_eq!(std::fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o700);
@@ -74,7 +78,12 @@ fn wrong_arguments_leave_nothing() {
         (create("test", good, &dir.path().join("file/fleet"), &[]), "file"),
     ];
     for (ran, part) in &cases {
-        assert!(ran.code == 2 && ran.stderr.contains(part) && !ran.stderr.contains("hunter2"), "{part}: {} {}", ran.code, ran.stderr);
+        assert!(
+            ran.code == 2 && ran.stderr.contains(part) && !ran.stderr.contains("hunter2"),
+            "{part}: {} {}",
+            ran.code,
+            ran.stderr
+        );
     }
     // Without a terminal and a passphrase.
     let asked = ensign(&["fleet", "create", "test", "--server", good, "--dir", place.to_str().unwrap()]);
@@ -86,7 +95,8 @@ fn wrong_arguments_leave_nothing() {
 fn a_server_with_tls_gets_its_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("fleet");
-    let more = ["--tls-cert", "/etc/x/c.pem", "--tls-key", "/etc/x/k.pem", "--tls-ca", "/etc/x/ca.pem", "--data", "/var/lib/nats"];
+    let more =
+        ["--tls-cert", "/etc/x/c.pem", "--tls-key", "/etc/x/k.pem", "--tls-ca", "/etc/x/ca.pem", "--data", "/var/lib/nats"];
     let made = create("test", "tls://nats.example.org", &place, &more);
     assert_eq!(made.code, 0, "{}", made.stderr);
     let config = std::fs::read_to_string(place.join("nats-server.conf")).unwrap();
@@ -173,7 +183,8 @@ fn the_page_about_enrolment_creates_a_fleet() {
         std::os::unix::fs::symlink(program, programs.join(name)).unwrap();
     }
     // The shell starts the server in the background; a reader sees its first line.
-    let wait = format!("until (exec 3<>/dev/tcp/127.0.0.1/{}) 2>/dev/null; do sleep 0.05; done\nensign fleet init", port.number());
+    let wait =
+        format!("until (exec 3<>/dev/tcp/127.0.0.1/{}) 2>/dev/null; do sleep 0.05; done\nensign fleet init", port.number());
     let script = block.replace("4222", &port.number().to_string()).replace("ensign fleet init", &wait);
     let script = format!("set -e\ntrap 'kill $(jobs -p)' EXIT\n{script}");
     let output = Command::new("/bin/bash")
