@@ -52,10 +52,10 @@ pub fn new_account(new: &NewAccount<'_>) -> Result<Vec<FleetFile>, FleetAccountE
     let operator = generate(KeyPairType::Operator)?;
     let [system, account, node_signer, join_signer] = [(); 4].map(|()| generate(KeyPairType::Account));
     let (system, account, node_signer, join_signer) = (system?, account?, node_signer?, join_signer?);
-    let operator_jwt = claims::sign(&claims::operator(fleet, &operator, &system.public_key()), &operator)?;
-    let system_jwt = claims::sign(&claims::system_account(&system.public_key()), &operator)?;
+    let operator_jwt = claims::operator(fleet, &operator.public_key(), &system.public_key()).sign(&operator)?;
+    let system_jwt = claims::system_account(&system.public_key()).sign(&operator)?;
     let own = claims::account(new.subjects, &account.public_key(), &node_signer.public_key(), &join_signer.public_key());
-    let account_jwt = claims::sign(&own, &operator)?;
+    let account_jwt = own.sign(&operator)?;
     let config = ServerConfig {
         fleet,
         server: new.server,
@@ -91,6 +91,6 @@ fn system_permissions(account: &str) -> Permissions {
 /// Makes a user with these permissions, and returns its `.creds` file.
 fn user_creds(name: &str, permissions: &Permissions, account: &KeyPair) -> Result<Secret, FleetAccountError> {
     let user = generate(KeyPairType::User)?;
-    let jwt = claims::sign(&claims::user(name, &user.public_key(), permissions), account)?;
+    let jwt = claims::user(name, &user.public_key(), permissions).sign(account)?;
     Ok(creds(&jwt, &seed_file(&user)?))
 }

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use nats_jwt_rs::Claims;
-use nats_jwt_rs::account::Account;
 
 use crate::host::fs::{self, WriteSpec};
 
 use super::claims::{self, JOIN_ROLE, NODE_ROLE};
 use super::error::FleetAccountError;
+use super::jwt::Claims;
 use super::seed::read_seed;
 use super::users::{JoinSigner, NodeSigner};
 
@@ -36,7 +35,7 @@ const MAX_FILE: u64 = 4 << 20;
 pub struct AccountDirectory {
     directory: PathBuf,
     jwt: String,
-    claims: Claims<Account>,
+    claims: Claims,
 }
 
 impl AccountDirectory {
@@ -47,7 +46,7 @@ impl AccountDirectory {
     pub fn open(directory: &Path) -> Result<Self, FleetAccountError> {
         let text = fs::read_trusted_text(&directory.join(ACCOUNT_JWT), MAX_FILE)?;
         let jwt = text.trim().to_owned();
-        let claims = Claims::<Account>::decode(&jwt).map_err(|error| FleetAccountError::Claims(error.into()))?;
+        let claims = Claims::decode(&jwt)?;
         Ok(Self { directory: directory.to_owned(), jwt, claims })
     }
 
@@ -93,7 +92,7 @@ impl AccountDirectory {
     }
 
     fn scoped_key(&self, role: &'static str) -> Result<&str, FleetAccountError> {
-        claims::scoped_key(&self.claims.nats, role).ok_or(FleetAccountError::NoRole(role))
+        claims::scoped_key(&self.claims, role).ok_or(FleetAccountError::NoRole(role))
     }
 
     /// Takes over the revocations of `current`, the JWT of this account on the server.
@@ -101,13 +100,13 @@ impl AccountDirectory {
     /// # Errors
     /// When `current` is of another account, or another operator signed it.
     pub fn merge_revocations(&mut self, current: &str) -> Result<(), FleetAccountError> {
-        let current = claims::verify::<Account>(current, &self.claims.iss)?;
+        let current = Claims::verify(current, &self.claims.iss)?;
         if current.sub != self.claims.sub {
             return Err(FleetAccountError::Claims(
                 format!("it is of the account {}, not {}", current.sub, self.claims.sub).into(),
             ));
         }
-        claims::revoke(&mut self.claims.nats, current.nats.revocations.unwrap_or_default());
+        claims::revoke(&mut self.claims, claims::revocations(&current));
         Ok(())
     }
 
@@ -123,9 +122,9 @@ impl AccountDirectory {
         now: Timestamp,
     ) -> Result<(), FleetAccountError> {
         let operator = read_seed(&self.path(OPERATOR_SEED), &self.claims.iss)?;
-        let until = u64::try_from(now.as_second()).unwrap_or_default();
-        claims::revoke(&mut self.claims.nats, users.into_iter().map(|user| (user.to_owned(), until)).collect::<BTreeMap<_, _>>());
-        let jwt = claims::sign(&self.claims, &operator)?;
+        let until = now.as_second();
+        claims::revoke(&mut self.claims, users.into_iter().map(|user| (user.to_owned(), until)).collect::<BTreeMap<_, _>>());
+        let jwt = self.claims.sign(&operator)?;
         let write = |name: &str, text: String, mode| {
             fs::write_atomic(&self.path(name), &mut text.as_bytes(), WriteSpec { uid: None, gid: None, mode })
         };

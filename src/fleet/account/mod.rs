@@ -4,7 +4,7 @@
 //! - `directory.rs` opens the directory of a fleet. `users.rs` signs the users of nodes and of join tokens.
 //! - `revoke.rs` revokes users, and gives the account to the server.
 //! - `admitted.rs` is the record of admitted nodes.
-//! - `claims.rs` has the contents of JWTs, `seed.rs` the keys, and `error.rs` their errors.
+//! - `jwt.rs` signs and verifies JWTs, `claims.rs` has their contents, `seed.rs` the keys, and `error.rs` their errors.
 //!
 //! The public keys and JWTs are no secrets. The seeds are files that only their owner can read.
 
@@ -13,6 +13,7 @@ mod claims;
 mod create;
 mod directory;
 mod error;
+mod jwt;
 mod revoke;
 mod seed;
 mod server_config;
