@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf, absolute};
 use clap::Args;
 use zeroize::Zeroizing;
 
-use crate::fleet::account::{NewAccount, NewFile, ServerAddress, ServerTls, new_account};
+use crate::fleet::account::{FleetFile, NewAccount, ServerAddress, ServerTls, new_account};
 use crate::host::fs::NewDirectory;
 use crate::host::{Host, fs};
 use crate::model::{HumanDuration, Secret, check_name};
@@ -70,7 +70,7 @@ pub(super) fn run(args: &CreateArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let account = NewAccount { subjects: &subjects, server: &server, tls: tls.as_ref(), data: &data };
     let account = new_account(&account).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     let own = [trust_files(&args.name, passphrase.as_ref())?, vec![operator_config(args, &server)]].concat();
-    for NewFile { name, content, mode } in own.iter().chain(&account) {
+    for FleetFile { name, content, mode } in own.iter().chain(&account) {
         let written = new.file(Path::new(name), content.reveal().as_bytes(), *mode);
         written.map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     }
@@ -110,7 +110,7 @@ fn directory(args: &CreateArgs) -> Result<PathBuf, CliError> {
 }
 
 /// Makes the root key, the key of the operator, and the first trust bundle.
-fn trust_files(fleet: &str, passphrase: Option<&Secret>) -> Result<Vec<NewFile>, CliError> {
+fn trust_files(fleet: &str, passphrase: Option<&Secret>) -> Result<Vec<FleetFile>, CliError> {
     let failed = |error| CliError::from_error(Exit::Failed, &error);
     let root = SigningKey::generate().map_err(failed)?;
     let operator = SigningKey::generate().map_err(failed)?;
@@ -126,7 +126,7 @@ fn trust_files(fleet: &str, passphrase: Option<&Secret>) -> Result<Vec<NewFile>,
     let (root_public, operator_public) = (public(&root, "root"), public(&operator, OPERATOR));
     let plain = trust::unsigned_text(&bundle)?;
     let signed = trust::seal_bundle(&bundle, &[NamedKey { id: "root".to_owned(), key: Box::new(root) }])?;
-    let file = |name, content, mode| NewFile { name, content, mode };
+    let file = |name, content, mode| FleetFile { name, content, mode };
     Ok(vec![
         file("root.key", root_text, 0o600),
         file("root.key.pub", root_public, 0o644),
@@ -138,7 +138,7 @@ fn trust_files(fleet: &str, passphrase: Option<&Secret>) -> Result<Vec<NewFile>,
 }
 
 /// Returns `operator.toml`.
-fn operator_config(args: &CreateArgs, server: &ServerAddress) -> NewFile {
+fn operator_config(args: &CreateArgs, server: &ServerAddress) -> FleetFile {
     let mut nats = toml::Table::new();
     nats.insert("servers".to_owned(), vec![server.url.clone()].into());
     nats.insert("creds".to_owned(), "operator.creds".into());
@@ -151,7 +151,7 @@ fn operator_config(args: &CreateArgs, server: &ServerAddress) -> NewFile {
     file.insert("keys".to_owned(), vec!["operator.key"].into());
     file.insert("trust".to_owned(), "trust.dsse.json".into());
     file.insert("nats".to_owned(), nats.into());
-    NewFile { name: "operator.toml", content: Secret::new(file.to_string()), mode: 0o644 }
+    FleetFile { name: "operator.toml", content: Secret::new(file.to_string()), mode: 0o644 }
 }
 
 fn print_next_steps(directory: &Path, ui: &mut Ui) {

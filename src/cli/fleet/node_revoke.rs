@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::fleet::account::{
-    AccountDirectory, AccountError, AdmissionsError, PushError, SYSTEM_CREDS, fetch_account, push_account, read_admissions,
+    AccountDirectory, AdmissionsError, FleetAccountError, PushError, SYSTEM_CREDS, fetch_account, push_account, read_admissions,
 };
 use crate::host::Host;
 use crate::host::fs;
@@ -60,10 +60,10 @@ async fn connect_system(account: &AccountDirectory, bus: &BusSettings) -> Result
 }
 
 /// Returns the failure for the account of a fleet, with a hint.
-pub(super) fn account_failure(error: &AccountError) -> CliError {
+pub(super) fn account_failure(error: &FleetAccountError) -> CliError {
     let failure = CliError::from_error(Exit::Usage, error);
     match error {
-        AccountError::File(error) if error.is_not_found() => {
+        FleetAccountError::File(error) if error.is_not_found() => {
             failure.hint("this needs the directory that `ensign fleet create` made: --operator DIR/operator.toml")
         }
         _ => failure,

@@ -1,4 +1,4 @@
-//! The file `admitted`: a record of every node that was admitted to the fleet, with the keys that it got or brought.
+//! The file `admitted`: a record of every node that was admitted to the fleet, with its keys.
 //!
 //! Each line is the JSON of an [`Admission`]. Lines are only appended: the latest line of a node has its current keys.
 

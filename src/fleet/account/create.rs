@@ -10,9 +10,8 @@ use crate::transport::nkey::creds;
 use crate::wire::Subjects;
 
 use super::claims;
-use super::directory::{
-    ACCOUNT_JWT, ACCOUNT_SEED, AccountError, JOIN_SEED, NODE_SEED, OPERATOR_SEED, SERVER_CONFIG, SYSTEM_CREDS,
-};
+use super::directory::{ACCOUNT_JWT, ACCOUNT_SEED, JOIN_SEED, NODE_SEED, OPERATOR_SEED, SERVER_CONFIG, SYSTEM_CREDS};
+use super::error::FleetAccountError;
 use super::seed::{generate, seed_file};
 use super::server_config::{ServerAddress, ServerConfig, ServerTls};
 
@@ -34,7 +33,7 @@ pub struct NewAccount<'a> {
 
 /// A file of a new fleet.
 #[derive(Debug, Clone)]
-pub struct NewFile {
+pub struct FleetFile {
     /// The path in the directory of the fleet.
     pub name: &'static str,
     /// The content.
@@ -48,15 +47,15 @@ pub struct NewFile {
 ///
 /// # Errors
 /// When a key can't be made.
-pub fn new_account(new: &NewAccount<'_>) -> Result<Vec<NewFile>, AccountError> {
+pub fn new_account(new: &NewAccount<'_>) -> Result<Vec<FleetFile>, FleetAccountError> {
     let fleet = new.subjects.fleet();
     let operator = generate(KeyPairType::Operator)?;
     let [system, account, node_signer, join_signer] = [(); 4].map(|()| generate(KeyPairType::Account));
     let (system, account, node_signer, join_signer) = (system?, account?, node_signer?, join_signer?);
-    let operator_jwt = claims::sign(&claims::operator(fleet, &operator, &system.public_key()), &operator)?;
-    let system_jwt = claims::sign(&claims::system_account(&system.public_key()), &operator)?;
+    let operator_jwt = claims::operator(fleet, &operator.public_key(), &system.public_key()).sign(&operator)?;
+    let system_jwt = claims::system_account(&system.public_key()).sign(&operator)?;
     let own = claims::account(new.subjects, &account.public_key(), &node_signer.public_key(), &join_signer.public_key());
-    let account_jwt = claims::sign(&own, &operator)?;
+    let account_jwt = own.sign(&operator)?;
     let config = ServerConfig {
         fleet,
         server: new.server,
@@ -65,10 +64,10 @@ pub fn new_account(new: &NewAccount<'_>) -> Result<Vec<NewFile>, AccountError> {
         operator_jwt: &operator_jwt,
         accounts: [(&system.public_key(), &system_jwt), (&account.public_key(), &account_jwt)],
     };
-    let private = |name, content| NewFile { name, content, mode: PRIVATE };
+    let private = |name, content| FleetFile { name, content, mode: PRIVATE };
     let of_role = |role: &Role| permissions(role, new.subjects, None);
     Ok(vec![
-        NewFile { name: SERVER_CONFIG, content: Secret::new(config.text()), mode: 0o644 },
+        FleetFile { name: SERVER_CONFIG, content: Secret::new(config.text()), mode: 0o644 },
         private(OPERATOR_SEED, seed_file(&operator)?),
         private(ACCOUNT_SEED, seed_file(&account)?),
         private(NODE_SEED, seed_file(&node_signer)?),
@@ -90,8 +89,8 @@ fn system_permissions(account: &str) -> Permissions {
 }
 
 /// Makes a user with these permissions, and returns its `.creds` file.
-fn user_creds(name: &str, permissions: &Permissions, account: &KeyPair) -> Result<Secret, AccountError> {
+fn user_creds(name: &str, permissions: &Permissions, account: &KeyPair) -> Result<Secret, FleetAccountError> {
     let user = generate(KeyPairType::User)?;
-    let jwt = claims::sign(&claims::user(name, &user.public_key(), permissions), account)?;
+    let jwt = claims::user(name, &user.public_key(), permissions).sign(account)?;
     Ok(creds(&jwt, &seed_file(&user)?))
 }

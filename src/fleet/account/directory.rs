@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use nats_jwt_rs::Claims;
-use nats_jwt_rs::account::Account;
 
-use crate::host::fs::{self, FsError, WriteSpec};
-use crate::transport::TransportCause;
+use crate::host::fs::{self, WriteSpec};
 
 use super::claims::{self, JOIN_ROLE, NODE_ROLE};
+use super::error::FleetAccountError;
+use super::jwt::Claims;
 use super::seed::read_seed;
 use super::users::{JoinSigner, NodeSigner};
 
@@ -31,38 +30,12 @@ pub(super) const SERVER_CONFIG: &str = "nats-server.conf";
 /// Largest JWT and largest server configuration that are read, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// An error of the account of a fleet.
-#[derive(Debug, thiserror::Error)]
-pub enum AccountError {
-    /// A file can't be read or written.
-    #[error(transparent)]
-    File(#[from] FsError),
-    /// A key can't be made or used.
-    #[error("could not make a NATS key or sign with it")]
-    Key(#[source] TransportCause),
-    /// A file that holds another seed, or none.
-    #[error("{} is not the expected NATS seed", path.display())]
-    Seed {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: TransportCause,
-    },
-    /// A JWT that is invalid, or of another issuer.
-    #[error("invalid NATS JWT")]
-    Claims(#[source] TransportCause),
-    /// An account without the scoped key of this role.
-    #[error("the account has no signing key with the role \"{0}\"")]
-    NoRole(&'static str),
-}
-
 /// The account of a fleet, and the directory with its keys.
 #[derive(Debug, Clone)]
 pub struct AccountDirectory {
     directory: PathBuf,
     jwt: String,
-    claims: Claims<Account>,
+    claims: Claims,
 }
 
 impl AccountDirectory {
@@ -70,10 +43,10 @@ impl AccountDirectory {
     ///
     /// # Errors
     /// When the JWT of the account is missing or invalid, or others could have changed it.
-    pub fn open(directory: &Path) -> Result<Self, AccountError> {
+    pub fn open(directory: &Path) -> Result<Self, FleetAccountError> {
         let text = fs::read_trusted_text(&directory.join(ACCOUNT_JWT), MAX_FILE)?;
         let jwt = text.trim().to_owned();
-        let claims = Claims::<Account>::decode(&jwt).map_err(|error| AccountError::Claims(error.into()))?;
+        let claims = Claims::decode(&jwt)?;
         Ok(Self { directory: directory.to_owned(), jwt, claims })
     }
 
@@ -96,7 +69,7 @@ impl AccountDirectory {
     ///
     /// # Errors
     /// When the seed is missing, or others can read it.
-    pub fn node_signer(&self) -> Result<NodeSigner, AccountError> {
+    pub fn node_signer(&self) -> Result<NodeSigner, FleetAccountError> {
         let key = read_seed(&self.path(NODE_SEED), self.scoped_key(NODE_ROLE)?)?;
         Ok(NodeSigner::new(key, self.public_key()))
     }
@@ -105,7 +78,7 @@ impl AccountDirectory {
     ///
     /// # Errors
     /// When the seed is missing, or others can read it.
-    pub fn join_signer(&self) -> Result<JoinSigner, AccountError> {
+    pub fn join_signer(&self) -> Result<JoinSigner, FleetAccountError> {
         let key = read_seed(&self.path(JOIN_SEED), self.join_key()?)?;
         Ok(JoinSigner::new(key, self.public_key()))
     }
@@ -114,38 +87,44 @@ impl AccountDirectory {
     ///
     /// # Errors
     /// When the account has no such key.
-    pub fn join_key(&self) -> Result<&str, AccountError> {
+    pub fn join_key(&self) -> Result<&str, FleetAccountError> {
         self.scoped_key(JOIN_ROLE)
     }
 
-    fn scoped_key(&self, role: &'static str) -> Result<&str, AccountError> {
-        claims::scoped_key(&self.claims.nats, role).ok_or(AccountError::NoRole(role))
+    fn scoped_key(&self, role: &'static str) -> Result<&str, FleetAccountError> {
+        claims::scoped_key(&self.claims, role).ok_or(FleetAccountError::NoRole(role))
     }
 
     /// Takes over the revocations of `current`, the JWT of this account on the server.
     ///
     /// # Errors
     /// When `current` is of another account, or another operator signed it.
-    pub fn merge_revocations(&mut self, current: &str) -> Result<(), AccountError> {
-        let current = claims::verify::<Account>(current, &self.claims.iss)?;
+    pub fn merge_revocations(&mut self, current: &str) -> Result<(), FleetAccountError> {
+        let current = Claims::verify(current, &self.claims.iss)?;
         if current.sub != self.claims.sub {
-            return Err(AccountError::Claims(format!("it is of the account {}, not {}", current.sub, self.claims.sub).into()));
+            return Err(FleetAccountError::Claims(
+                format!("it is of the account {}, not {}", current.sub, self.claims.sub).into(),
+            ));
         }
-        claims::revoke(&mut self.claims.nats, current.nats.revocations.unwrap_or_default());
+        claims::revoke(&mut self.claims, claims::revocations(&current));
         Ok(())
     }
 
     /// Revokes users whose JWTs were signed until `now`, and stores the new JWT of the account in the directory.
     ///
-    /// The configuration of the server in the directory gets the new JWT too, so that a server without data starts with it.
+    /// The configuration of the server in the directory gets the new JWT too: a server without data starts with it.
     ///
     /// # Errors
     /// When the seed of the operator is missing, or a file can't be written.
-    pub fn revoke_users<'a>(&mut self, users: impl IntoIterator<Item = &'a str>, now: Timestamp) -> Result<(), AccountError> {
+    pub fn revoke_users<'a>(
+        &mut self,
+        users: impl IntoIterator<Item = &'a str>,
+        now: Timestamp,
+    ) -> Result<(), FleetAccountError> {
         let operator = read_seed(&self.path(OPERATOR_SEED), &self.claims.iss)?;
-        let until = u64::try_from(now.as_second()).unwrap_or_default();
-        claims::revoke(&mut self.claims.nats, users.into_iter().map(|user| (user.to_owned(), until)).collect::<BTreeMap<_, _>>());
-        let jwt = claims::sign(&self.claims, &operator)?;
+        let until = now.as_second();
+        claims::revoke(&mut self.claims, users.into_iter().map(|user| (user.to_owned(), until)).collect::<BTreeMap<_, _>>());
+        let jwt = self.claims.sign(&operator)?;
         let write = |name: &str, text: String, mode| {
             fs::write_atomic(&self.path(name), &mut text.as_bytes(), WriteSpec { uid: None, gid: None, mode })
         };

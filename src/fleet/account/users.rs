@@ -1,15 +1,15 @@
 //! Users of nodes and of join tokens.
 
 use jiff::Timestamp;
-use nats_jwt_rs::ClaimType;
-use nats_jwt_rs::user::User;
 use nkeys::KeyPair;
+use serde::Deserialize;
 
 use crate::model::{NodeId, check_name};
 use crate::transport::nkey;
 
 use super::claims;
-use super::directory::AccountError;
+use super::error::FleetAccountError;
+use super::jwt::Claims;
 
 /// Longest JWT of a join token, in bytes.
 const MAX_JWT: usize = 4096;
@@ -32,9 +32,9 @@ impl NodeSigner {
     ///
     /// # Errors
     /// When the key is not that of a user, or a group has no valid name.
-    pub fn node_user(&self, node: &NodeId, groups: &[String], user: &str) -> Result<String, AccountError> {
+    pub fn node_user(&self, node: &NodeId, groups: &[String], user: &str) -> Result<String, FleetAccountError> {
         check_user_key(user)?;
-        claims::sign(&claims::scoped_user(node.as_str(), user, &self.account, group_tags(groups)?), &self.key)
+        claims::scoped_user(node.as_str(), user, &self.account, &group_tags(groups)?).sign(&self.key)
     }
 }
 
@@ -58,12 +58,33 @@ pub struct TokenTerms {
     pub expires: Timestamp,
 }
 
+/// The claims of the user of a join token, exactly as [`JoinSigner::join_user`] writes them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JoinUser {
+    #[serde(rename = "pub")]
+    _publish: NoPermissions,
+    #[serde(rename = "sub")]
+    _subscribe: NoPermissions,
+    issuer_account: String,
+    tags: Vec<String>,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(rename = "version")]
+    _version: u32,
+}
+
+/// Permissions of a user that has only those of its scoped key.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoPermissions {}
+
 /// A token that is no valid join token of the fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// Another key signed it, or it is no JWT.
     #[error("the join token is not signed by this fleet")]
-    Signature(#[source] Option<AccountError>),
+    Signature(#[source] Option<FleetAccountError>),
     /// The token has expired.
     #[error("the join token \"{name}\" expired at {expires}")]
     Expired {
@@ -86,14 +107,14 @@ impl JoinSigner {
     ///
     /// # Errors
     /// When the key is not that of a user, or a name is invalid.
-    pub fn join_user(&self, terms: &TokenTerms, user: &str) -> Result<String, AccountError> {
+    pub fn join_user(&self, terms: &TokenTerms, user: &str) -> Result<String, FleetAccountError> {
         check_user_key(user)?;
-        check_name("join token", &terms.name).map_err(|error| AccountError::Claims(error.into()))?;
+        check_name("join token", &terms.name).map_err(|error| FleetAccountError::Claims(error.into()))?;
         let mut tags = group_tags(&terms.groups)?;
         tags.push(format!("uses:{}", terms.uses));
-        let mut claims = claims::scoped_user(&terms.name, user, &self.account, tags);
+        let mut claims = claims::scoped_user(&terms.name, user, &self.account, &tags);
         claims.exp = Some(terms.expires.as_second());
-        claims::sign(&claims, &self.key)
+        claims.sign(&self.key)
     }
 
     /// Verifies the JWT of a join token that this key signed, and returns the public user key and the terms.
@@ -110,18 +131,18 @@ fn verify_join_user(jwt: &str, signer: &str, account: &str, now: Timestamp) -> R
     if jwt.len() > MAX_JWT {
         return Err(TokenError::Signature(None));
     }
-    let claims = claims::verify::<User>(jwt, signer).map_err(|error| TokenError::Signature(Some(error)))?;
-    let user = claims.nats;
-    if !matches!(user.generic_fields.claim_type, ClaimType::User) || user.issuer_account.as_deref() != Some(account) {
+    let claims = Claims::verify(jwt, signer).map_err(|error| TokenError::Signature(Some(error)))?;
+    let user: JoinUser = serde_json::from_value(claims.nats).map_err(|_| TokenError::Terms("claims"))?;
+    if user.kind != "user" || user.issuer_account != account {
         return Err(TokenError::Terms("account"));
     }
     if !nkey::is_public(&claims.sub) {
         return Err(TokenError::Terms("user key"));
     }
-    let name = claims.name.filter(|name| check_name("join token", name).is_ok()).ok_or(TokenError::Terms("name"))?;
+    let name = Some(claims.name).filter(|name| check_name("join token", name).is_ok()).ok_or(TokenError::Terms("name"))?;
     let expires = claims.exp.and_then(|exp| Timestamp::from_second(exp).ok()).ok_or(TokenError::Terms("expiry"))?;
     let (mut groups, mut uses) = (Vec::new(), None);
-    for tag in user.generic_fields.tags.unwrap_or_default() {
+    for tag in &user.tags {
         match tag.split_once(':') {
             Some(("group", group)) if check_name("group", group).is_ok() && groups.len() < MAX_GROUPS => {
                 groups.push(group.to_owned());
@@ -137,16 +158,16 @@ fn verify_join_user(jwt: &str, signer: &str, account: &str, now: Timestamp) -> R
     Ok((claims.sub, TokenTerms { name, groups, uses, expires }))
 }
 
-fn check_user_key(user: &str) -> Result<(), AccountError> {
+fn check_user_key(user: &str) -> Result<(), FleetAccountError> {
     if nkey::is_public(user) {
         return Ok(());
     }
-    Err(AccountError::Claims(format!("\"{user}\" is not the public key of a NATS user, U...").into()))
+    Err(FleetAccountError::Claims(format!("\"{user}\" is not the public key of a NATS user, U...").into()))
 }
 
-fn group_tags(groups: &[String]) -> Result<Vec<String>, AccountError> {
+fn group_tags(groups: &[String]) -> Result<Vec<String>, FleetAccountError> {
     let tag = |group: &String| {
-        check_name("group", group).map_err(|error| AccountError::Claims(error.into()))?;
+        check_name("group", group).map_err(|error| FleetAccountError::Claims(error.into()))?;
         Ok(format!("group:{group}"))
     };
     groups.iter().map(tag).collect()

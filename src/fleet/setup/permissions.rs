@@ -67,8 +67,10 @@ fn with_domain(mut permissions: Permissions, domain: Option<&str>) -> Permission
 /// that match none of its subjects.
 const STAND_INS: (&str, &str) = ("__node__", "__group__");
 
-/// Returns the permissions of all nodes, for a scoped signing key in operator mode. The server replaces `{{name()}}` by the
-/// name of the user, and repeats a subject with `{{tag(group)}}` for each tag `group:...` of the user.
+/// Returns the permissions of all nodes, for a scoped signing key in operator mode.
+///
+/// The server replaces `{{name()}}` by the name of the user. A subject with `{{tag(group)}}` applies for each tag `group:...`
+/// of the user.
 pub fn node_template(subjects: &Subjects, domain: Option<&str>) -> Permissions {
     let (node, group) = STAND_INS;
     let Ok(name) = node.parse() else { return Permissions::default() };
@@ -81,13 +83,13 @@ pub fn node_template(subjects: &Subjects, domain: Option<&str>) -> Permissions {
     }
 }
 
-/// Returns the prefix of the reply subjects of a user that asks to join, by the public key of the user.
+/// Returns the prefix of the reply subjects of a join token, by the public key of its user.
 pub fn join_inbox_prefix(user: &str) -> String {
     format!("_INBOX_{user}")
 }
 
-/// Returns the permissions of users that ask to join, for a scoped signing key in operator mode: to publish requests, and to
-/// read answers. The server replaces `{{subject()}}` by the public key of the user.
+/// Returns the permissions of join tokens, for a scoped signing key: to publish requests, and to read answers.
+/// The server replaces `{{subject()}}` by the public key of the user.
 pub fn join_template(subjects: &Subjects, domain: Option<&str>) -> Permissions {
     let answers = format!("$JS.API.DIRECT.GET.{}.{}", subjects.stream("JOIN"), subjects.join_answers());
     let join = Permissions {

@@ -1,7 +1,8 @@
 //! A directory with all its files, made in one step.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -30,6 +31,7 @@ impl NewDirectory {
         create_directory(parent, 0o700)?;
         let temporary = tempfile::Builder::new()
             .prefix(".ensign-new-")
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(parent)
             .map_err(|error| FsError::io("create a directory in", parent, error))?;
         Ok(Self { temporary, place: place.to_owned() })
@@ -66,7 +68,6 @@ impl NewDirectory {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

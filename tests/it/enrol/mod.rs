@@ -3,5 +3,6 @@
 mod attacks;
 mod create;
 mod hosts;
+mod inputs;
 mod join;
 mod many;
