@@ -36,7 +36,7 @@ pub static ALL: &[NamedSchema] = &[
     NamedSchema { name: "node_state", make: |_| schema_of::<wire::NodeState>() },
     NamedSchema { name: "receipt", make: |_| schema_of::<wire::receipt::ReceiptBody>() },
     NamedSchema { name: "join_request", make: |_| schema_of::<wire::join::JoinRequest>() },
-    NamedSchema { name: "admission", make: |_| schema_of::<wire::join::Admission>() },
+    NamedSchema { name: "admission", make: |_| schema_of::<wire::join::AdmissionStatement>() },
     NamedSchema { name: "agent_status", make: |_| schema_of::<wire::AgentStatus>() },
     NamedSchema { name: "agent", make: |_| schema_of::<crate::config::AgentSettings>() },
 ];

@@ -62,8 +62,8 @@ pub struct OperatorKey {
 pub struct Rule {
     /// Ids of operator keys, as `ops-*`.
     pub keys: Vec<String>,
-    /// `ensure`, `apply`, `assign`, `withdraw`, `healthcheck`, `facts`, `status`, `halt`, `resume`; `data` for values of
-    /// key-value buckets, `admit` for the enrolment of nodes.
+    /// `ensure`, `apply`, `assign`, `withdraw`, `healthcheck`, `facts`, `status`, `halt`, `resume`. Also `data`
+    /// for values of key-value buckets, and `admit` for the enrolment of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actions: Option<Vec<String>>,
     /// Resource types, for `ensure`. A rule with types or names allows no other action, because the content of a manifest is

@@ -200,7 +200,7 @@ pub enum MalformedJoin {
 /// The decision of an operator about one join request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Admission {
+pub struct AdmissionStatement {
     /// The fleet.
     pub fleet: String,
     /// The id of the node.

@@ -3,24 +3,19 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::host::fs::{self, FsError, TempFile, WriteSpec};
+use crate::host::fs::{self, TempFile, WriteSpec};
 use crate::store::state_dir;
 use crate::transport::nkey;
 use crate::trust::decide::join::VerifiedAdmission;
-use crate::wire::Envelope;
-use crate::wire::join::{AdmissionDecision, MAX_REQUEST};
+use crate::wire::join::AdmissionDecision;
 
 use super::error::JoinError;
-use super::pending::PendingJoin;
+use super::pending::{MARK, PendingJoin};
 
 /// The credentials of the node's own user on the server.
 const CREDENTIALS: &str = "node.creds";
 /// The first trust bundle.
 const TRUST: &str = "trust.dsse.json";
-/// The start of the line of `agent.toml` that names the request behind it.
-const MARK: &str = "# Join request: ";
-/// Largest `agent.toml` that is searched for the request, in bytes.
-const MAX_CONFIG: u64 = 1 << 20;
 
 impl PendingJoin {
     /// Writes credentials and trust bundle, then `agent.toml` in one step.
@@ -69,17 +64,10 @@ impl PendingJoin {
         line("threshold", bundle.bundle().root.threshold.to_string());
         line("bundle", quote_path(&self.path(TRUST)));
         // The safest default for programs: a signature alone starts none of the author's choice.
-        line("\n[limits]\n# Commands of manifests (exec, health checks) are off until this host allows them.\nexec", "false".to_owned());
+        line(
+            "\n[limits]\n# Commands of manifests (exec, health checks) are off until this host allows them.\nexec",
+            "false".to_owned(),
+        );
         text
     }
-}
-
-/// True when `config` is the result of the join with this kept request.
-pub(super) fn is_own_config(config: &Path, request: &Path) -> bool {
-    let digest = |path: &Path| -> Result<Option<String>, FsError> {
-        Ok(Envelope::parse(&fs::read_trusted(path, MAX_REQUEST as u64)?).ok().map(|envelope| envelope.digest()))
-    };
-    let Ok(Some(digest)) = digest(request) else { return false };
-    let text = fs::read_trusted_text(config, MAX_CONFIG).unwrap_or_default();
-    text.lines().any(|line| line.strip_prefix(MARK) == Some(digest.as_str()))
 }

@@ -54,11 +54,7 @@ impl PendingJoin {
     ///
     /// # Errors
     /// When the server rejects the token, an operator refuses the host, or the time is over.
-    pub async fn wait_for_admission(
-        &self,
-        limit: Duration,
-        now: impl Fn() -> Timestamp,
-    ) -> Result<VerifiedAdmission, JoinError> {
+    pub async fn wait_for_admission(&self, limit: Duration, now: impl Fn() -> Timestamp) -> Result<VerifiedAdmission, JoinError> {
         let deadline = Instant::now() + limit;
         let bus = Bus::connect(&self.bus_settings()).await.map_err(JoinError::Connect)?;
         let mut attempt = Attempt { bus, resend_at: Instant::now(), ignored: None };

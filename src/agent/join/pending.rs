@@ -7,16 +7,16 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
 use crate::agent::durable::node_key;
-use crate::host::fs;
+use crate::host::fs::{self, FsError};
 use crate::model::{NodeId, Secret};
 use crate::store::state_dir::{self, DirectoryLock};
 use crate::transport::nkey::UserKey;
 use crate::trust::decide::join::{OpenedJoinRequest, sign_join_request};
 use crate::trust::{PublicKey, SigningKey};
+use crate::wire::Envelope;
 use crate::wire::join::{JoinRequest, JoinToken, MAX_REQUEST};
 
 use super::error::JoinError;
-use super::install;
 
 /// The directory of a join below the state directory.
 const DIRECTORY: &str = "join";
@@ -26,6 +26,10 @@ const USER_SEED: &str = "user.nk";
 const REQUEST: &str = "request.json";
 /// Certificates of the authorities of the servers.
 const AUTHORITIES: &str = "ca.pem";
+/// The start of the line of `agent.toml` that names the request behind it.
+pub(super) const MARK: &str = "# Join request: ";
+/// Largest `agent.toml` that is searched for the request, in bytes.
+const MAX_CONFIG: u64 = 1 << 20;
 /// Longest seed file in bytes.
 const MAX_SEED: u64 = 1024;
 
@@ -70,10 +74,10 @@ impl PendingJoin {
     /// The same token, node and fleet continue with the kept request, so that the operator sees the same request again.
     ///
     /// # Errors
-    /// When the host belongs to a fleet already, a file can't be used, or an agent runs on the state directory.
+    /// When the host belongs to a fleet already, a file can't be used, or an agent has the state directory.
     pub fn prepare(options: JoinOptions, now: Timestamp) -> Result<Self, JoinError> {
         let directory = options.state_dir.join(DIRECTORY);
-        if fs::exists(&options.config) && !install::is_own_config(&options.config, &directory.join(REQUEST)) {
+        if fs::exists(&options.config) && !is_own_config(&options.config, &directory.join(REQUEST)) {
             return Err(JoinError::Configured(options.config));
         }
         state_dir::create(&options.state_dir)?;
@@ -158,12 +162,7 @@ fn load_request(path: &Path, options: &JoinOptions, keys: &RequestKeys<'_>) -> O
     is_same.then_some(KeptRequest { digest: opened.digest, request: opened.request, envelope })
 }
 
-fn new_request(
-    path: &Path,
-    options: &JoinOptions,
-    keys: &RequestKeys<'_>,
-    now: Timestamp,
-) -> Result<KeptRequest, JoinError> {
+fn new_request(path: &Path, options: &JoinOptions, keys: &RequestKeys<'_>, now: Timestamp) -> Result<KeptRequest, JoinError> {
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).map_err(JoinError::Random)?;
     let token = &options.token;
@@ -185,4 +184,14 @@ fn new_request(
     let envelope = signed.encode();
     state_dir::write_atomic(path, &envelope)?;
     Ok(KeptRequest { request, digest: signed.digest(), envelope })
+}
+
+/// True when `config` is the result of the join with this kept request.
+fn is_own_config(config: &Path, request: &Path) -> bool {
+    let digest = |path: &Path| -> Result<Option<String>, FsError> {
+        Ok(Envelope::parse(&fs::read_trusted(path, MAX_REQUEST as u64)?).ok().map(|envelope| envelope.digest()))
+    };
+    let Ok(Some(digest)) = digest(request) else { return false };
+    let text = fs::read_trusted_text(config, MAX_CONFIG).unwrap_or_default();
+    text.lines().any(|line| line.strip_prefix(MARK) == Some(digest.as_str()))
 }

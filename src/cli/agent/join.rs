@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::agent::join::{JoinError, JoinOptions, PendingJoin};
 use crate::facts;
-use crate::host::systemd::{self, Systemd, SystemdError};
 use crate::host::Host;
+use crate::host::systemd::{self, Systemd, SystemdError};
 use crate::model::{HumanDuration, NodeId};
 use crate::transport::TransportError;
 use crate::wire::join::{JoinToken, MAX_TOKEN};

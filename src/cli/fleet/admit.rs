@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::diag::error_chain;
-use crate::fleet::admission::decide::Verdict;
+use crate::fleet::admission::decide::JoinVerdict;
 use crate::fleet::admission::{AdmissionDesk, AnswerOutcome, DeskError, JoinCandidate};
 use crate::host::fs;
 use crate::model::{NodeId, check_name};
@@ -59,7 +59,8 @@ pub(super) async fn run(args: AdmitArgs, context: &OperatorArgs, ui: &mut Ui) ->
     let account = open_account(context)?;
     let known_nodes = session.operator.known_nodes.clone();
     let desk = AdmissionDesk::open(session.bus.clone(), session.subjects.clone(), &account, known_nodes, trust).await;
-    let mut office = Office { desk: desk.map_err(|error| desk_failure(&error))?, session, signers: None, unusable: BTreeMap::new() };
+    let mut office =
+        Office { desk: desk.map_err(|error| desk_failure(&error))?, session, signers: None, unusable: BTreeMap::new() };
     if args.by_token {
         return office.admit_by_token(args.follow, ui).await;
     }
@@ -73,7 +74,7 @@ pub(super) async fn run(args: AdmitArgs, context: &OperatorArgs, ui: &mut Ui) ->
     }
     match &args.refuse {
         Some(node) => office.refuse(&waiting, node, ui).await,
-        None => office.ask(&waiting, ui).await,
+        None => office.review(&waiting, ui).await,
     }
 }
 
@@ -210,9 +211,9 @@ impl Office {
     async fn decide_by_token(&mut self, candidate: &JoinCandidate, ui: &mut Ui) -> Result<Exit, CliError> {
         let verdict = self.desk.verdict(candidate);
         let (word, outcome) = match verdict {
-            Verdict::Admit | Verdict::Repeat => ("admitted", self.admit(candidate, None).await?),
-            Verdict::Refuse(reason) => ("refused", self.refuse_one(candidate, &reason.to_string()).await?),
-            Verdict::Ask(_) => {
+            JoinVerdict::Admit | JoinVerdict::Repeat => ("admitted", self.admit(candidate, None).await?),
+            JoinVerdict::Refuse(reason) => ("refused", self.refuse_one(candidate, &reason.to_string()).await?),
+            JoinVerdict::Ask(_) => {
                 self.print("waits", candidate, Some(verdict), ui);
                 return Ok(Exit::Partial);
             }
@@ -252,7 +253,7 @@ impl Office {
         exit: Exit,
         ui: &mut Ui,
     ) -> Result<Exit, CliError> {
-        if let Verdict::Refuse(reason) = self.desk.verdict(candidate) {
+        if let JoinVerdict::Refuse(reason) = self.desk.verdict(candidate) {
             let hint = "`ensign fleet node forget` frees the name of a rebuilt host; `ensign fleet token` makes another token";
             let failure = CliError::from_error(Exit::Refused, &reason).hint(hint);
             return Ok(ui.report(&failure));
@@ -276,7 +277,7 @@ impl Office {
     }
 
     /// Shows the waiting hosts, and asks about each on a terminal.
-    async fn ask(&mut self, waiting: &[JoinCandidate], ui: &mut Ui) -> Result<Exit, CliError> {
+    async fn review(&mut self, waiting: &[JoinCandidate], ui: &mut Ui) -> Result<Exit, CliError> {
         if self.session.output == OutputFormat::Json {
             ui.json(&waiting.iter().map(|candidate| self.document("waits", candidate, None)).collect::<Vec<_>>());
             return Ok(Exit::Success);
@@ -285,7 +286,7 @@ impl Office {
         for candidate in waiting {
             let verdict = self.desk.verdict(candidate);
             self.print("waits", candidate, Some(verdict), ui);
-            if !is_asking || matches!(verdict, Verdict::Refuse(_)) {
+            if !is_asking || matches!(verdict, JoinVerdict::Refuse(_)) {
                 continue;
             }
             ui.flush();
@@ -301,7 +302,7 @@ impl Office {
         Ok(Exit::Success)
     }
 
-    fn document(&self, word: &str, candidate: &JoinCandidate, verdict: Option<Verdict>) -> Value {
+    fn document(&self, word: &str, candidate: &JoinCandidate, verdict: Option<JoinVerdict>) -> Value {
         let request = &candidate.opened.request;
         json!({
             "result": word, "node": request.node, "groups": candidate.terms.groups, "fingerprint": candidate.fingerprint(),
@@ -310,7 +311,7 @@ impl Office {
         })
     }
 
-    fn print(&self, word: &'static str, candidate: &JoinCandidate, verdict: Option<Verdict>, ui: &mut Ui) {
+    fn print(&self, word: &'static str, candidate: &JoinCandidate, verdict: Option<JoinVerdict>, ui: &mut Ui) {
         if self.session.output != OutputFormat::Text {
             ui.jsonl(&self.document(word, candidate, verdict));
             return;
@@ -334,11 +335,11 @@ impl Office {
     }
 }
 
-fn reason(verdict: Option<Verdict>) -> Option<String> {
+fn reason(verdict: Option<JoinVerdict>) -> Option<String> {
     match verdict? {
-        Verdict::Refuse(reason) => Some(reason.to_string()),
-        Verdict::Ask(reason) => Some(reason.to_string()),
-        Verdict::Admit | Verdict::Repeat => None,
+        JoinVerdict::Refuse(reason) => Some(reason.to_string()),
+        JoinVerdict::Ask(reason) => Some(reason.to_string()),
+        JoinVerdict::Admit | JoinVerdict::Repeat => None,
     }
 }
 

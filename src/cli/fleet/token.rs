@@ -102,7 +102,8 @@ pub(super) fn open_account(context: &OperatorArgs) -> Result<AccountDirectory, C
     let Some((_, path)) = context.connection.read_operator_config()? else {
         return Err(CliError::usage("no operator.toml, and so no keys of a fleet").hint(hint));
     };
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
+    let directory =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
     AccountDirectory::open(&directory).map_err(|error| CliError::from_error(Exit::Usage, &error).hint(hint))
 }
 

@@ -57,7 +57,7 @@ impl AdmissionIndex {
 
 /// A decision about a join request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum JoinVerdict {
     /// The token covers the host.
     Admit,
     /// The same host was admitted before: the same answer again, without another use.
@@ -71,7 +71,7 @@ pub enum Verdict {
 /// The reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalReason {
-    /// As many hosts as the token allows were admitted.
+    /// All uses of the token are gone.
     #[error("the join token has no uses left")]
     UsedUp,
     /// The request is from after the end of the token.
@@ -109,29 +109,29 @@ pub struct JoinCircumstances<'a> {
 }
 
 /// Decides about a join request.
-pub fn decide(circumstances: &JoinCircumstances<'_>) -> Verdict {
+pub fn decide(circumstances: &JoinCircumstances<'_>) -> JoinVerdict {
     let JoinCircumstances { request, token_user, terms, admitted, pinned } = *circumstances;
     if pinned.is_some_and(|pinned| pinned.to_short() != request.node_key) {
-        return Verdict::Refuse(RefusalReason::NameTaken);
+        return JoinVerdict::Refuse(RefusalReason::NameTaken);
     }
     // Without a pinned key, the node may have been revoked since.
     if pinned.is_some() && admitted.is_current(request) {
-        return Verdict::Repeat;
+        return JoinVerdict::Repeat;
     }
     if admitted.users.get(&request.user_key).is_some_and(|node| *node != request.node) {
-        return Verdict::Refuse(RefusalReason::UserTaken);
+        return JoinVerdict::Refuse(RefusalReason::UserTaken);
     }
     if is_after(request.issued, terms.expires) {
-        return Verdict::Refuse(RefusalReason::OutsideLife);
+        return JoinVerdict::Refuse(RefusalReason::OutsideLife);
     }
     if admitted.uses(token_user) >= terms.uses as usize {
-        return Verdict::Refuse(RefusalReason::UsedUp);
+        return JoinVerdict::Refuse(RefusalReason::UsedUp);
     }
     // A pinned key was admitted or compared by an operator: the name belongs to this key.
     if pinned.is_none() && admitted.nodes.contains_key(&request.node) {
-        return Verdict::Ask(AskReason::NameUsedBefore);
+        return JoinVerdict::Ask(AskReason::NameUsedBefore);
     }
-    Verdict::Admit
+    JoinVerdict::Admit
 }
 
 fn is_after(issued: Timestamp, expires: Timestamp) -> bool {
@@ -176,35 +176,30 @@ mod tests {
 
     #[test]
     fn a_token_covers_free_names_until_it_is_used_up() {
-        let refuse = Verdict::Refuse;
-        let ask = Verdict::Ask(AskReason::NameUsedBefore);
+        let refuse = JoinVerdict::Refuse;
+        let ask = JoinVerdict::Ask(AskReason::NameUsedBefore);
         for (records, pinned, uses, wanted, why) in [
-            (vec![], None, 1, Verdict::Admit, "a new host"),
+            (vec![], None, 1, JoinVerdict::Admit, "a new host"),
             (vec![], None, 0, refuse(RefusalReason::UsedUp), "a token without uses"),
-            (vec![], Some(1), 1, Verdict::Admit, "a key that an operator had pinned"),
+            (vec![], Some(1), 1, JoinVerdict::Admit, "a key that an operator had pinned"),
             (vec![], Some(2), 1, refuse(RefusalReason::NameTaken), "the name of a pinned node"),
-            (vec![("web1", 1, "UA", "T")], Some(1), 1, Verdict::Repeat, "the same host again"),
+            (vec![("web1", 1, "UA", "T")], Some(1), 1, JoinVerdict::Repeat, "the same host again"),
             (vec![("web1", 1, "UA", "T")], None, 2, ask, "the same host, revoked or forgotten since"),
             (vec![("web1", 1, "UA", "T")], Some(2), 1, refuse(RefusalReason::NameTaken), "pinned to another host since"),
             (vec![("web2", 2, "UB", "T")], None, 1, refuse(RefusalReason::UsedUp), "the last use is gone"),
-            (vec![("web2", 2, "UB", "T")], None, 2, Verdict::Admit, "one use is left"),
-            (vec![("web2", 2, "UB", "T"), ("web2", 2, "UB", "T")], None, 2, Verdict::Admit, "a record twice is one use"),
-            (vec![("web2", 2, "UB", "other")], None, 1, Verdict::Admit, "uses of other tokens"),
+            (vec![("web2", 2, "UB", "T")], None, 2, JoinVerdict::Admit, "one use is left"),
+            (vec![("web2", 2, "UB", "T"), ("web2", 2, "UB", "T")], None, 2, JoinVerdict::Admit, "a record twice is one use"),
+            (vec![("web2", 2, "UB", "other")], None, 1, JoinVerdict::Admit, "uses of other tokens"),
             (vec![("web1", 1, "UB", "T")], Some(1), 1, refuse(RefusalReason::UsedUp), "a new user key needs a use"),
-            (vec![("web1", 1, "UB", "T")], Some(1), 2, Verdict::Admit, "a new user key of the same host"),
+            (vec![("web1", 1, "UB", "T")], Some(1), 2, JoinVerdict::Admit, "a new user key of the same host"),
             (vec![("web1", 2, "UB", "T")], None, 2, ask, "another host had the name"),
-            (vec![("web1", 2, "UB", "T")], Some(1), 2, Verdict::Admit, "another host had the name, and this key is pinned"),
+            (vec![("web1", 2, "UB", "T")], Some(1), 2, JoinVerdict::Admit, "another host had the name, and this key is pinned"),
             (vec![("web1", 1, "UA", "T"), ("web1", 2, "UB", "T")], None, 9, ask, "the name went to another host"),
             (vec![("web2", 1, "UA", "T")], None, 9, refuse(RefusalReason::UserTaken), "a second name for one user"),
         ] {
             let records: Vec<Admission> =
                 records.into_iter().map(|(node, seed, user, token)| admitted(node, seed, user, token)).collect();
-            let terms = TokenTerms {
-                name: "t".into(),
-                groups: vec![],
-                uses,
-                expires: "2026-01-02T11:00:00Z".parse().unwrap(),
-            };
+            let terms = TokenTerms { name: "t".into(), groups: vec![], uses, expires: "2026-01-02T11:00:00Z".parse().unwrap() };
             let found = decide(&JoinCircumstances {
                 request: &request("web1", 1, "UA"),
                 token_user: "T",
@@ -218,12 +213,7 @@ mod tests {
 
     #[test]
     fn a_request_is_from_within_the_life_of_its_token() {
-        let terms = |expires: &str| TokenTerms {
-            name: "t".into(),
-            groups: vec![],
-            uses: 1,
-            expires: expires.parse().unwrap(),
-        };
+        let terms = |expires: &str| TokenTerms { name: "t".into(), groups: vec![], uses: 1, expires: expires.parse().unwrap() };
         let verdict = |expires: &str| {
             decide(&JoinCircumstances {
                 request: &request("web1", 1, "UA"),
@@ -233,8 +223,8 @@ mod tests {
                 pinned: None,
             })
         };
-        assert_eq!(verdict("2026-01-02T10:00:00Z"), Verdict::Admit);
-        assert_eq!(verdict("2026-01-02T09:55:00Z"), Verdict::Admit);
-        assert_eq!(verdict("2026-01-02T09:54:59Z"), Verdict::Refuse(RefusalReason::OutsideLife));
+        assert_eq!(verdict("2026-01-02T10:00:00Z"), JoinVerdict::Admit);
+        assert_eq!(verdict("2026-01-02T09:55:00Z"), JoinVerdict::Admit);
+        assert_eq!(verdict("2026-01-02T09:54:59Z"), JoinVerdict::Refuse(RefusalReason::OutsideLife));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::fleet::account::{
-    AccountDirectory, AccountError, Admission, AdmissionsError, JoinSigner, NodeSigner, TokenError, TokenTerms,
+    AccountDirectory, Admission, AdmissionsError, FleetAccountError, JoinSigner, NodeSigner, TokenError, TokenTerms,
     append_admission, read_admissions,
 };
 use crate::fleet::targeting::node_identity::{NodeKeysError, append_pinned_keys, read_pinned_keys};
@@ -17,10 +17,10 @@ use crate::store::state_dir::{self, DirectoryLock};
 use crate::transport::{Bus, EXPECTED_LAST, Message, TransportError};
 use crate::trust::decide::join::{AdmissionError, JoinRequestError, OpenedJoinRequest, open_admission};
 use crate::trust::{SignError, Signer, TrustedBundle, sign_envelope_with};
-use crate::wire::join::{ADMISSION_TYPE, Admission as SignedAdmission, AdmissionDecision, JoinAnswer, MAX_BUNDLES};
 use crate::wire::Subjects;
+use crate::wire::join::{ADMISSION_TYPE, AdmissionDecision, AdmissionStatement, JoinAnswer, MAX_BUNDLES};
 
-use super::decide::{AdmissionIndex, JoinCircumstances, Verdict, decide};
+use super::decide::{AdmissionIndex, JoinCircumstances, JoinVerdict, decide};
 
 /// The name of the record of admissions in the directory of the fleet.
 const ADMITTED: &str = "admitted";
@@ -96,7 +96,7 @@ pub enum AnswerOutcome {
 pub enum DeskError {
     /// The keys of the account can't be used.
     #[error(transparent)]
-    Account(#[from] AccountError),
+    Account(#[from] FleetAccountError),
     /// The record of admissions can't be read or written.
     #[error(transparent)]
     Record(#[from] AdmissionsError),
@@ -123,7 +123,7 @@ pub enum DeskError {
     Answered(NodeId),
 }
 
-/// The desk of one operator. It locks the directory of the fleet.
+/// The desk of one operator, with the lock of the directory of the fleet.
 pub struct AdmissionDesk {
     bus: Bus,
     subjects: Subjects,
@@ -188,7 +188,7 @@ impl AdmissionDesk {
     }
 
     /// Decides about a candidate by token, record and pinned key.
-    pub fn verdict(&self, candidate: &JoinCandidate) -> Verdict {
+    pub fn verdict(&self, candidate: &JoinCandidate) -> JoinVerdict {
         let request = &candidate.opened.request;
         decide(&JoinCircumstances {
             request,
@@ -212,7 +212,7 @@ impl AdmissionDesk {
         now: Timestamp,
     ) -> Result<AnswerOutcome, DeskError> {
         let request = &candidate.opened.request;
-        let is_new = self.verdict(candidate) != Verdict::Repeat;
+        let is_new = self.verdict(candidate) != JoinVerdict::Repeat;
         let recorded = self.admitted.latest(&request.node).filter(|_| !is_new).map(|record| record.groups.clone());
         let groups = recorded.unwrap_or_else(|| groups.unwrap_or(&candidate.terms.groups).to_vec());
         let groups = groups.as_slice();
@@ -261,7 +261,7 @@ impl AdmissionDesk {
         now: Timestamp,
     ) -> Result<JoinAnswer, DeskError> {
         let request = &candidate.opened.request;
-        let admission = SignedAdmission {
+        let admission = AdmissionStatement {
             fleet: request.fleet.clone(),
             node: request.node.clone(),
             node_key: request.node_key.clone(),
@@ -341,7 +341,7 @@ impl AdmissionDesk {
     }
 
     /// Returns the decision of an operator about exactly this request, when the stream has one.
-    fn decided(&self, candidate: &JoinCandidate, answer: &[u8], now: Timestamp) -> Option<SignedAdmission> {
+    fn decided(&self, candidate: &JoinCandidate, answer: &[u8], now: Timestamp) -> Option<AdmissionStatement> {
         let answer = JoinAnswer::parse(answer).ok()?;
         let admission = open_admission(&answer.admission, &self.bundle, now).ok()?;
         (admission.request == candidate.opened.digest).then_some(admission)

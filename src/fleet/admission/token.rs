@@ -1,6 +1,6 @@
 //! Join tokens: a short-lived user of the server with the terms of the token, and the trust that hosts pin.
 
-use crate::fleet::account::{AccountError, JoinSigner, TokenTerms};
+use crate::fleet::account::{FleetAccountError, JoinSigner, TokenTerms};
 use crate::model::Secret;
 use crate::transport::TransportError;
 use crate::transport::nkey::UserKey;
@@ -30,7 +30,7 @@ pub enum TokenMakeError {
     Key(#[source] TransportError),
     /// The user of the token can't be signed.
     #[error("cannot sign the join token")]
-    Sign(#[source] AccountError),
+    Sign(#[source] FleetAccountError),
 }
 
 /// Makes a join token with a user of its own.

@@ -56,7 +56,14 @@ fn a_request_that_proves_too_little_admits_no_host() {
     let other = tempfile::tempdir().unwrap();
     let foreign = other.path().join("fleet");
     let made = ensign(&[
-        "fleet", "create", "test", "--server", "nats://127.0.0.1:1", "--no-passphrase", "--dir", foreign.to_str().unwrap(),
+        "fleet",
+        "create",
+        "test",
+        "--server",
+        "nats://127.0.0.1:1",
+        "--no-passphrase",
+        "--dir",
+        foreign.to_str().unwrap(),
     ]);
     assert_eq!(made.code, 0, "{}", made.stderr);
     block_on(async {

@@ -100,7 +100,8 @@ fn an_operator_admits_from_a_list_and_refuses_by_name() {
     assert!(finish(web2, 3).contains("an operator refused this host"));
     assert!(!fleet.path("web2/agent.toml").exists());
 
-    for (text, part) in [("web1\n", "is not `node fingerprint [groups]`"), ("Web.1 SHA256:x\n", ":1 is not"), ("web1 x\n", ":1")] {
+    for (text, part) in [("web1\n", "is not `node fingerprint [groups]`"), ("Web.1 SHA256:x\n", ":1 is not"), ("web1 x\n", ":1")]
+    {
         std::fs::write(&list, text).unwrap();
         let ran = fleet.run(&["admit", "--list", list.to_str().unwrap()]);
         assert!(ran.code == 2 && ran.stderr.contains(part), "{text}: {}", ran.stderr);

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 
 use crate::wire::bundle::Rule;
 use crate::wire::join::{
-    ADMISSION_TYPE, ADMIT_ACTION, Admission, JOIN_TYPE, JoinAnswer, JoinRequest, MAX_REQUEST, MalformedJoin,
-    PinnedTrust,
+    ADMISSION_TYPE, ADMIT_ACTION, AdmissionStatement, JOIN_TYPE, JoinAnswer, JoinRequest, MAX_REQUEST, MalformedJoin, PinnedTrust,
 };
 use crate::wire::{Envelope, EnvelopeError, json};
 
@@ -164,7 +163,7 @@ pub enum AdmissionError {
 #[derive(Debug, Clone)]
 pub struct VerifiedAdmission {
     /// The decision of the operator.
-    pub admission: Admission,
+    pub admission: AdmissionStatement,
     /// The latest trust bundle of the answer.
     pub bundle: TrustedBundle,
 }
@@ -208,16 +207,15 @@ fn open_chain(bundles: &[Vec<u8>], context: &AdmissionContext<'_>) -> Result<Tru
 ///
 /// # Errors
 /// When the signers may not admit the node, or the admission has expired.
-pub fn open_admission(bytes: &[u8], bundle: &TrustedBundle, now: Timestamp) -> Result<Admission, AdmissionError> {
+pub fn open_admission(bytes: &[u8], bundle: &TrustedBundle, now: Timestamp) -> Result<AdmissionStatement, AdmissionError> {
     let envelope = Envelope::parse(bytes)?;
     if envelope.payload_type != ADMISSION_TYPE {
         return Err(AdmissionError::Type(envelope.payload_type));
     }
     let places = bundle.find_signers(&envelope, &mut SignatureBudget::default()).keys;
     let keys = places.into_iter().filter_map(|place| bundle.keys().get(place));
-    let signers: Vec<String> =
-        keys.filter(|key| key.is_valid_at(now) && !key.revoked).map(|key| key.id.clone()).collect();
-    let admission: Admission = json::read(&envelope.payload)?;
+    let signers: Vec<String> = keys.filter(|key| key.is_valid_at(now) && !key.revoked).map(|key| key.id.clone()).collect();
+    let admission: AdmissionStatement = json::read(&envelope.payload)?;
     admission_rule(bundle.rules(), &signers, admission.node.as_str(), &admission.groups).map_err(AdmissionError::Denied)?;
     if bundle.version() < admission.trust {
         return Err(AdmissionError::OldBundle { found: bundle.version(), wanted: admission.trust });
@@ -228,7 +226,7 @@ pub fn open_admission(bytes: &[u8], bundle: &TrustedBundle, now: Timestamp) -> R
     Ok(admission)
 }
 
-fn check_request(admission: &Admission, context: &AdmissionContext<'_>) -> Result<(), AdmissionError> {
+fn check_request(admission: &AdmissionStatement, context: &AdmissionContext<'_>) -> Result<(), AdmissionError> {
     let request = context.request;
     let pairs = [
         ("fleet", admission.fleet == request.fleet),

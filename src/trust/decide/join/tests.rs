@@ -87,7 +87,11 @@ fn a_request_proves_all_three_keys() {
     fails(&with(&[]), "the node key did not sign");
     fails(&sign_envelope("other", plain.clone(), &[("node", &key(1)), ("user", &key(2))]).encode(), "payload type is \"other\"");
     // The keys of another host, and changed content.
-    fails(&sign_join_request(&JoinRequest { node_key: key(7).public().to_short(), ..request() }, &key(1), &key(3), &key(2)).encode(), "node key");
+    fails(
+        &sign_join_request(&JoinRequest { node_key: key(7).public().to_short(), ..request() }, &key(1), &key(3), &key(2))
+            .encode(),
+        "node key",
+    );
     fails(&sign_join_request(&JoinRequest { user_key: nkey(7), ..request() }, &key(1), &key(3), &key(2)).encode(), "user key");
     fails(&signed(&JoinRequest { user_key: "UWEB".into(), ..request() }), "user key of the join request can't be used");
     fails(&signed(&JoinRequest { hostname: "x".repeat(256), ..request() }), "wrong size");
@@ -103,8 +107,7 @@ fn a_host_accepts_the_answer_to_its_own_request_only() {
     let request = request();
     let digest = OpenedJoinRequest::open(&signed(&request)).unwrap().digest;
     let at = |bundles: &[Vec<u8>], admission: Vec<u8>, now: &str| {
-        let context =
-            AdmissionContext { request: &request, digest: &digest, trust: &request.trust, now: now.parse().unwrap() };
+        let context = AdmissionContext { request: &request, digest: &digest, trust: &request.trust, now: now.parse().unwrap() };
         let answer = JoinAnswer { admission, bundles: bundles.to_vec() }.encode();
         open_answer(&answer, &context).map(|opened| opened.bundle.version()).map_err(|error| crate::diag::error_chain(&error))
     };
