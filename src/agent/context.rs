@@ -61,7 +61,7 @@ impl Handles {
         fs::check_trusted(&settings.state_dir)?;
         let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
         // The ledger first, and the key of the node last: the one without the other shows that it was lost.
-        let ledger = state_loss::open_ledger(&settings, host.now()).map_err(store)?;
+        let ledger = state_loss::open_ledger(&settings.state_dir, host.now()).map_err(store)?;
         let bundle = anchor::load(&settings)?;
         anchor::persist(&settings, &bundle).map_err(store)?;
         let boot = host.new_id();

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::config::AgentSettings;
 use crate::host::fs;
 use crate::store::{Ledger, LedgerOrigin, LostState, StoreError};
 use crate::trust::{KnownTrust, TrustedBundle};
@@ -27,11 +26,11 @@ pub(in crate::agent) struct OpenedLedger {
 
 /// Opens the ledger: from then on this process owns the state directory. A new ledger records the time since which it
 /// remembers, and the losses before.
-pub(in crate::agent) fn open_ledger(settings: &AgentSettings, now: Timestamp) -> Result<OpenedLedger, StoreError> {
-    let mut ledger = Ledger::open(&settings.state_dir)?;
+pub(in crate::agent) fn open_ledger(state_dir: &Path, now: Timestamp) -> Result<OpenedLedger, StoreError> {
+    let mut ledger = Ledger::open(state_dir)?;
     let is_new = ledger.is_new();
     if is_new {
-        let lost = detect_loss(&settings.state_dir)?;
+        let lost = detect_loss(state_dir)?;
         if lost.ledger {
             tracing::error!("the ledger of accepted commands was lost: made a new one");
         }

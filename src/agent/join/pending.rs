@@ -7,9 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
 use crate::agent::durable::node_key;
+use crate::agent::durable::state_loss::open_ledger;
 use crate::host::fs::{self, FsError};
 use crate::model::{NodeId, Secret};
-use crate::store::state_dir::{self, DirectoryLock};
+use crate::store::{Ledger, state_dir};
 use crate::transport::nkey::UserKey;
 use crate::trust::decide::join::{OpenedJoinRequest, sign_join_request};
 use crate::trust::{PublicKey, SigningKey};
@@ -50,8 +51,7 @@ pub struct JoinOptions {
     pub state_dir: PathBuf,
 }
 
-/// A join that waits for its admission. It locks the state directory.
-#[derive(Debug)]
+/// A join that waits for its admission, with the lock of the state directory.
 pub struct PendingJoin {
     pub(super) options: JoinOptions,
     /// The request.
@@ -65,7 +65,8 @@ pub struct PendingJoin {
     /// The public nkey of the user of the token.
     pub(super) token_user: String,
     pub(super) user_seed: Secret,
-    _lock: DirectoryLock,
+    /// The ledger of the future agent, with the lock of the state directory; none once the configuration exists.
+    _ledger: Option<Ledger>,
 }
 
 impl PendingJoin {
@@ -80,8 +81,8 @@ impl PendingJoin {
         if fs::exists(&options.config) && !is_own_config(&options.config, &directory.join(REQUEST)) {
             return Err(JoinError::Configured(options.config));
         }
-        state_dir::create(&options.state_dir)?;
-        let lock = state_dir::lock(&options.state_dir)?;
+        // The ledger comes before the key, as at the first start of an agent: a key without a ledger means lost state.
+        let ledger = if fs::exists(&options.config) { None } else { Some(open_ledger(&options.state_dir, now)?.ledger) };
         state_dir::create(&directory)?;
         let node = node_key::open_key(&options.state_dir, &options.node)?;
         let user_seed = open_user_seed(&directory.join(USER_SEED))?;
@@ -97,7 +98,7 @@ impl PendingJoin {
         if let Some(authorities) = &options.token.ca {
             state_dir::write_atomic(&directory.join(AUTHORITIES), authorities.as_bytes())?;
         }
-        Ok(Self { options, request, node_key, digest, envelope, token_user, user_seed, _lock: lock })
+        Ok(Self { options, request, node_key, digest, envelope, token_user, user_seed, _ledger: ledger })
     }
 
     /// True when an earlier run of this join wrote the configuration: only the start of the agent is left.

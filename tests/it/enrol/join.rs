@@ -43,6 +43,10 @@ fn a_host_joins_with_a_token_and_obeys_the_operator() {
         let ran = fleet.run(&["ensure", "file", &file, "--content", "x\n", "--group", "web"]);
         assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
         assert!(fleet.path("web1/made").exists());
+        let alarms = fleet.node_row("web1").unwrap()["alarms"].clone();
+        assert!(alarms.as_array().is_none_or(Vec::is_empty), "a new node has lost nothing: {alarms}");
+        // While the agent runs, the join still says that it is done.
+        finish(start_join(&fleet, "web1", &token, "2m"), 0);
     });
 }
 
