@@ -114,7 +114,11 @@ impl JoinSigner {
         tags.push(format!("uses:{}", terms.uses));
         let mut claims = claims::scoped_user(&terms.name, user, &self.account, &tags);
         claims.exp = Some(terms.expires.as_second());
-        claims.sign(&self.key)
+        let jwt = claims.sign(&self.key)?;
+        if jwt.len() > MAX_JWT || terms.groups.len() > MAX_GROUPS {
+            return Err(FleetAccountError::Claims("the join token has too many groups".into()));
+        }
+        Ok(jwt)
     }
 
     /// Verifies the JWT of a join token that this key signed, and returns the public user key and the terms.

@@ -33,7 +33,7 @@ pub struct Permissions {
 
 /// Returns the prefix of the reply subjects of a node. The prefix is the node's own: no other node can subscribe to them.
 pub fn inbox_prefix(node: &NodeId) -> String {
-    format!("_INBOX_{node}")
+    format!("_INBOX_NODE.{node}")
 }
 
 /// Prefix of the reply subjects of the monitor.
@@ -75,7 +75,14 @@ pub fn node_template(subjects: &Subjects, domain: Option<&str>) -> Permissions {
     let (node, group) = STAND_INS;
     let Ok(name) = node.parse() else { return Permissions::default() };
     let one = permissions(&Role::Node(name, vec![group.to_owned()]), subjects, domain);
-    let insert = |subject: String| subject.replace(node, "{{name()}}").replace(group, "{{tag(group)}}");
+    let token = |token: &str| match token {
+        _ if token == node => "{{name()}}".to_owned(),
+        _ if token == group => "{{tag(group)}}".to_owned(),
+        // Servers before 2.11 replace whole tokens only. Of its discovery requests, a node then sees those to other nodes too.
+        _ if token.contains(node) => "*".to_owned(),
+        _ => token.to_owned(),
+    };
+    let insert = |subject: String| subject.split('.').map(token).collect::<Vec<_>>().join(".");
     Permissions {
         publish: one.publish.into_iter().map(insert).collect(),
         subscribe: one.subscribe.into_iter().map(insert).collect(),
@@ -85,7 +92,7 @@ pub fn node_template(subjects: &Subjects, domain: Option<&str>) -> Permissions {
 
 /// Returns the prefix of the reply subjects of a join token, by the public key of its user.
 pub fn join_inbox_prefix(user: &str) -> String {
-    format!("_INBOX_{user}")
+    format!("_INBOX_JOIN.{user}")
 }
 
 /// Returns the permissions of join tokens, for a scoped signing key: to publish requests, and to read answers.
@@ -293,7 +300,7 @@ mod tests {
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles.>",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_STATE.ensign.v1.prod.state.web1",
-                "_INBOX_web1.>",
+                "_INBOX_NODE.web1.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED.>",
@@ -311,7 +318,7 @@ mod tests {
                 "ensign.v1.prod.live.desired.*",
                 "ensign.v1.prod.state.web1",
                 "ensign.v1.prod.live.trust.>",
-                "_INBOX_web1.>",
+                "_INBOX_NODE.web1.>",
                 "$SRV.*",
                 "$SRV.*.ensign",
                 "$SRV.*.ensign.prod-web1"
@@ -325,7 +332,10 @@ mod tests {
             let subjects = Subjects::new("prod");
             let template = node_template(&subjects, domain);
             let own = permissions(&Role::Node("web1".parse().unwrap(), vec!["web".into()]), &subjects, domain);
-            let insert = |subject: &String| subject.replace("{{name()}}", "web1").replace("{{tag(group)}}", "web");
+            let insert = |subject: &String| {
+                let subject = subject.replace("$SRV.*.ensign.*", "$SRV.*.ensign.prod-web1");
+                subject.replace("{{name()}}", "web1").replace("{{tag(group)}}", "web")
+            };
             assert_eq!(template.publish.iter().map(insert).collect::<Vec<_>>(), own.publish);
             assert_eq!(template.subscribe.iter().map(insert).collect::<Vec<_>>(), own.subscribe);
             assert!(template.responses && template.subscribe.iter().all(|subject| !subject.contains("__")));

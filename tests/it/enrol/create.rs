@@ -93,7 +93,7 @@ async fn confined(binary: &Path) {
         format!("ensign.v1.{FLEET}.cmd.ensure.all"),
         subjects.join_request("x").to_string(),
         subjects.join_answer("x").to_string(),
-        "_INBOX_db_1.x".to_owned(),
+        "_INBOX_NODE.db_1.x".to_owned(),
         "_INBOX.x".to_owned(),
         format!("$JS.API.STREAM.PURGE.{}", subjects.stream("JOBS")),
         "$SYS.REQ.CLAIMS.UPDATE".to_owned(),
@@ -105,8 +105,7 @@ async fn confined(binary: &Path) {
         format!("ensign.v1.{FLEET}.cmd.*.group.*"),
         subjects.all_jobs().to_string(),
         subjects.joins().to_string(),
-        "$SRV.*.ensign.test-db_1".to_owned(),
-        "_INBOX_db_1.>".to_owned(),
+        "_INBOX_NODE.db_1.>".to_owned(),
         "_INBOX.>".to_owned(),
         ">".to_owned(),
     ];
@@ -116,9 +115,9 @@ async fn confined(binary: &Path) {
 
     // The operator sends commands and publishes for no node; the monitor publishes nothing.
     let operator = connect(&fleet, "operator", None).await.unwrap();
-    denied(&operator, "an operator", &others[..3], &["_INBOX_web-1.>".to_owned()]).await;
+    denied(&operator, "an operator", &others[..3], &["_INBOX_NODE.web-1.>".to_owned()]).await;
     let monitor = connect(&fleet, "monitor", Some("_INBOX_MONITOR".to_owned())).await.unwrap();
-    denied(&monitor, "a monitor", &others, &["_INBOX_web-1.>".to_owned()]).await;
+    denied(&monitor, "a monitor", &others, &["_INBOX_NODE.web-1.>".to_owned()]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,7 +137,7 @@ fn agents_of_a_created_fleet_run_commands_by_node_and_group() {
             fleet.start(node, group);
         }
         for (target, count) in [(["--node", "web1"], 1), (["--group", "web"], 2), (["--group", "db"], 1)] {
-            let name = format!("{{{{ Facts.site }}}}/{}", target[1]);
+            let name = fleet.path(&format!("web1/site/{}", target[1])).display().to_string();
             let ran = fleet.run(&[&["ensure", "file", &name, "--content", "x\n", "--output", "json"], &target[..]].concat());
             assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
             let written =
@@ -251,7 +250,7 @@ async fn joining(binary: &Path) {
         format!("ensign.v1.{FLEET}.cmd.*.all"),
         "$SRV.*".to_owned(),
         "_INBOX.>".to_owned(),
-        "_INBOX_web1.>".to_owned(),
+        "_INBOX_NODE.web1.>".to_owned(),
         ">".to_owned(),
     ];
     denied(&join, "a join token", &publish, &subscribe).await;
