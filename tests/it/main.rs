@@ -82,5 +82,6 @@ mod transport;
 mod trust;
 mod trust_chain;
 mod tutorial;
+mod upgrade;
 mod vectors;
 mod watch;

@@ -39,6 +39,7 @@ use super::recovery::RecoveredEnd;
 use super::result::RunResult;
 use super::run;
 use super::simulation::simulate;
+use super::upgrade::AgentUpgrade;
 
 /// Longest time for which a run may go on after a stop of the agent. A killed package manager leaves a mess.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -97,6 +98,7 @@ pub(in crate::agent) struct Executor {
     pub(in crate::agent) bus: Bus,
     /// The queue, for its length.
     pub(in crate::agent) queue: Arc<FairQueue>,
+    pub(in crate::agent) upgrade: AgentUpgrade,
 }
 
 struct Task {
@@ -112,6 +114,8 @@ enum QueueItem {
     Job(Box<Job>),
     /// A reconcile run.
     Reconcile(Box<ReconcileRun>),
+    /// Nothing has run for a while.
+    Idle,
 }
 
 impl Task {
@@ -123,6 +127,10 @@ impl Task {
             match item {
                 QueueItem::Job(job) => self.take_job(&job).await,
                 QueueItem::Reconcile(run) => self.run_reconcile(*run).await,
+                QueueItem::Idle => self.executor.upgrade.examine_idle().await,
+            }
+            if self.executor.upgrade.is_due() {
+                break;
             }
         }
         // The ledger has the commands that still wait, for the next start.
@@ -132,12 +140,14 @@ impl Task {
         if *self.stop.borrow() {
             return None;
         }
-        // Cancel-safe: a watch keeps its last value, and neither `next` nor `recv` takes what it does not return.
+        // Cancel-safe: a watch keeps its last value, neither `next` nor `recv` takes what it does not return, and a pause that
+        // work ends begins anew.
         tokio::select! {
             biased;
             _ = self.stop.changed() => None,
             job = self.jobs.next() => Some(QueueItem::Job(job)),
             Some(run) = self.reconcile.recv() => Some(QueueItem::Reconcile(run)),
+            () = self.executor.upgrade.idle_pause() => Some(QueueItem::Idle),
         }
     }
 
@@ -324,7 +334,11 @@ impl Task {
                 tokio::spawn(async move { drop(done.send(simulated.await)) });
             }
         }
-        self.wait_for(run, &cancel).await
+        let result = self.wait_for(run, &cancel).await;
+        match self.executor.upgrade.examine_after_run().await {
+            Ok(()) => result,
+            Err(why) => result.replace_outcome(CommandOutcome::Failed).replace_reason(why),
+        }
     }
 
     /// Returns the bus for a run, which asks on a thread of its own while this one drives the connection.

@@ -53,6 +53,8 @@ pub(in crate::agent) enum AlarmKind {
     Config,
     /// A program of the directory of types is no resource type.
     Types,
+    /// Another program is at the path of the agent, and does not accept the configuration.
+    Upgrade,
     /// The page for monitoring cannot be served.
     Http,
     /// The file system of the state directory is nearly full.

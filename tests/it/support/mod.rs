@@ -12,6 +12,7 @@ pub mod paths;
 pub mod port;
 pub mod processes;
 pub mod proxy;
+pub mod relay;
 #[cfg(feature = "simulator")]
 pub mod sim;
 pub mod single_node;
