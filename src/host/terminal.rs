@@ -10,7 +10,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetwinsize, tcse
 use crate::diag::clean;
 use crate::model::Secret;
 
-/// Returns the width of the terminal of standard error; none without a terminal, or when the terminal does not report a width.
+/// Returns the width of the terminal of standard error; none when it is no terminal, or has no width.
 pub fn columns() -> Option<usize> {
     let size = tcgetwinsize(rustix::stdio::stderr()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)

@@ -14,7 +14,7 @@ use super::target::TargetArgs;
 pub(super) struct ApplyArgs {
     #[command(flatten)]
     manifest: ManifestArgs,
-    /// Plan to approve, by its id (or @last) or its file: nodes apply it where their plan is still the same.
+    /// Plan to approve: its id, @last or its file. Nodes apply it where their plan is still the same.
     #[arg(long, value_name = "ID|FILE", conflicts_with_all = ["source", "sha256", "size", "channel"])]
     approve: Option<String>,
     #[command(flatten)]

@@ -22,8 +22,8 @@ use super::super::ui::{Ui, text};
 use super::super::verify;
 use super::channel_position::next_position;
 use super::confirm::{self, ConfirmArgs};
+use super::job_name::JobName;
 use super::job_record::{record, results};
-use super::job_ref::JobRef;
 use super::plan_output::{plan_failure, plan_file, print_groups};
 use super::send::send;
 use super::session::{FleetSession, OperatorArgs, check_failure};
@@ -36,8 +36,8 @@ pub(super) async fn approve(name: &str, target: &TargetArgs, context: &OperatorA
     let to = if chosen { Some(target.target()?) } else { None };
     let file = Path::new(name);
     // A whole id comes before a file of this name, and the file before the first characters of an id.
-    let plan = match JobRef::parse(name) {
-        Ok(id @ JobRef::Id(_)) => Some(id),
+    let plan = match JobName::parse(name) {
+        Ok(id @ JobName::Id(_)) => Some(id),
         _ if fs::is_file(file) => None,
         Ok(id) => Some(id),
         Err(_) => return Err(CliError::usage(format!("{name} is neither the id nor the file of a plan"))),
@@ -60,7 +60,7 @@ pub(super) async fn approve(name: &str, target: &TargetArgs, context: &OperatorA
     show_approved(&plan, &order, &states, &session, ui);
     show_signed(&planned, &order, target, ui);
     if !target.confirm.yes && session.output == OutputFormat::Text && confirm::can_ask(ui) {
-        if !confirm::ask("sign and send it? [y/N]", ui).await {
+        if !confirm::prompt("sign and send it? [y/N]", ui).await {
             return Err(CliError::new(Exit::Partial, Diagnostic::new("not approved: nothing was signed or sent")));
         }
         // The answer may have taken minutes.

@@ -1,4 +1,4 @@
-//! The question before a command that changes many nodes: at a terminal only, so that no script waits for an answer.
+//! The question before a command that changes many nodes. Only a terminal asks: no script waits for an answer.
 
 use std::io::IsTerminal;
 
@@ -68,7 +68,7 @@ pub(super) async fn confirm(
     let states = counted.as_ref().unwrap_or(states);
     let expected = states.unavailable.is_none().then(|| states.expected(to));
     let Some(reached) = describe_reach(to, expected.as_deref(), &session.operator.fleet) else { return Ok(None) };
-    if !ask(text!("This reaches {}: {}. Go on? [y/N]", reached, what), ui).await {
+    if !prompt(text!("This reaches {}: {}. Go on? [y/N]", reached, what), ui).await {
         return Err(CliError::new(Exit::Partial, Diagnostic::new("not confirmed: nothing was signed or sent")));
     }
     // The answer may have taken minutes.
@@ -81,7 +81,7 @@ pub(super) fn can_ask(ui: &Ui) -> bool {
 }
 
 /// Asks a question; any answer but `y` or `yes` is no. The end of the input and Ctrl-C are no, too.
-pub(super) async fn ask(question: impl Into<Text>, ui: &mut Ui) -> bool {
+pub(super) async fn prompt(question: impl Into<Text>, ui: &mut Ui) -> bool {
     ui.message(question);
     let (send, answer) = tokio::sync::oneshot::channel();
     // The read of a terminal can't be cancelled: at Ctrl-C the thread ends with the program.

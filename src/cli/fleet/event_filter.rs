@@ -17,7 +17,7 @@ use crate::wire::{Command, Envelope, Subjects, json};
 use super::super::error::CliError;
 use super::super::ui::Tone;
 use super::event_text::{describe, subject_node};
-use super::job_ref::JobRef;
+use super::job_name::JobName;
 use super::session::FleetSession;
 use super::unknown_nodes::check_groups;
 
@@ -37,7 +37,7 @@ pub(super) struct EventFilterArgs {
     failed: bool,
     /// Only events of this job: its id, its first characters, or @last.
     #[arg(long, value_name = "ID", hide_possible_values = true)]
-    job: Option<JobRef>,
+    job: Option<JobName>,
     /// Only events of the nodes that are in this group now. May be repeated, or several with commas.
     #[arg(long, value_name = "GROUP", value_delimiter = ',', conflicts_with = "node")]
     group: Vec<String>,
@@ -103,7 +103,7 @@ impl EventFilter {
         if self.job.is_some() { "the time since the job was sent" } else { "the last 1h" }
     }
 
-    /// Returns the subject of the events: the server leaves out the other nodes, and the other kinds for a single kind.
+    /// Returns the subject of the events. For a single node or kind, the server sends no other events.
     pub(super) fn subject(&self, node: Option<&NodeId>, subjects: &Subjects) -> Subject {
         match self.kinds.as_slice() {
             [kind] => subjects.events_of_kind(node, *kind),

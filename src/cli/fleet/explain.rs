@@ -7,8 +7,8 @@ use crate::model::NodeId;
 
 use super::super::error::{CliError, Exit};
 use super::super::ui::{Tone, Ui, text};
+use super::job_name::JobName;
 use super::job_record::recorded;
-use super::job_ref::JobRef;
 use super::session::{OperatorArgs, configured_trust, connection_failure};
 use crate::cli::local::inputs::OutputFormat;
 
@@ -16,7 +16,7 @@ use crate::cli::local::inputs::OutputFormat;
 pub(super) struct WhyArgs {
     /// Id of the job, its first characters, or @last.
     #[arg(hide_possible_values = true)]
-    id: JobRef,
+    id: JobName,
     /// Id of the node.
     node: NodeId,
 }

@@ -16,8 +16,8 @@ use crate::model::{HumanDuration, NodeId};
 use super::super::error::{CliError, Exit};
 use super::super::format;
 use super::super::ui::{Tone, Ui, text};
+use super::job_name::{JobName, action_name};
 use super::job_record::{record, record_failure, results};
-use super::job_ref::{JobRef, action_name};
 use super::plan_output::print_groups;
 use super::render_job::{self, group_lines, node_line};
 use super::send::{follow, watch};
@@ -50,7 +50,7 @@ enum JobCommand {
 struct JobWatchArgs {
     /// Id of the job, its first characters, or @last.
     #[arg(hide_possible_values = true)]
-    id: JobRef,
+    id: JobName,
     /// Longest wait; by default until no node can report anything new.
     #[arg(long, value_name = "DURATION")]
     timeout: Option<HumanDuration>,
@@ -76,7 +76,7 @@ struct JobListArgs {
 struct JobShowArgs {
     /// Id of the job, its first characters, or @last.
     #[arg(hide_possible_values = true)]
-    id: JobRef,
+    id: JobName,
     /// Node whose messages are shown in full.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
@@ -86,7 +86,7 @@ struct JobShowArgs {
 struct JobResendArgs {
     /// Id of the job, its first characters, or @last.
     #[arg(hide_possible_values = true)]
-    id: JobRef,
+    id: JobName,
     /// Longest wait; by default until no node can report anything new.
     #[arg(long, value_name = "DURATION")]
     timeout: Option<HumanDuration>,

@@ -1,4 +1,4 @@
-//! The job that this user sent last to a fleet, for `@last`: a file for each fleet in the state directory of the user.
+//! The job that this user sent last, for `@last`: a file of each fleet in the state directory.
 
 use std::path::PathBuf;
 

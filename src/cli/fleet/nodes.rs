@@ -39,7 +39,7 @@ pub(super) struct NodesArgs {
     /// Only nodes that are offline: silent or stopped.
     #[arg(long, conflicts_with = "only_where")]
     offline: bool,
-    /// Only nodes with an older agent or trust bundle than most nodes have, or without the latest assignment of a channel.
+    /// Only nodes without the latest assignment, or with an older agent or trust bundle than most nodes.
     #[arg(long, conflicts_with = "only_where")]
     outdated: bool,
     /// Longest wait for the nodes, with --where.

@@ -28,7 +28,7 @@ use crate::cli::local::inputs::OutputFormat;
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(super) struct PlanArgs {
-    /// Plan to approve, by its id (or @last) or its file: nodes apply it where their plan is still the same.
+    /// Plan to approve: its id, @last or its file. Nodes apply it where their plan is still the same.
     #[arg(long, value_name = "ID|FILE")]
     approve: Option<String>,
     /// File for the plan, instead of one named by its id in $XDG_STATE_HOME/ensign/plans.

@@ -15,8 +15,8 @@ use crate::wire::command::RolloutPlan;
 use super::super::error::{CliError, Exit};
 use super::super::format::{ago, first_names, nodes as count};
 use super::super::ui::{Tone, Ui, text};
+use super::job_name::{JobName, show_signed_about};
 use super::job_record::{checked_command, record, results};
-use super::job_ref::{JobRef, show_signed_about};
 use super::seal::{sign, sign_draft};
 use super::send::{deliver, watch};
 use super::session::{FleetSession, OperatorArgs, connection_failure};
@@ -38,13 +38,13 @@ enum RolloutCommand {
     Status {
         /// Id of the job, its first characters, or @last.
         #[arg(hide_possible_values = true)]
-        id: JobRef,
+        id: JobName,
     },
     /// Release the next wave of a rollout that was sent with --go, once the wave before has succeeded.
     Go {
         /// Id of the job, its first characters, or @last.
         #[arg(hide_possible_values = true)]
-        id: JobRef,
+        id: JobName,
         /// Last wave to release, with all waves before it; the next wave by default.
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(2..=64))]
         wave: Option<u64>,
@@ -53,7 +53,7 @@ enum RolloutCommand {
     Watch {
         /// Id of the job, its first characters, or @last.
         #[arg(hide_possible_values = true)]
-        id: JobRef,
+        id: JobName,
         /// Longest wait; by default until no node can report anything new.
         #[arg(long, value_name = "DURATION")]
         timeout: Option<HumanDuration>,
@@ -180,7 +180,7 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
 pub(super) struct OverrideArgs {
     /// Id of the job, its first characters, or @last.
     #[arg(hide_possible_values = true)]
-    id: JobRef,
+    id: JobName,
     /// Reason, for the audit trail and for the status of the rollout.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,

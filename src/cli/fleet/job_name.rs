@@ -1,6 +1,6 @@
 //! Names of jobs on the command line: an id, the first characters of an id, or `@last`.
 //!
-//! Every command that takes the id of a job, a plan or a rollout takes a [`JobRef`], and resolves it in a session.
+//! Every command about a job, a plan or a rollout takes a [`JobName`], and resolves it in a session.
 
 use std::ffi::OsStr;
 
@@ -31,7 +31,7 @@ const MAX_TEXT: usize = 100;
 
 /// A job that a command line names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum JobRef {
+pub(super) enum JobName {
     /// The whole id.
     Id(Uuid),
     /// The first characters of the id: hexadecimal digits in lower case, without hyphens.
@@ -40,7 +40,7 @@ pub(super) enum JobRef {
     Last,
 }
 
-impl JobRef {
+impl JobName {
     /// Parses the name of a job. The hyphens of an id may be missing.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == LAST {
@@ -121,23 +121,23 @@ pub(super) fn show_signed_about(verb: &str, job: &CheckedCommand, session: &Flee
     ui.message(text!("  signed {}", describe(command, job.signers(), session)));
 }
 
-/// Parses a [`JobRef`], and offers `@last` to the completions of a shell.
+/// Parses a [`JobName`], and offers `@last` to the completions of a shell.
 #[derive(Debug, Clone)]
-pub(super) struct JobRefParser;
+pub(super) struct JobNameParser;
 
-impl ValueParserFactory for JobRef {
-    type Parser = JobRefParser;
+impl ValueParserFactory for JobName {
+    type Parser = JobNameParser;
 
     fn value_parser() -> Self::Parser {
-        JobRefParser
+        JobNameParser
     }
 }
 
-impl TypedValueParser for JobRefParser {
-    type Value = JobRef;
+impl TypedValueParser for JobNameParser {
+    type Value = JobName;
 
-    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<JobRef, clap::Error> {
-        TypedValueParser::parse_ref(&JobRef::parse, command, arg, value)
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<JobName, clap::Error> {
+        TypedValueParser::parse_ref(&JobName::parse, command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
@@ -153,17 +153,17 @@ mod tests {
     fn a_job_is_named_by_its_id_by_a_prefix_or_as_the_last() {
         let id: Uuid = "0198c1f2-7a3b-7c4d-8e5f-102030405060".parse().unwrap();
         for (text, job) in [
-            ("0198c1f2-7a3b-7c4d-8e5f-102030405060", JobRef::Id(id)),
-            ("0198c1f27a3b7c4d8e5f102030405060", JobRef::Id(id)),
-            ("@last", JobRef::Last),
-            ("0198", JobRef::Prefix("0198".into())),
-            ("0198C1F2-7A", JobRef::Prefix("0198c1f27a".into())),
+            ("0198c1f2-7a3b-7c4d-8e5f-102030405060", JobName::Id(id)),
+            ("0198c1f27a3b7c4d8e5f102030405060", JobName::Id(id)),
+            ("@last", JobName::Last),
+            ("0198", JobName::Prefix("0198".into())),
+            ("0198C1F2-7A", JobName::Prefix("0198c1f27a".into())),
         ] {
-            assert_eq!(JobRef::parse(text), Ok(job), "{text}");
+            assert_eq!(JobName::parse(text), Ok(job), "{text}");
         }
         for text in ["", "019", "0-1-9", "last", "@last-1", "0198c1fg", "0198*", "0198c1f2-7a3b-7c4d-8e5f-1020304050600", "-019"]
         {
-            assert!(JobRef::parse(text).unwrap_err().contains("job list"), "{text}");
+            assert!(JobName::parse(text).unwrap_err().contains("job list"), "{text}");
         }
         assert!(has_prefix(id, "0198c1f27a3b7") && !has_prefix(id, "0198c1f27a3c") && !has_prefix(id, "98c1"));
     }
