@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::fleet::{Fleet, Ran, owner};
+use crate::support::fleet::{Fleet, Ran};
 use crate::support::nats::on_each;
 #[cfg(feature = "simulator")]
 use crate::support::sim::SimulatedFleet;
@@ -15,20 +15,18 @@ const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 
 fn fleet(binary: &Path) -> Fleet {
     let mut fleet = Fleet::new(binary, &NODES);
-    NODES.iter().for_each(|(node, group)| fleet.start(node, group));
+    NODES.iter().for_each(|(node, group)| fleet.start_with(node, group, "", "exec = true"));
     fleet
 }
 
-/// `ensure file` for a file of each node.
-fn file(name: &str) -> Vec<String> {
-    let [uid, gid] = owner();
-    let path = format!("{{{{ Facts.site }}}}/{name}");
-    let words = ["ensure", "file", &path, "--content", "x", "--owner", &uid, "--file-group", &gid, "--mode=0644"];
-    words.map(str::to_owned).to_vec()
+/// `ensure exec` that makes a file on each node.
+fn touch(name: &str) -> Vec<String> {
+    let script = format!("touch {{{{ Facts.site }}}}/{name}");
+    ["ensure", "exec", name, "--provider", "shell", "--command", &script].map(str::to_owned).to_vec()
 }
 
 fn send(fleet: &Fleet, name: &str, more: &[&str]) -> Ran {
-    let words = file(name);
+    let words = touch(name);
     fleet.run(&[&words.iter().map(String::as_str).collect::<Vec<_>>(), more].concat())
 }
 
@@ -62,7 +60,7 @@ fn jobs_are_named_by_the_first_characters_of_their_id_and_as_the_last() {
         assert_eq!(shown(&fleet, &second.to_uppercase().replace('-', "")[..20]), Value::from(second.clone()));
         // The first four digits are those of some weeks.
         let both = fleet.run(&["job", "watch", &first[..4]]);
-        refused(&both, &["2 jobs begin with", &first, &second, "ago, by ops", "file#", "use more characters"]);
+        refused(&both, &["2 jobs begin with", &first, &second, "ago, by ops", "exec#", "use more characters"]);
         refused(&fleet.run(&["why", "fffff", "web1"]), &["no job begins with fffff", "job list"]);
         refused(&fleet.run(&["job", "resend", "xyz1"]), &["no job is named like this", "@last"]);
         assert_eq!(shown(&fleet, "@last"), Value::from(second.clone()));
@@ -70,7 +68,7 @@ fn jobs_are_named_by_the_first_characters_of_their_id_and_as_the_last() {
         assert_eq!(fleet.run(&["facts", "host.info.os", "--all"]).code, 0);
         let halted = fleet.run(&["halt", &first[..13], "--reason", "stop"]);
         assert!(
-            halted.stderr.contains(&format!("halt {first}")) && halted.stderr.contains("by ops: ensure"),
+            halted.stderr.contains(&format!("halt {first}")) && halted.stderr.contains(": ensure exec#a for all nodes"),
             "{}",
             halted.stderr
         );
@@ -100,11 +98,10 @@ fn jobs_are_named_by_the_first_characters_of_their_id_and_as_the_last() {
 fn lists_are_narrowed_by_filters() {
     on_each(|binary| {
         let mut fleet = fleet(binary);
-        let [uid, gid] = owner();
         let good = send(&fleet, "good", &["--all"]);
         assert_eq!(good.code, 0, "{}", good.stderr);
-        let outside = ["ensure", "file", "{{ Facts.site }}/none/x", "--content", "x", "--owner", &uid, "--file-group", &gid];
-        let bad = fleet.run(&[&outside[..], &["--mode=0644", "--node", "web1", "--output", "json"]].concat());
+        let bad = ["ensure", "exec", "bad", "--command", "false", "--node", "web1", "--output", "json"];
+        let bad = fleet.run(&bad);
         assert_eq!(bad.code, 1, "{}", bad.stderr);
         let id = bad.json()["id"].as_str().unwrap().to_owned();
         fleet.wait_until_published("web1");
@@ -149,10 +146,12 @@ fn lists_are_narrowed_by_filters() {
 
         let jobs = |flags: &[&str]| rows(&[&["job", "list"], flags].concat());
         assert!(jobs(&["--failed"]).iter().map(|job| &job["id"]).eq([&Value::from(id.clone())]));
-        assert_eq!(jobs(&["--signer", "ops"]).len(), 3);
-        assert_eq!(jobs(&["--signer", "ops", "--limit", "1"]).len(), 1);
-        assert_eq!(jobs(&["--failed", "--limit", "1"]).len(), 1);
-        refused(&fleet.run(&["job", "list", "--signer", "opps"]), &["the signer opps", "known signers: ops"]);
+        let all = jobs(&[]);
+        let signer = all[0]["keyids"][0].as_str().unwrap();
+        assert_eq!((all.len(), jobs(&["--signer", signer]).len()), (3, 3), "{all:?}");
+        assert_eq!((jobs(&["--signer", signer, "--limit", "1"]).len(), jobs(&["--failed", "--limit", "1"]).len()), (1, 1));
+        let known = format!("known signers: {signer}");
+        refused(&fleet.run(&["job", "list", "--signer", "mallory"]), &["the signer mallory", &known]);
     });
 }
 
@@ -167,7 +166,7 @@ fn a_terminal_asks_before_a_change_of_all_nodes() {
     on_each(|binary| {
         let fleet = fleet(binary);
         let begin = |name: &str, more: &[&str]| {
-            let words = file(name);
+            let words = touch(name);
             on_a_terminal(&fleet, &[&words.iter().map(String::as_str).collect::<Vec<_>>(), more].concat())
         };
         let files = |name: &str| NODES.iter().filter(|(node, _)| fleet.path(node).join("site").join(name).exists()).count();
@@ -181,7 +180,7 @@ fn a_terminal_asks_before_a_change_of_all_nodes() {
             terminal.write(answer);
             let (code, screen) = terminal.end();
             assert!(code == 4 && screen.contains("not confirmed: nothing was signed or sent"), "{answer:?} {code}: {screen}");
-            assert!(screen.contains(": ensure file#") && screen.contains("This reaches"), "{screen}");
+            assert!(screen.contains(": ensure exec#") && screen.contains("This reaches"), "{screen}");
         }
         assert_eq!(
             fleet
@@ -237,7 +236,7 @@ fn a_terminal_shows_the_progress_on_one_line_and_the_first_failures_at_once() {
         // Five failures with node and cause above the line, while others still work; all of them in the groups at the end.
         let (early, end) = screen.rsplit_once("further failures are counted").unwrap();
         assert_eq!(early.matches("✗ failed").count(), 5, "{screen}");
-        assert!(end.contains("waiting for ") && end.contains('×') && end.contains("40 nodes: "), "{screen}");
+        assert!(end.contains(" of 40 nodes: ") && end.contains('×') && end.contains("40 nodes: "), "{screen}");
         // Without a terminal nothing is rewritten.
         let plain = fleet.run(&[&what[..], &["--all"]].concat());
         assert!(

@@ -169,6 +169,8 @@ impl Ui {
 
     /// Prints the messages of a failure, and returns its exit code.
     pub fn report(&mut self, failure: &CliError) -> Exit {
+        // The work that it was about is over.
+        self.end_progress();
         for diagnostic in &failure.diagnostics {
             self.error(diagnostic);
         }
