@@ -120,7 +120,7 @@ fn lists_are_narrowed_by_filters() {
         assert_eq!((nodes(&["--offline"]).as_str(), nodes(&["--failed", "--offline"]).as_str()), ("db1", ""));
         assert_eq!((nodes(&["--group", "db", "--offline"]).as_str(), nodes(&["--outdated"]).as_str()), ("db1", ""));
         // db1 is stopped, and gets no assignment.
-        std::fs::write(fleet.path("site.yaml"), "ccm:\n  resources: []\n").unwrap();
+        std::fs::write(fleet.path("site.yaml"), "ccm:\n  resources:\n    - exec: {name: ok, command: \"true\"}\n").unwrap();
         let assigned = fleet.run(&["assign", "base", fleet.path("site.yaml").to_str().unwrap(), "--all"]);
         assert!(assigned.code == 0 || assigned.code == 4, "{}", assigned.stderr);
         fleet.wait_for("web1 has the assignment", || nodes(&["--outdated"]) == "db1");
