@@ -52,7 +52,8 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    const ALL: [Self; 7] =
+    /// Every kind.
+    pub const ALL: [Self; 7] =
         [Self::Transaction, Self::Run, Self::Health, Self::Stable, Self::Lifecycle, Self::Refused, Self::Command];
 
     /// Parses the last token of a subject.
@@ -304,6 +305,11 @@ impl Subjects {
     /// Returns the events of one kind of a node.
     pub fn event(&self, node: &NodeId, kind: EventKind) -> Subject {
         self.subject(format_args!("event.{node}.{}", kind.as_str()))
+    }
+
+    /// Returns the events of one kind: of all nodes, or of one.
+    pub fn events_of_kind(&self, node: Option<&NodeId>, kind: EventKind) -> Subject {
+        self.subject(format_args!("event.{}.{}", node.map_or("*", NodeId::as_str), kind.as_str()))
     }
 
     /// Returns all events, or those of one node.

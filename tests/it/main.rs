@@ -25,6 +25,7 @@ mod channels;
 mod clock;
 mod confinement;
 mod crash;
+mod daily_work;
 mod data;
 mod disk;
 mod documents;

@@ -1,15 +1,19 @@
 //! `ensign fleet`: one file per subcommand.
 //!
 //! `session.rs` connects to the fleet. `target.rs` and `target_filter.rs` are the flags that choose nodes, `source.rs` and
-//! `manifest_args.rs` those of a manifest. `send.rs` sends commands and `query.rs` queries, both with the keys of `seal.rs`.
-//! `render_job.rs` prints the events of a job, `job_record.rs` reads the record of one.
+//! `manifest_args.rs` those of a manifest. `confirm.rs` asks before a change of many nodes. `send.rs` sends commands and `query.rs` queries, both with the keys of `seal.rs`.
+//! `render_job.rs` prints the events of a job (`job_progress.rs` its progress), `job_record.rs` reads the record of one. `job_name.rs` finds a job by its id, by the
+//! first characters of its id, or as the last one (`last_job.rs`).
 
 pub(super) mod apply;
 mod approve;
 pub(super) mod audit;
 mod channel_position;
 mod channels;
+mod confirm;
 mod ensure;
+mod event_filter;
+mod event_text;
 mod events;
 mod explain;
 mod facts;
@@ -17,7 +21,10 @@ mod healthcheck;
 mod init;
 mod interrupt;
 mod job;
+mod job_name;
+mod job_progress;
 mod job_record;
+mod last_job;
 mod manifest_args;
 mod node_keys;
 mod nodes;

@@ -15,7 +15,8 @@ use crate::wire::command::RolloutPlan;
 use super::super::error::{CliError, Exit};
 use super::super::format::{ago, first_names, nodes as count};
 use super::super::ui::{Tone, Ui, text};
-use super::job_record::{checked_command, job_id, record, results};
+use super::job_name::{JobName, show_signed_about};
+use super::job_record::{checked_command, record, results};
 use super::seal::{sign, sign_draft};
 use super::send::{deliver, watch};
 use super::session::{FleetSession, OperatorArgs, connection_failure};
@@ -35,24 +36,24 @@ pub(super) struct RolloutArgs {
 enum RolloutCommand {
     /// Show the progress of a rollout, wave by wave.
     Status {
-        /// Id of the job.
-        #[arg(value_parser = job_id)]
-        id: Uuid,
+        /// Id of the job, its first characters, or @last.
+        #[arg(hide_possible_values = true)]
+        id: JobName,
     },
     /// Release the next wave of a rollout that was sent with --go, once the wave before has succeeded.
     Go {
-        /// Id of the job.
-        #[arg(value_parser = job_id)]
-        id: Uuid,
+        /// Id of the job, its first characters, or @last.
+        #[arg(hide_possible_values = true)]
+        id: JobName,
         /// Last wave to release, with all waves before it; the next wave by default.
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(2..=64))]
         wave: Option<u64>,
     },
     /// Follow a rollout until every node has reached its terminal state, then show its progress.
     Watch {
-        /// Id of the job.
-        #[arg(value_parser = job_id)]
-        id: Uuid,
+        /// Id of the job, its first characters, or @last.
+        #[arg(hide_possible_values = true)]
+        id: JobName,
         /// Longest wait; by default until no node can report anything new.
         #[arg(long, value_name = "DURATION")]
         timeout: Option<HumanDuration>,
@@ -62,15 +63,15 @@ enum RolloutCommand {
 pub(super) async fn run(args: RolloutArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     match args.command {
-        RolloutCommand::Go { id, wave } => release_wave(id, wave, &session, ui).await,
+        RolloutCommand::Go { id, wave } => release_wave(id.resolve(&session).await?, wave, &session, ui).await,
         RolloutCommand::Status { id } => {
-            let (record, waves) = rollout_record(id, &session).await?;
+            let (record, waves) = rollout_record(id.resolve(&session).await?, &session).await?;
             let results = results(&record, &session.states().await?, &session).await?;
             show(&record, &waves, &results, &session, ui).await?;
             Ok(Exit::Success)
         }
         RolloutCommand::Watch { id, timeout } => {
-            let (record, waves) = rollout_record(id, &session).await?;
+            let (record, waves) = rollout_record(id.resolve(&session).await?, &session).await?;
             let states = session.states().await?;
             let followed = watch(&record.command, &record.digest, timeout, &states, &session, ui).await?;
             // JSON has its document or its lines already.
@@ -104,6 +105,7 @@ async fn release_wave(id: Uuid, wave: Option<u64>, session: &FleetSession, ui: &
     if wave > waves.steps.len() as u64 {
         return Err(CliError::usage(format!("the job {id} has {} waves; all of them have their go-ahead", waves.steps.len())));
     }
+    show_signed_about(&format!("release wave {wave} of"), &job, session, ui);
     let signed = sign_draft(overrides::go_ahead_draft(job.command(), wave), session)?;
     overrides::store_go_ahead(&session.bus, &session.subjects, id, &signed).await.map_err(|error| connection_failure(&error))?;
     ui.message(text!("wave {} of {} may begin once wave {} has succeeded", wave, id, wave.saturating_sub(1)));
@@ -176,9 +178,9 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
 
 #[derive(Debug, Args)]
 pub(super) struct OverrideArgs {
-    /// Id of the job.
-    #[arg(value_parser = job_id)]
-    id: Uuid,
+    /// Id of the job, its first characters, or @last.
+    #[arg(hide_possible_values = true)]
+    id: JobName,
     /// Reason, for the audit trail and for the status of the rollout.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -190,11 +192,12 @@ pub(super) struct OverrideArgs {
 pub(super) async fn send_override(args: OverrideArgs, halt: bool, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     let checker = session.checker()?;
-    let job = checked_command(args.id, &checker, &session).await?;
+    let job = checked_command(args.id.resolve(&session).await?, &checker, &session).await?;
     let id = job.command().id;
     if job.command().options.waves.is_none() {
         return Err(no_waves_failure(id));
     }
+    show_signed_about(if halt { "halt" } else { "resume" }, &job, &session, ui);
     let at = overrides::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
     // A halt must go out also where there is no stream to keep it.
     let at = at.unwrap_or_else(|_| session.now());

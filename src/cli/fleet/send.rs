@@ -11,7 +11,9 @@ use crate::wire::Command;
 
 use super::super::error::{CliError, Exit};
 use super::super::ui::Ui;
+use super::confirm::confirm_draft;
 use super::interrupt::interrupted;
+use super::last_job;
 use super::render_job::{self, JobRenderer};
 use super::seal::{seal, sign_draft};
 use super::selection;
@@ -62,12 +64,15 @@ pub(super) async fn send_after(
     if session.output == OutputFormat::Text && !target.detach {
         selection::show_selected(&draft.to, states, session, ui).await?;
     }
+    let fresh = confirm_draft(&draft, &target.confirm, states, session, ui).await?;
+    let states = fresh.as_ref().unwrap_or(states);
     let expected = states.expected(&draft.to);
     let mut job = PreparedJob::new(session, draft, expected);
     target.waves.add_to(&mut job, session, ui)?;
     let (signed, expected) = seal(job, session)?;
     let signed = SealedCommand { last_sequence: after, ..signed };
     if target.detach {
+        last_job::record(&signed.command, ui);
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| dispatch_failure(&error, session))?;
         render_job::detached(&signed, session, ui);
         return Ok(FollowedJob { exit: Exit::Success, results: Vec::new() });

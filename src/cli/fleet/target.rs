@@ -12,6 +12,7 @@ use crate::wire::{Action, CommandOptions, Target};
 use crate::cli::args::types::TypesArgs;
 
 use super::super::error::{CliError, Exit};
+use super::confirm::ConfirmArgs;
 use super::session::FleetSession;
 use super::waves::WavesArgs;
 
@@ -49,6 +50,8 @@ pub(in crate::cli) struct TargetArgs {
     pub(in crate::cli) types: TypesArgs,
     #[command(flatten)]
     pub(in crate::cli) waves: WavesArgs,
+    #[command(flatten)]
+    pub(in crate::cli) confirm: ConfirmArgs,
 }
 
 impl TargetArgs {

@@ -15,7 +15,7 @@ pub(super) struct TargetFilterArgs {
     node: Vec<String>,
     /// Group to target. May be repeated, or several with commas.
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
-    group: Vec<String>,
+    pub(super) group: Vec<String>,
     /// Target every node.
     #[arg(long)]
     all: bool,

@@ -1,4 +1,4 @@
-//! Warnings about nodes and groups that the fleet does not have.
+//! Warnings and errors about nodes and groups that the fleet does not have.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,14 @@ use crate::fleet::NodeStates;
 use crate::model::NodeId;
 use crate::wire::{Selector, Target};
 
+use super::super::error::CliError;
 use super::super::format;
 use super::super::ui::{Ui, text};
 
 /// Wrong names that are shown.
 const MAX_SHOWN: usize = 5;
+/// Known names that an error lists.
+const MAX_KNOWN: usize = 20;
 
 /// Warns of states of nodes whose keys are not pinned.
 pub(super) fn warn_unpinned(states: &NodeStates, ui: &mut Ui) {
@@ -21,6 +24,26 @@ pub(super) fn warn_unpinned(states: &NodeStates, ui: &mut Ui) {
             "at most 256 new nodes are pinned at a time; `ensign fleet node trust NODE KEY` pins one, and \
              `ensign fleet node trust --all-new` all of them, when they are yours",
         ));
+    }
+}
+
+/// Checks that a node is in each of these groups, for a list of what exists.
+///
+/// # Errors
+/// When a group has no node; the hint names the groups of the fleet.
+pub(super) fn check_groups(named: &[String], states: &NodeStates) -> Result<(), CliError> {
+    let groups: BTreeSet<&str> = states.values().flat_map(|state| &state.groups).map(String::as_str).collect();
+    let Some(unknown) = named.iter().find(|group| !groups.contains(group.as_str())) else { return Ok(()) };
+    Err(CliError::usage(format!("no node is in the group {unknown}")).hint(known_names("groups", &groups)))
+}
+
+/// `known groups: db, web`
+pub(super) fn known_names(what: &str, known: &BTreeSet<&str>) -> String {
+    let names = known.iter().take(MAX_KNOWN).copied().collect::<Vec<_>>().join(", ");
+    match known.len() {
+        0 => format!("there are no {what}"),
+        1..=MAX_KNOWN => format!("known {what}: {names}"),
+        number => format!("known {what}: {names} and {} more", number - MAX_KNOWN),
     }
 }
 

@@ -193,6 +193,11 @@ fn channel_row(desired: &ChannelCommand, states: &BTreeMap<NodeId, NodeState>) -
     }
 }
 
+/// True for a node without the latest command of a channel that targets it.
+pub fn is_behind(state: &NodeState, desired: &BTreeMap<String, ChannelCommand>) -> bool {
+    desired.values().any(|latest| latest.command.to.includes(&state.node, &state.groups) && !has_latest(state, latest))
+}
+
 /// True for a node in divergence: its assignment is not in the stream. A node at an earlier serial is only behind.
 fn is_diverged(state: &NodeState, desired: &ChannelCommand) -> bool {
     let Some(at) = state.channels.get(&desired.place.name) else { return false };

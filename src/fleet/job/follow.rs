@@ -24,6 +24,9 @@ use super::tracker::{self, JobTracker, NodeResult};
 /// Longest time for the messages of a command to travel, beside the time of the work.
 pub const TRAVEL_TIME: Duration = Duration::from_secs(5);
 
+/// Time after which the progress is emitted again, so that a reader sees the time pass.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The end of a job that was followed.
 #[derive(Debug)]
 pub struct JobOutcome {
@@ -148,13 +151,18 @@ impl JobFollower {
         loop {
             let answers = answers.as_mut().map(|(inbox, asked)| (inbox, asked.as_slice()));
             let check = stream.as_ref().map(|(_, monitor)| monitor.next());
-            let until = [check, tracker.open_until()].into_iter().flatten().fold(deadline, Instant::min);
+            let tick = Some(Instant::now() + PROGRESS_INTERVAL);
+            let until = [check, tracker.open_until(), tick].into_iter().flatten().fold(deadline, Instant::min);
             let reports = stream.as_mut().map(|(reports, _)| reports);
             tracker::read_reports(tracker, reports, answers, until, &mut |tracker, event| emitter.emit(tracker, event)).await?;
             if tracker.is_done() || Instant::now() >= deadline {
                 break;
             }
+            (emitter.emit)(JobEvent::Progress(tracker.progress()));
             let Some((_, monitor)) = stream else { continue };
+            if Instant::now() < monitor.next() {
+                continue;
+            }
             let (events, missing) = monitor.check(tracker).await;
             events.into_iter().for_each(|event| emitter.emit(tracker, event));
             if !missing.is_empty() {

@@ -281,7 +281,7 @@ pub fn ensign(args: &[&str]) -> Ran {
 }
 
 /// Runs the program for a user with this state directory.
-fn ensign_in(state: &Path, args: &[&str]) -> Ran {
+pub fn ensign_in(state: &Path, args: &[&str]) -> Ran {
     ran(Command::new(env!("CARGO_BIN_EXE_ensign")).args(args).env("XDG_STATE_HOME", state))
 }
 

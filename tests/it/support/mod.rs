@@ -18,6 +18,7 @@ pub mod sim;
 pub mod single_node;
 pub mod skip;
 pub mod source;
+pub mod terminal;
 pub mod tmpfs;
 pub mod violations;
 pub mod web;
