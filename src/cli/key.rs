@@ -7,13 +7,13 @@ use serde_json::json;
 
 use crate::fleet::setup::operator_config::SSH_AGENT;
 use crate::host::fs;
-use crate::model::Secret;
 use crate::transport::nkey::UserKey;
 use crate::trust::{KeyError, PublicKey, SigningKey};
 
 use super::error::{CliError, Exit};
 use super::ui::{Ui, text};
-use crate::cli::args::signer::{MAX_KEY_SIZE, key_file_failure, prompt_passphrase, read_key_file, secret_from_env, stem};
+use crate::cli::args::new_passphrase::NewPassphraseArgs;
+use crate::cli::args::signer::{MAX_KEY_SIZE, key_file_failure, read_key_file, stem};
 pub use crate::cli::args::signer::{NamedKey, signer, signer_refs};
 
 /// Create, show and import keys to sign with, and keys for NATS.
@@ -58,12 +58,8 @@ struct KeyFileArgs {
     /// Comment of the public key, for people; the name of the file by default.
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
-    /// Environment variable with the passphrase, instead of a question.
-    #[arg(long, value_name = "VAR", conflicts_with = "no_passphrase")]
-    passphrase_env: Option<String>,
-    /// Write the private key without encryption: every user who can read the file can sign.
-    #[arg(long)]
-    no_passphrase: bool,
+    #[command(flatten)]
+    passphrase: NewPassphraseArgs,
 }
 
 #[derive(Debug, Args)]
@@ -98,7 +94,7 @@ fn import(import: KeyImportArgs, ui: &mut Ui) -> Result<Exit, CliError> {
 }
 
 fn write_key(key: &SigningKey, new: KeyFileArgs, ui: &mut Ui) -> Result<Exit, CliError> {
-    let passphrase = new_passphrase(&new)?;
+    let passphrase = new.passphrase.read(&new.file.display().to_string())?;
     let comment = new.comment.unwrap_or_else(|| stem(&new.file));
     let text = key.to_openssh(&comment, passphrase.as_ref()).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
     write_new(&new.file, text.as_bytes(), 0o600)?;
@@ -149,25 +145,6 @@ fn public_file(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn new_passphrase(new: &KeyFileArgs) -> Result<Option<Secret>, CliError> {
-    if new.no_passphrase {
-        return Ok(None);
-    }
-    if let Some(variable) = &new.passphrase_env {
-        return secret_from_env(variable)
-            .map(Some)
-            .ok_or_else(|| CliError::usage(format!("the environment variable {variable} is not set, or empty")));
-    }
-    let first = prompt_passphrase(&format!("passphrase for {}: ", new.file.display()))?;
-    if first.reveal().is_empty() {
-        return Err(CliError::usage("the passphrase is empty").hint("--no-passphrase writes a key without one"));
-    }
-    if first != prompt_passphrase("repeat the passphrase: ")? {
-        return Err(CliError::usage("the two passphrases differ"));
-    }
-    Ok(Some(first))
-}
-
 /// Returns a public key with its comment, from its text or from a file of either half.
 ///
 /// # Errors
@@ -209,9 +186,10 @@ fn comment_of(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Secret;
 
     fn new(file: PathBuf) -> KeyFileArgs {
-        KeyFileArgs { file, comment: None, passphrase_env: None, no_passphrase: true }
+        KeyFileArgs { file, comment: None, passphrase: NewPassphraseArgs::none() }
     }
 
     #[test]

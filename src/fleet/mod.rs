@@ -2,6 +2,7 @@
 //!
 //! - `connection.rs`: an operator that is connected to a fleet.
 //! - `setup`: the configuration of an operator, the streams, and the permissions of roles on the server.
+//! - `account`: the NATS account of a fleet, the keys that sign its users, and its admitted nodes.
 //! - `targeting`: the nodes that must answer a command, their liveness, and the keys that verify them.
 //! - `job`: prepare, sign, send and follow a command.
 //! - `plan.rs`: plans of dry runs, and their approval.
@@ -14,6 +15,7 @@
 //!
 //! No code here prints: `cli` renders.
 
+pub mod account;
 pub mod audit;
 pub mod bundles;
 pub mod connection;

@@ -153,6 +153,8 @@ pub struct StreamSpec {
     pub max_bytes: Option<u64>,
     /// Most messages of one subject; no limit when none.
     pub max_per_subject: Option<u64>,
+    /// The largest message in bytes; no limit when none.
+    pub max_message_size: Option<i32>,
     /// True where clients may read without a consumer.
     pub allow_direct: bool,
     /// The time for which the server remembers a message id.

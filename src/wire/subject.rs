@@ -351,6 +351,31 @@ impl Subjects {
         rest.strip_prefix("live.").unwrap_or(rest).strip_prefix("trust.")?.parse().ok()
     }
 
+    /// Returns the request of a new node to join, by the public key of its NATS user.
+    pub fn join_request(&self, user: &str) -> Subject {
+        self.subject(format_args!("join.request.{user}"))
+    }
+
+    /// Returns the requests of all new nodes.
+    pub fn join_requests(&self) -> Subject {
+        self.subject(format_args!("join.request.*"))
+    }
+
+    /// Returns the answer to a new node, by the public key of its NATS user.
+    pub fn join_answer(&self, user: &str) -> Subject {
+        self.subject(format_args!("join.answer.{user}"))
+    }
+
+    /// Returns the answers to all new nodes.
+    pub fn join_answers(&self) -> Subject {
+        self.subject(format_args!("join.answer.*"))
+    }
+
+    /// Returns the requests and answers of all new nodes.
+    pub fn joins(&self) -> Subject {
+        self.subject(format_args!("join.*.*"))
+    }
+
     /// Returns the rejections of all nodes.
     pub fn refusals(&self) -> Subject {
         self.subject(format_args!("event.*.{}", EventKind::Refused.as_str()))
@@ -366,7 +391,8 @@ impl Subjects {
         }
     }
 
-    /// Returns the name of a stream of this fleet: `JOBS`, `EVENTS`, `STATE`, `TRUST`, `DESIRED` or `ROLLOUTS`.
+    /// Returns the name of a stream of this fleet: `JOBS`, `EVENTS`, `STATE`, `TRUST`, `DESIRED`, `ROLLOUTS`
+    /// or `JOIN`.
     pub fn stream(&self, name: &str) -> String {
         format!("ENSIGN_{}_{name}", self.fleet)
     }

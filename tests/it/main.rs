@@ -31,6 +31,7 @@ mod disk;
 mod documents;
 mod duplicate_node_ids;
 mod enforce;
+mod enrol;
 mod examples;
 mod external;
 mod fleet;

@@ -164,7 +164,7 @@ fn a_server_without_space_for_the_streams_reports_its_limits() {
         let full = init(&[]);
         assert_eq!(full.code, 4, "{}", full.stderr);
         for part in
-            ["ENSIGN_test_JOBS", "no room", "2112 MiB aside: 1 GiB for results", "no limit of its own", "--jobs-size 64MiB"]
+            ["ENSIGN_test_JOBS", "no room", "2128 MiB aside: 1 GiB for results", "no limit of its own", "--jobs-size 64MiB"]
         {
             assert!(full.stderr.contains(part), "{part}: {}", full.stderr);
         }

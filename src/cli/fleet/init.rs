@@ -108,7 +108,7 @@ pub(super) async fn run(args: InitArgs, context: &OperatorArgs, ui: &mut Ui) -> 
 /// Returns the failure for missing space: the request, the quota, and sizes that may fit.
 async fn quota_failure(error: &TransportError, retention: Retention, session: &FleetSession) -> CliError {
     let asked = format!(
-        "all streams of the fleet set {} aside: {} for results, {} for events, the rest for rollouts",
+        "all streams of the fleet set {} aside: {} for results, {} for events, the rest for rollouts and requests to join",
         format_size(retention.reserved()),
         format_size(retention.jobs_size),
         format_size(retention.events_size),

@@ -11,6 +11,7 @@ pub(super) mod audit;
 mod channel_position;
 mod channels;
 mod confirm;
+mod create;
 mod ensure;
 mod event_filter;
 mod event_text;
@@ -27,6 +28,7 @@ mod job_record;
 mod last_job;
 mod manifest_args;
 mod node_keys;
+mod node_revoke;
 mod nodes;
 mod plan;
 mod plan_output;
@@ -62,6 +64,8 @@ pub struct FleetArgs {
 
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
+    /// Create a fleet: its keys, trust bundle, operator.toml, and the configuration of its NATS server.
+    Create(create::CreateArgs),
     /// Create or update the streams of the fleet, and print the permissions of each role.
     Init(init::InitArgs),
     /// Bring one resource to its desired state on every chosen node.
@@ -111,6 +115,7 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let context = args.context;
     runtime.block_on(async {
         match args.command {
+            FleetCommand::Create(args) => create::run(&args, ui),
             FleetCommand::Init(args) => init::run(args, &context, ui).await,
             FleetCommand::Ensure(args) => ensure::run(args, &context, ui).await,
             FleetCommand::Apply(args) => apply::run(args, &context, ui).await,

@@ -1,4 +1,4 @@
-//! `ensign fleet node trust|forget|keys`: the pinned keys, which verify the messages of nodes.
+//! `ensign fleet node trust|forget|keys|revoke`: the pinned keys, which verify the messages of nodes.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::super::error::{CliError, Exit};
 use super::super::key;
 use super::super::ui::{Ui, text};
 use super::session::{OperatorArgs, node_keys_failure};
-use super::unknown_nodes;
+use super::{node_revoke, unknown_nodes};
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Subcommand)]
@@ -24,6 +24,8 @@ pub(super) enum NodeCommand {
     Trust(NodeTrustArgs),
     /// Forget the key of a node, as of a rebuilt host: the next key that its state shows is pinned.
     Forget(NodeForgetArgs),
+    /// Revoke an admitted node: the server disconnects its user and refuses it from then on, and its key is forgotten.
+    Revoke(NodeForgetArgs),
     /// List the pinned keys.
     Keys,
 }
@@ -58,6 +60,13 @@ pub(super) async fn run(command: NodeCommand, context: &OperatorArgs, ui: &mut U
     match command {
         NodeCommand::Trust(trust) => self::trust(&trust, &operator.fleet, &path, ui),
         NodeCommand::Forget(forget) => self::forget(&forget.node, &operator.fleet, &path, ui),
+        NodeCommand::Revoke(revoke) => {
+            node_revoke::revoke(&revoke.node, &operator.bus, context, ui).await?;
+            // A node whose state was never read has no pinned key.
+            let known = node_identity::read_pinned_keys(&path).map_err(|error| node_keys_failure(&error))?;
+            let is_pinned = known.nodes(&operator.fleet).any(|(node, _)| *node == revoke.node);
+            if is_pinned { self::forget(&revoke.node, &operator.fleet, &path, ui) } else { Ok(Exit::Success) }
+        }
         NodeCommand::Keys => keys(&operator.fleet, &path, context.output, ui),
     }
 }

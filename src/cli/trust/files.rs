@@ -21,7 +21,7 @@ use super::super::key::{self, NamedKey};
 use super::super::ui::{Ui, text};
 
 /// Time for which a new bundle is valid: one renewal a year. Nodes raise an alarm before it ends.
-pub(super) const DEFAULT_LIFETIME: &str = "365d";
+pub(in crate::cli) const DEFAULT_LIFETIME: &str = "365d";
 const SIGNED_ENDING: &str = ".dsse.json";
 
 /// The arguments of every edit of a bundle.
@@ -146,7 +146,7 @@ pub(super) fn previous_version(sealed: &Path, version: u64, there: Option<Truste
 }
 
 /// Returns the time `life` from now, in whole seconds, as the text is for people too.
-pub(super) fn expiry_after(life: HumanDuration, now: Timestamp) -> Result<Timestamp, CliError> {
+pub(in crate::cli) fn expiry_after(life: HumanDuration, now: Timestamp) -> Result<Timestamp, CliError> {
     let beyond = || CliError::usage(format!("{life} from now is out of range"));
     let life = SignedDuration::try_from(life.as_std()).map_err(|_| beyond())?;
     let then = now.checked_add(life).map_err(|_| beyond())?;
@@ -176,8 +176,13 @@ pub(super) fn read_signed(path: &Path) -> Result<SignedBundleFile, CliError> {
 }
 
 pub(super) fn write_unsigned(path: &Path, bundle: &TrustBundle) -> Result<(), CliError> {
+    write(path, unsigned_text(bundle)?.as_bytes())
+}
+
+/// Returns the text of a bundle to edit.
+pub(in crate::cli) fn unsigned_text(bundle: &TrustBundle) -> Result<String, CliError> {
     let text = serde_json::to_string_pretty(bundle).map_err(|error| CliError::from_error(Exit::Failed, &error))?;
-    write(path, format!("{text}\n").as_bytes())
+    Ok(format!("{text}\n"))
 }
 
 /// Writes a signed bundle. An existing one of another version is kept under a name with its version.

@@ -19,6 +19,7 @@ use crate::host::Host;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
 
+pub(in crate::cli) use files::{DEFAULT_LIFETIME, expiry_after, unsigned_text};
 pub use init::{first_bundle, seal_bundle};
 
 /// Create, edit, sign and publish the trust bundle: the keys of a fleet and their rights.

@@ -22,6 +22,13 @@ const COMMANDS_A_DAY: u64 = 10 * (1024 + 3072);
 /// nodes.
 const MIN_STREAM_SIZE: u64 = 64 << 20;
 
+/// Retention time of requests to join and their answers. A host asks again after it.
+const JOIN_AGE: Duration = DAY;
+/// Size of the stream of requests to join in bytes: some thousand hosts that ask at the same time.
+const JOIN_SIZE: u64 = 16 << 20;
+/// Largest request to join, or answer, in bytes.
+const MAX_JOIN_MESSAGE: i32 = 128 << 10;
+
 /// Retention of the streams: time, size and replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -47,7 +54,7 @@ impl Default for Retention {
 impl Retention {
     /// Returns the number of bytes that each server with a copy reserves.
     pub fn reserved(&self) -> u64 {
-        self.jobs_size.saturating_add(self.events_size).saturating_add(self.rollouts_size())
+        self.jobs_size.saturating_add(self.events_size).saturating_add(self.rollouts_size()).saturating_add(JOIN_SIZE)
     }
 
     /// Computes the sizes for a number of nodes, with the same retention times.
@@ -143,6 +150,10 @@ pub fn stream_specs(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec
         },
         spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.rollouts_size()), Some(1)),
         trust_stream_spec(subjects, retention),
+        StreamSpec {
+            max_message_size: Some(MAX_JOIN_MESSAGE),
+            ..spec("JOIN", subjects.joins().to_string(), Some(JOIN_AGE), Some(JOIN_SIZE), Some(1))
+        },
     ]
 }
 

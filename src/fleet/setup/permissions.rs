@@ -36,6 +36,11 @@ pub fn inbox_prefix(node: &NodeId) -> String {
     format!("_INBOX_{node}")
 }
 
+/// Returns the prefix of the reply subjects of a node under a scoped signing key: [`node_template`] needs whole tokens.
+pub fn scoped_inbox_prefix(node: &str) -> String {
+    format!("_INBOX_NODE.{node}")
+}
+
 /// Prefix of the reply subjects of the monitor.
 pub const MONITOR_INBOX: &str = "_INBOX_MONITOR";
 
@@ -44,11 +49,15 @@ const DISCOVERY: &str = "$SRV.>";
 
 /// Returns the permissions of a role in a fleet, whose streams are in a JetStream domain, if any.
 pub fn permissions(role: &Role, subjects: &Subjects, domain: Option<&str>) -> Permissions {
-    let mut permissions = match role {
+    let permissions = match role {
         Role::Operator => operator(subjects),
         Role::Node(node, groups) => node_permissions(node, groups, subjects),
         Role::Monitor => monitor(subjects),
     };
+    with_domain(permissions, domain)
+}
+
+fn with_domain(mut permissions: Permissions, domain: Option<&str>) -> Permissions {
     if let Some(domain) = domain {
         // A server of the domain checks the requests without the name of the domain, all other servers check them with it.
         let (own, api) = (api_prefix(None), api_prefix(Some(domain)));
@@ -57,6 +66,52 @@ pub fn permissions(role: &Role, subjects: &Subjects, domain: Option<&str>) -> Pe
         permissions.publish.extend(named);
     }
     permissions
+}
+
+/// Stand-ins for the name and the group of a node in [`node_template`]. A fleet with one of them in its name gets templates
+/// that match none of its subjects.
+const STAND_INS: (&str, &str) = ("__node__", "__group__");
+
+/// Returns the permissions of all nodes, for a scoped signing key in operator mode.
+///
+/// The server replaces `{{name()}}` by the name of the user. A subject with `{{tag(group)}}` applies for each tag `group:...`
+/// of the user.
+pub fn node_template(subjects: &Subjects, domain: Option<&str>) -> Permissions {
+    let (node, group) = STAND_INS;
+    let Ok(name) = node.parse() else { return Permissions::default() };
+    let one = permissions(&Role::Node(name, vec![group.to_owned()]), subjects, domain);
+    let inbox = format!("_INBOX_{node}");
+    let token = |token: &str| match token {
+        _ if token == node => "{{name()}}".to_owned(),
+        _ if token == inbox => scoped_inbox_prefix("{{name()}}"),
+        _ if token == group => "{{tag(group)}}".to_owned(),
+        // Servers before 2.11 replace whole tokens only. Of its discovery requests, a node then sees those to other nodes too.
+        _ if token.contains(node) => "*".to_owned(),
+        _ => token.to_owned(),
+    };
+    let insert = |subject: String| subject.split('.').map(token).collect::<Vec<_>>().join(".");
+    Permissions {
+        publish: one.publish.into_iter().map(insert).collect(),
+        subscribe: one.subscribe.into_iter().map(insert).collect(),
+        responses: one.responses,
+    }
+}
+
+/// Returns the prefix of the reply subjects of a join token, by the public key of its user.
+pub fn join_inbox_prefix(user: &str) -> String {
+    format!("_INBOX_JOIN.{user}")
+}
+
+/// Returns the permissions of join tokens, for a scoped signing key: to publish requests, and to read answers.
+/// The server replaces `{{subject()}}` by the public key of the user.
+pub fn join_template(subjects: &Subjects, domain: Option<&str>) -> Permissions {
+    let answers = format!("$JS.API.DIRECT.GET.{}.{}", subjects.stream("JOIN"), subjects.join_answers());
+    let join = Permissions {
+        publish: vec![subjects.join_requests().to_string(), answers],
+        subscribe: vec![format!("{}.>", join_inbox_prefix("{{subject()}}"))],
+        responses: false,
+    };
+    with_domain(join, domain)
 }
 
 fn operator(subjects: &Subjects) -> Permissions {
@@ -69,6 +124,7 @@ fn operator(subjects: &Subjects) -> Permissions {
             subjects.rollout_controls().to_string(),
             subjects.rollout_go_aheads().to_string(),
             subjects.trust_versions().to_string(),
+            subjects.join_answers().to_string(),
             format!("$O.{bucket}.>"),
             "$KV.>".to_owned(),
             DISCOVERY.to_owned(),
@@ -275,6 +331,23 @@ mod tests {
                 "$SRV.*.ensign.prod-web1"
             ]
         );
+    }
+
+    #[test]
+    fn templates_differ_from_the_permissions_of_a_node_only_in_its_name_and_groups() {
+        for domain in [None, Some("hub")] {
+            let subjects = Subjects::new("prod");
+            let template = node_template(&subjects, domain);
+            let own = permissions(&Role::Node("web1".parse().unwrap(), vec!["web".into()]), &subjects, domain);
+            let insert = |subject: &String| {
+                let subject = subject.replace("$SRV.*.ensign.*", "$SRV.*.ensign.prod-web1");
+                let subject = subject.replace("_INBOX_NODE.{{name()}}", "_INBOX_web1");
+                subject.replace("{{name()}}", "web1").replace("{{tag(group)}}", "web")
+            };
+            assert_eq!(template.publish.iter().map(insert).collect::<Vec<_>>(), own.publish);
+            assert_eq!(template.subscribe.iter().map(insert).collect::<Vec<_>>(), own.subscribe);
+            assert!(template.responses && template.subscribe.iter().all(|subject| !subject.contains("__")));
+        }
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Files: examined with as few calls as the kernel needs, written so that no process sees a partial file.
 //!
 //! `stat` has the properties of paths, `digest` the digests of contents, `read` reads whole files. `attributes` sets owner and
-//! mode, `ownership` decides who can change a directory. `write` writes, makes directories and removes. `temp_file` makes files
+//! mode, `ownership` decides who can change a directory. `new_directory` makes a directory with its files in one step. `write` writes, makes directories and removes. `temp_file` makes files
 //! and symbolic links under another name first.
 
 mod attributes;
 mod digest;
 mod guarded;
+mod new_directory;
 mod ownership;
 mod read;
 mod stat;
@@ -23,6 +24,7 @@ pub use attributes::{WriteSpec, set_attributes};
 pub(super) use digest::digest_open_file;
 pub use digest::{hex, sha256, sha256_of};
 pub use guarded::{check_private, check_trusted, read_private_text, read_trusted, read_trusted_text};
+pub use new_directory::NewDirectory;
 pub(super) use ownership::{TrustedOwner, check_shared, is_shared};
 pub use read::{
     list, open, open_named, read, read_named, read_named_text, read_open, read_regular, read_regular_text, read_text,
@@ -35,7 +37,9 @@ pub use stat::{
 };
 pub(super) use temp_file::{FileTarget, write_link_at};
 pub use temp_file::{LinkInfo, TempFile, descriptor_path};
-pub use write::{append_lines, create_directory, create_new, private_directory, remove, remove_all, write_atomic};
+pub use write::{
+    append_durably, append_lines, create_directory, create_new, private_directory, remove, remove_all, write_atomic,
+};
 
 /// An operation on a path that failed.
 #[derive(Debug, thiserror::Error)]

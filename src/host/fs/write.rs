@@ -101,6 +101,19 @@ pub fn remove_all(path: &Path) -> Result<(), FsError> {
 /// # Errors
 /// When the system refuses.
 pub fn append_lines(path: &Path, lines: &str, mode: u32) -> Result<(), FsError> {
+    append(path, lines, mode).map(drop)
+}
+
+/// Appends lines as [`append_lines`], and waits until the disk has them.
+///
+/// # Errors
+/// When the system refuses.
+pub fn append_durably(path: &Path, lines: &str, mode: u32) -> Result<(), FsError> {
+    let file = append(path, lines, mode)?;
+    file.sync_all().map_err(|error| FsError::io("sync", path, error))
+}
+
+fn append(path: &Path, lines: &str, mode: u32) -> Result<File, FsError> {
     let failed = |doing| move |error| FsError::io(doing, path, error);
     let opened = OpenOptions::new().read(true).append(true).create(true).mode(mode).open(path);
     let mut file = opened.map_err(failed("open"))?;
@@ -110,5 +123,6 @@ pub fn append_lines(path: &Path, lines: &str, mode: u32) -> Result<(), FsError> 
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut last, len - 1).map_err(failed("read"))?;
     }
     let separator = if last == [b'\n'] { "" } else { "\n" };
-    file.write_all(format!("{separator}{lines}").as_bytes()).map_err(failed("write"))
+    file.write_all(format!("{separator}{lines}").as_bytes()).map_err(failed("write"))?;
+    Ok(file)
 }

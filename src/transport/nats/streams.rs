@@ -343,6 +343,9 @@ fn apply_spec(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
     config.max_bytes = bound(spec.max_bytes);
     set("max_per_subject", config.max_messages_per_subject.to_string(), bound(spec.max_per_subject).to_string());
     config.max_messages_per_subject = bound(spec.max_per_subject);
+    let max_message_size = spec.max_message_size.unwrap_or(-1);
+    set("max_message_size", config.max_message_size.to_string(), max_message_size.to_string());
+    config.max_message_size = max_message_size;
     set("allow_direct", config.allow_direct.to_string(), spec.allow_direct.to_string());
     config.allow_direct = spec.allow_direct;
     set("dedupe_window", format!("{:?}", config.duplicate_window), format!("{:?}", spec.dedupe_window));

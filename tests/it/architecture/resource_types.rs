@@ -19,6 +19,8 @@ const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
     ("goss/", &["exec", "file", "group", "mount", "package", "service", "user"], "the language of Goss"),
     ("cli/fleet/plan_output.rs", &["group"], "a group of nodes"),
     ("config/settings.rs", &["group"], "a group of nodes"),
+    ("fleet/account/claims.rs", &["user"], "a type of NATS JWTs"),
+    ("fleet/account/users.rs", &["group", "user"], "a type of NATS JWTs, and tags of users"),
     ("host/account.rs", &["group", "user"], "kinds of accounts"),
     ("host/lstat.rs", &["file", "symlink"], "kinds of files"),
     ("host/passwd.rs", &["group"], "a file of /etc"),

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::nats::{NatsServer, Options};
+use super::port::Port;
 use super::single_node::PATIENCE;
 
 pub const FLEET: &str = "test";
@@ -42,7 +43,10 @@ pub struct Fleet {
     pub connections: BTreeMap<String, String>,
     pub server: NatsServer,
     pub subjects: Subjects,
-    dir: TempDir,
+    /// The form of the credentials of nodes in `agent.toml`: `nkey`, or `creds` with the inbox of operator mode.
+    login: &'static str,
+    base: PathBuf,
+    _dir: TempDir,
 }
 
 impl Fleet {
@@ -79,8 +83,43 @@ impl Fleet {
         );
         let domain = domain.map(|domain| format!("jetstream_domain = \"{domain}\"\n")).unwrap_or_default();
         std::fs::write(path("operator.toml"), operator + &domain).unwrap();
-        let fleet = Self { agents: Vec::new(), connections: BTreeMap::new(), server, subjects, dir };
+        let base = dir.path().to_owned();
+        let fleet = Self {
+            agents: Vec::new(),
+            connections: BTreeMap::new(),
+            server,
+            subjects,
+            login: "nkey = \"../@.nk\"",
+            base,
+            _dir: dir,
+        };
         fleet.make_trust();
+        fleet
+    }
+
+    /// A fleet as `ensign fleet create` makes it, on a server in operator mode with the unedited configuration.
+    /// With its streams; no nodes yet.
+    pub fn created(binary: &Path) -> Self {
+        let (dir, port) = (tempfile::tempdir().unwrap(), Port::new());
+        let base = dir.path().join("fleet");
+        let url = format!("nats://127.0.0.1:{}", port.number());
+        let made = ensign(&["fleet", "create", FLEET, "--server", &url, "--no-passphrase", "--dir", base.to_str().unwrap()]);
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        let server = NatsServer::start_file(binary, &base.join("nats-server.conf"), tempfile::tempdir().unwrap(), port);
+        let root = std::fs::read_to_string(base.join("root.key.pub")).unwrap();
+        let trust = format!("[trust]\nroot = [\"{}\"]\nbundle = \"trust.dsse.json\"\n", root.trim());
+        std::fs::write(base.join("trust.toml"), trust).unwrap();
+        let fleet = Self {
+            agents: Vec::new(),
+            connections: BTreeMap::new(),
+            server,
+            subjects: Subjects::new(FLEET),
+            login: "creds = \"../@.creds\"\ninbox_prefix = \"_INBOX_NODE.@\"",
+            base,
+            _dir: dir,
+        };
+        let init = fleet.run(&["init"]);
+        assert_eq!(init.code, 0, "{}", init.stderr);
         fleet
     }
 
@@ -110,7 +149,7 @@ impl Fleet {
         let mut bundle: Value = serde_json::from_slice(&std::fs::read(&plain).unwrap()).unwrap();
         bundle["rules"] = serde_json::json!([
             {"keys": ["ops-alice"]},
-            {"keys": ["ops-bob"], "actions": ["ensure"], "types": ["file"], "names": [format!("{}/web1/site/bob*", self.dir.path().display())], "nodes": ["web1"]},
+            {"keys": ["ops-bob"], "actions": ["ensure"], "types": ["file"], "names": [format!("{}/web1/site/bob*", self.base.display())], "nodes": ["web1"]},
         ]);
         std::fs::write(&plain, bundle.to_string()).unwrap();
         let signed = ensign(&["trust", "sign", plain.to_str().unwrap(), "--root", &root]);
@@ -119,7 +158,7 @@ impl Fleet {
 
     /// A path below the directory of the fleet.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.base.join(name)
     }
 
     /// Starts the agent of a node, and waits for its first state.
@@ -140,8 +179,9 @@ impl Fleet {
         let trust = std::fs::read_to_string(self.path("trust.toml")).unwrap().replace("trust.dsse.json", "../trust.dsse.json");
         let config = format!(
             "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"5s\"\n{settings}\
-             [http]\nlisten = \"off\"\n[nats]\n{}\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n{limits}\n",
+             [http]\nlisten = \"off\"\n[nats]\n{}\n{}\n{trust}\n[limits]\npaths = [\"{}\"]\n{limits}\n",
             self.connections.get(node).cloned().unwrap_or_else(|| format!("servers = [\"{}\"]", self.server.url())),
+            self.login.replace("@", node),
             home.display()
         );
         std::fs::write(home.join("agent.toml"), config).unwrap();

@@ -22,6 +22,7 @@ pub struct Options {
 /// A server that ends with this value. Its stored data stay until then, across [`NatsServer::restart`].
 pub struct NatsServer {
     binary: PathBuf,
+    config: PathBuf,
     dir: TempDir,
     /// Reserved also while the server is down: it comes back on the same port.
     port: Port,
@@ -45,9 +46,7 @@ impl NatsServer {
         };
         let text = format!("host: 127.0.0.1\nport: {}\nserver_name: test\n{jetstream}{}", port.number(), options.config);
         std::fs::write(dir.path().join("nats.conf"), text).unwrap();
-        let mut server = Self { binary: binary.to_owned(), dir, port, child: None };
-        server.start_again();
-        server
+        Self::start_file(binary, &dir.path().join("nats.conf"), dir, port)
     }
 
     /// Starts a server with a configuration of `deploy/nats`: these users, and each text of `changes` replaced.
@@ -62,7 +61,12 @@ impl NatsServer {
         }
         std::fs::write(dir.path().join("nats.conf"), text).unwrap();
         std::fs::write(dir.path().join("users.conf"), users).unwrap();
-        let mut server = Self { binary: binary.to_owned(), dir, port, child: None };
+        Self::start_file(binary, &dir.path().join("nats.conf"), dir, port)
+    }
+
+    /// Starts a server with this configuration, which listens on this port of loopback. `dir` lives as long as the server.
+    pub fn start_file(binary: &Path, config: &Path, dir: TempDir, port: Port) -> Self {
+        let mut server = Self { binary: binary.to_owned(), config: config.to_owned(), dir, port, child: None };
         server.start_again();
         server
     }
@@ -89,7 +93,7 @@ impl NatsServer {
     pub fn start_again(&mut self) {
         let mut child = Command::new(&self.binary)
             .arg("-c")
-            .arg(self.dir.path().join("nats.conf"))
+            .arg(&self.config)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
