@@ -37,7 +37,7 @@ pub(super) async fn approve(
     context: &OperatorArgs,
     ui: &mut Ui,
 ) -> Result<Exit, CliError> {
-    let chosen = !target.node.is_empty() || !target.group.is_empty() || target.all || target.only_where.is_some();
+    let chosen = target.nodes.is_given() || target.only_where.is_some();
     let to = if chosen { Some(target.target()?) } else { None };
     let file = Path::new(name);
     let id = name.parse::<Uuid>().ok();
@@ -154,7 +154,7 @@ fn show_approved(plan: &FleetPlan, order: &CommandDraft, states: &NodeStates, se
         .filter(|node| !has_plan(node) && plan.nodes.get(node).is_none_or(|node| node.outcome != "not_selected"))
         .collect();
     if !without.is_empty() {
-        let all = matches!(order.to.selector(), Some(Selector::All | Selector::Groups(_)));
+        let all = !matches!(order.to.selector(), Some(Selector::Nodes(_)));
         let why = if all { "they are targeted, but not in the plan" } else { "they are not in the plan" };
         ui.message(text!("{} will refuse, {}: {}", nodes(without.len()), why, names(&without)));
     }

@@ -20,6 +20,7 @@ mod job;
 mod job_record;
 mod manifest_args;
 mod node_keys;
+mod node_selection;
 mod nodes;
 mod plan;
 mod plan_output;

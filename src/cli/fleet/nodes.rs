@@ -11,7 +11,7 @@ use crate::fleet::targeting::states::NodeLiveness;
 use crate::fleet::{NodeOutcome, NodeStates};
 use crate::model::{HumanDuration, NodeId, RunOutcome};
 use crate::wire::command::NoParameters;
-use crate::wire::{Action, NodeState, Selector, Target, json as strict};
+use crate::wire::{Action, NodeState, Target, json as strict};
 
 use super::super::error::{CliError, Exit};
 use super::super::format::{ago, describe_watch, names};
@@ -44,11 +44,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &OperatorArgs, ui: &mut Ui) 
     let states = session.states().await?;
     let Some(expression) = &args.which.only_where else {
         unknown_nodes::warn(&to, &states, ui);
-        let chosen = select_status(&states, |state| match to.selector() {
-            Some(Selector::Nodes(nodes)) => nodes.contains(&state.node),
-            Some(Selector::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
-            Some(Selector::All) | None => true,
-        });
+        let chosen = select_status(&states, |state| to.includes(&state.node, &state.groups));
         print_rows(&chosen, &session, ui);
         return Ok(Exit::Success);
     };
