@@ -147,8 +147,8 @@ fn bundle(args: &VerifyArgs) -> Result<TrustedBundle, CliError> {
     open_bundle(&bytes, pin).map_err(|error| CliError::from_error(Exit::Refused, &error))
 }
 
-/// Returns the nodes to decide for, and their groups: where the caller names none, those of the command, with a node for each
-/// pattern. Without any name, the decision is for any node.
+/// Returns the nodes to decide for, and their groups: those of the caller, or else those of the command. The decision
+/// about a pattern is for one node, and without any name for any node.
 fn nodes_to_check(args: &VerifyArgs, command: Option<&Command>) -> (Vec<NodeId>, Vec<String>) {
     if !args.node.is_empty() {
         return (args.node.clone(), args.group.clone());

@@ -169,9 +169,7 @@ mod tests {
 
     use super::*;
 
-    #[expect(clippy::needless_pass_by_value, reason = "written in place by every caller")]
-    fn denial(rule: Value, to: Value) -> Option<String> {
-        let mut rule = rule;
+    fn denial(mut rule: Value, to: Value) -> Option<String> {
         rule["keys"] = json!(["ops"]);
         let rule: Rule = serde_json::from_value(rule).unwrap();
         let command = json!({

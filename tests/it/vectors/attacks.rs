@@ -665,15 +665,12 @@ fn permissions() -> Vec<(&'static str, Attack)> {
 
 /// Resources with further effects, by keys with fewer rights.
 /// A command of alice's on the subject of all nodes, for this target.
-#[expect(clippy::needless_pass_by_value, reason = "written in place by every caller")]
 fn aimed(expect: &str, about: &str, to: Value) -> Attack {
     Attack { subject: Some("ensign.v1.prod.cmd.ensure.all".into()), ..attack(expect, about, changed("/to", to)) }
 }
 
 /// The same under one rule, which narrows the target.
-#[expect(clippy::needless_pass_by_value, reason = "written in place by every caller")]
-fn narrowed(expect: &str, about: &str, rule: Value, to: Value) -> Attack {
-    let mut rule = rule;
+fn narrowed(expect: &str, about: &str, mut rule: Value, to: Value) -> Attack {
     rule["keys"] = json!(["alice"]);
     Attack { trust: ruled(expect, about, &rule).trust, ..aimed(expect, about, to) }
 }

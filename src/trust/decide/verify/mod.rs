@@ -128,7 +128,7 @@ pub enum OpenedMessage {
     FilteredOut(Verified<Command>),
     /// The latest assignment of a channel, for other nodes now. The assignment of this node in the channel ends.
     ForOtherNodes(Verified<Command>),
-    /// A signed command for some of the nodes that listen on its subject, and not for this node: no attack, and no answer.
+    /// A signed command for other nodes that listen on its subject: no attack, and no answer.
     NotTargeted,
 }
 
