@@ -83,6 +83,7 @@ async fn make_plan(
             (draft, states, session)
         }
     };
+    target.check_offline(&draft.to, &states)?;
     if target.detach {
         let signed = sign_draft(draft, &session)?;
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| dispatch_failure(&error, &session))?;

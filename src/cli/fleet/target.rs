@@ -3,6 +3,8 @@
 use clap::Args;
 
 use crate::diag::{Diagnostic, SourceLocation};
+use crate::fleet::job::offline_limit;
+use crate::fleet::rollout::request::Count;
 use crate::fleet::{CommandDraft, NodeStates};
 use crate::model::HumanDuration;
 use crate::template::Scope;
@@ -12,9 +14,13 @@ use crate::wire::{Action, CommandOptions, Target};
 use crate::cli::args::types::TypesArgs;
 
 use super::super::error::{CliError, Exit};
+use super::super::format::first_names;
 use super::node_selection::NodeSelectionArgs;
 use super::session::FleetSession;
 use super::waves::WavesArgs;
+
+/// Offline nodes that are named.
+const MAX_NAMED: usize = 5;
 
 /// The target and the options of a command.
 #[derive(Debug, Clone, Default, Args)]
@@ -36,6 +42,9 @@ pub(in crate::cli) struct TargetArgs {
     /// Print the id of the job without waiting; `ensign fleet job watch ID` waits.
     #[arg(long, global = true)]
     pub(in crate::cli) detach: bool,
+    /// Send nothing when more of the targeted nodes are offline, as 3 or 5%.
+    #[arg(long, global = true, value_name = "COUNT")]
+    pub(in crate::cli) max_offline: Option<Count>,
     /// Skip the check of a manifest or resource for errors that every node would report.
     #[arg(long, global = true)]
     pub(in crate::cli) no_check: bool,
@@ -71,16 +80,32 @@ impl TargetArgs {
         self.target().map(drop)
     }
 
-    /// Reads the states of the nodes. A detached command without waves needs none.
+    /// Reads the states of the nodes. A detached command needs none without waves and without `--max-offline`.
     ///
     /// # Errors
     /// As [`FleetSession::states_if_available`].
     pub(super) async fn states(&self, to: &Target, session: &FleetSession) -> Result<NodeStates, CliError> {
-        if self.detach && self.waves.counts().is_none() {
+        if self.detach && self.waves.counts().is_none() && self.max_offline.is_none() {
             session.expect(to);
             return Ok(NodeStates::default());
         }
         session.states_if_available(to).await
+    }
+
+    /// Checks `--max-offline`, before a command is signed.
+    ///
+    /// # Errors
+    /// When too many nodes of `to` are offline, or their states are unavailable.
+    pub(super) fn check_offline(&self, to: &Target, states: &NodeStates) -> Result<(), CliError> {
+        let Some(limit) = self.max_offline else { return Ok(()) };
+        if let Some(reason) = &states.unavailable {
+            let wrong = Diagnostic::new(format!("cannot count the offline nodes: JetStream does not answer: {reason}"));
+            return Err(CliError::new(Exit::Partial, wrong.hint("--max-offline needs it; nothing was signed or sent")));
+        }
+        offline_limit::check_offline(&states.expected(to), limit).map_err(|error| {
+            let hint = format!("offline: {}; nothing was signed or sent", first_names(&error.offline, MAX_NAMED));
+            CliError::from_error(Exit::Partial, &error).hint(hint)
+        })
     }
 
     /// Returns the longest run on a node.
