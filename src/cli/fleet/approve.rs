@@ -4,12 +4,10 @@
 //! before it signs.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::diag::Diagnostic;
 use crate::fleet::job::records;
 use crate::fleet::plan::{self, FleetPlan};
 use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode, NodeStates};
@@ -22,6 +20,7 @@ use super::super::format::{ago, names, nodes};
 use super::super::ui::{Ui, text};
 use super::super::verify;
 use super::channel_position::next_position;
+use super::confirmation::confirm;
 use super::job_record::{record, results};
 use super::plan_output::{plan_failure, plan_file, print_groups};
 use super::send::send;
@@ -59,13 +58,10 @@ pub(super) async fn approve(
     };
     let mut order = plan::approval_draft(&planned, to, timeout, target.reason.clone(), channel);
     order.options.noop = target.noop;
+    target.check_offline(&order.to, &states)?;
     show_approved(&plan, &order, &states, &session, ui);
     show_signed(&planned, &order, target, ui);
-    if !yes && session.output == OutputFormat::Text && std::io::stdin().is_terminal() && ui.is_watched() {
-        let agreed = ui.confirm("sign and send it? [y/N]").map_err(|error| CliError::from_error(Exit::Failed, &error))?;
-        if !agreed {
-            return Err(CliError::new(Exit::Partial, Diagnostic::new("not approved: nothing was signed or sent")));
-        }
+    if confirm(yes, "not approved", &session, ui)? {
         // The answer may have taken minutes.
         states = session.states_of(&order.to).await?;
     }
