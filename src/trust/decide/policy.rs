@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    fn denial(mut rule: Value, to: Value) -> Option<String> {
+    fn denial(mut rule: Value, to: &Value) -> Option<String> {
         rule["keys"] = json!(["ops"]);
         let rule: Rule = serde_json::from_value(rule).unwrap();
         let command = json!({
@@ -210,7 +210,7 @@ mod tests {
             (&json!({"max_nodes": 2}), json!({"nodes": ["a", "b"], "not": {"groups": ["g"]}}), None),
             (&json!({}), json!({"globs": ["*"]}), None),
         ] {
-            let denial = denial(rule.clone(), to.clone());
+            let denial = denial(rule.clone(), &to);
             let is_right = match wanted {
                 None => denial.is_none(),
                 Some(wanted) => denial.as_ref().is_some_and(|denial| denial.contains(wanted)),
