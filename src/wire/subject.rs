@@ -128,8 +128,8 @@ impl Subjects {
         Subject(format!("{PREFIX}.{}.{rest}", self.fleet))
     }
 
-    /// Returns the subjects on which a command is published: all nodes, each group, or each named node. An assignment has
-    /// only the subject of its channel.
+    /// Returns the subjects on which a command is published: each named node, each group, or all nodes. Patterns and
+    /// combinations go to all nodes. An assignment has only the subject of its channel.
     pub fn command(&self, command: &Command) -> Vec<Subject> {
         let action = command.action.name();
         match command.to.selector() {
@@ -140,7 +140,8 @@ impl Subjects {
             Some(Selector::Groups(groups)) => {
                 groups.iter().map(|group| self.subject(format_args!("cmd.{action}.group.{group}"))).collect()
             }
-            Some(Selector::All) => vec![self.subject(format_args!("cmd.{action}.all"))],
+            // Every node hears the command, and a node outside of the target ignores it.
+            Some(Selector::All | Selector::Mixed) => vec![self.subject(format_args!("cmd.{action}.all"))],
             None => vec![],
         }
     }

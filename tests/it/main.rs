@@ -79,6 +79,7 @@ mod stable;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
 mod system;
+mod targets;
 mod tls;
 mod transport;
 mod trust;

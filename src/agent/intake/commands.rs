@@ -269,6 +269,7 @@ impl Task {
                 self.acknowledge(&verified, AckStatus::NotSelected)
             }
             Ok(OpenedMessage::ForOtherNodes(verified)) => self.accept_assignment(&Arc::new(verified), subject, false),
+            Ok(OpenedMessage::NotTargeted) => Answer::Nothing,
             // The streams repeat assignments all the time. An operator asks for a result in another way.
             Ok(OpenedMessage::Duplicate { id, .. }) if self.is_desired(message) => {
                 self.restore_assignment(id, &message.payload);

@@ -20,10 +20,10 @@ use crate::diag::error_chain;
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
 use crate::trust::{Verified, proves_success};
+use crate::wire::CommandOutcome;
 use crate::wire::command::{Action, Command, RolloutPlan};
 use crate::wire::receipt::HEADER;
 use crate::wire::rollout_plan::{RolloutPosition, Wave};
-use crate::wire::{CommandOutcome, Selector};
 
 use super::overrides::Overrides;
 
@@ -260,11 +260,7 @@ impl RolloutProgress {
     /// Returns true when a failure of this node counts. A failure of a node outside of the target does not count. Only
     /// the nodes themselves know the members of a group.
     fn counts(&self, command: &Command, name: &NodeId) -> bool {
-        let is_target = match command.to.selector() {
-            Some(Selector::Nodes(nodes)) => nodes.contains(name),
-            _ => true,
-        };
-        is_target && !self.failed.contains(name)
+        command.to.includes_by_name(name) != Some(false) && !self.failed.contains(name)
     }
 
     fn budget_exhausted(&self, plan: &RolloutPlan) -> Option<String> {

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::diag::Diagnostic;
 use crate::fleet::job::records;
 use crate::fleet::plan::{self, FleetPlan};
 use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode, NodeStates};
@@ -32,7 +31,7 @@ use crate::cli::local::inputs::OutputFormat;
 
 /// Approves a plan, for its nodes or for the named ones.
 pub(super) async fn approve(name: &str, target: &TargetArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
-    let chosen = !target.node.is_empty() || !target.group.is_empty() || target.all || target.only_where.is_some();
+    let chosen = target.nodes.is_given() || target.only_where.is_some();
     let to = if chosen { Some(target.target()?) } else { None };
     let file = Path::new(name);
     // A whole id comes before a file of this name, and the file before the first characters of an id.
@@ -57,12 +56,10 @@ pub(super) async fn approve(name: &str, target: &TargetArgs, context: &OperatorA
     };
     let mut order = plan::approval_draft(&planned, to, timeout, target.reason.clone(), channel);
     order.options.noop = target.noop;
+    target.check_offline(&order.to, &states)?;
     show_approved(&plan, &order, &states, &session, ui);
     show_signed(&planned, &order, target, ui);
-    if !target.confirm.yes && session.output == OutputFormat::Text && confirm::can_ask(ui) {
-        if !confirm::prompt("sign and send it? [y/N]", ui).await {
-            return Err(CliError::new(Exit::Partial, Diagnostic::new("not approved: nothing was signed or sent")));
-        }
+    if confirm::confirm_signature(target.confirm.yes, "not approved", &session, ui).await? {
         // The answer may have taken minutes.
         states = session.states_of(&order.to).await?;
     }
@@ -153,7 +150,7 @@ fn show_approved(plan: &FleetPlan, order: &CommandDraft, states: &NodeStates, se
         .filter(|node| !has_plan(node) && plan.nodes.get(node).is_none_or(|node| node.outcome != "not_selected"))
         .collect();
     if !without.is_empty() {
-        let all = matches!(order.to.selector(), Some(Selector::All | Selector::Groups(_)));
+        let all = !matches!(order.to.selector(), Some(Selector::Nodes(_)));
         let why = if all { "they are targeted, but not in the plan" } else { "they are not in the plan" };
         ui.message(text!("{} will refuse, {}: {}", nodes(without.len()), why, names(&without)));
     }

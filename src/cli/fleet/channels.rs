@@ -94,7 +94,7 @@ pub(super) struct WithdrawArgs {
 
 pub(super) async fn withdraw(args: WithdrawArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     check_channel(&args.channel)?;
-    if args.target.target().is_ok() {
+    if args.target.nodes.is_given() || args.target.only_where.is_some() {
         let hint = "to leave some nodes out, assign it to the others";
         return Err(CliError::usage("a channel is withdrawn as a whole").hint(hint));
     }

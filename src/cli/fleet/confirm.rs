@@ -15,6 +15,7 @@ use super::super::format::{nodes, spaced};
 use super::super::ui::{self, Text, Ui, text};
 use super::interrupt::interrupted;
 use super::session::FleetSession;
+use crate::cli::local::inputs::OutputFormat;
 
 /// Nodes that a command may change without a question, unless it is for all nodes.
 const MAX_UNASKED: usize = 20;
@@ -73,6 +74,20 @@ pub(super) async fn confirm(
     }
     // The answer may have taken minutes.
     session.states_if_available(to).await.map(Some)
+}
+
+/// Asks a user at a terminal whether to sign and send what was shown. Returns true when the user was asked, and agreed.
+///
+/// # Errors
+/// When the user does not agree: the message begins with `refusal`.
+pub(super) async fn confirm_signature(yes: bool, refusal: &str, session: &FleetSession, ui: &mut Ui) -> Result<bool, CliError> {
+    if yes || session.output != OutputFormat::Text || !can_ask(ui) {
+        return Ok(false);
+    }
+    if prompt("sign and send it? [y/N]", ui).await {
+        return Ok(true);
+    }
+    Err(CliError::new(Exit::Partial, Diagnostic::new(format!("{refusal}: nothing was signed or sent"))))
 }
 
 /// True when a user can answer: standard input and standard error are terminals.

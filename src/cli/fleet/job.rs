@@ -20,6 +20,7 @@ use super::job_name::{JobName, action_name};
 use super::job_record::{record, record_failure, results};
 use super::plan_output::print_groups;
 use super::render_job::{self, group_lines, node_line};
+use super::retry::{self, JobRetryArgs};
 use super::send::{follow, watch};
 use super::session::{FleetSession, OperatorArgs, connection_failure};
 use super::unknown_nodes::known_names;
@@ -44,6 +45,8 @@ enum JobCommand {
     Show(JobShowArgs),
     /// Send the same bytes again, for nodes that did not answer; the other nodes run nothing twice.
     Resend(JobResendArgs),
+    /// Sign the action of a job again, for the nodes on which it failed.
+    Retry(JobRetryArgs),
 }
 
 #[derive(Debug, Args)]
@@ -103,6 +106,7 @@ pub(super) async fn run(args: JobArgs, context: &OperatorArgs, ui: &mut Ui) -> R
         JobCommand::List(args) => list(&args, &session, ui).await,
         JobCommand::Show(args) => show(args, &session, ui).await,
         JobCommand::Resend(args) => resend(args, &session, ui).await,
+        JobCommand::Retry(args) => retry::run(args, &session, ui).await,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::fleet::targeting::states::NodeLiveness;
 use crate::fleet::{NodeOutcome, NodeStates};
 use crate::model::{HumanDuration, NodeId, RunOutcome};
 use crate::wire::command::NoParameters;
-use crate::wire::{Action, NodeState, Selector, Target, json as strict};
+use crate::wire::{Action, NodeState, Target, json as strict};
 
 use super::super::error::{CliError, Exit};
 use super::super::format::{ago, describe_watch, names};
@@ -52,14 +52,10 @@ pub(super) async fn nodes(args: NodesArgs, context: &OperatorArgs, ui: &mut Ui) 
     let session = context.open().await?;
     session.expect(&to);
     let states = session.states().await?;
-    unknown_nodes::check_groups(&args.which.group, &states)?;
+    unknown_nodes::check_groups(&args.which.nodes.group, &states)?;
     let Some(expression) = &args.which.only_where else {
         unknown_nodes::warn(&to, &states, ui);
-        let mut chosen = select_status(&states, |state| match to.selector() {
-            Some(Selector::Nodes(nodes)) => nodes.contains(&state.node),
-            Some(Selector::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
-            Some(Selector::All) | None => true,
-        });
+        let mut chosen = select_status(&states, |state| to.includes(&state.node, &state.groups));
         let desired = match args.outdated {
             true => Some(view::read_channels(&session.bus, &session.subjects).await.map_err(|error| connection_failure(&error))?),
             false => None,

@@ -81,6 +81,7 @@ async fn make_plan(
             (draft, states, session)
         }
     };
+    target.check_offline(&draft.to, &states)?;
     if target.detach {
         let signed = sign_draft(draft, &session)?;
         last_job::record(&signed.command, ui);
@@ -152,9 +153,9 @@ mod tests {
     fn flags_may_stand_before_and_after() {
         Line::command().debug_assert();
         let line = Line::parse_from(["plan", "apply", "site", "--all", "--out", "p.json", "--where", "true"]);
-        assert!(line.plan.target.all && line.plan.out.is_some() && line.plan.target.only_where.is_some());
+        assert!(line.plan.target.nodes.all && line.plan.out.is_some() && line.plan.target.only_where.is_some());
         let line = Line::parse_from(["plan", "ensure", "file", "/a", "--node", "web1", "--content", "x"]);
-        assert_eq!(line.plan.target.node, ["web1"]);
+        assert_eq!(line.plan.target.nodes.node, ["web1"]);
         assert!(matches!(line.plan.what, Some(PlanCommand::Ensure(_))));
         let line = Line::parse_from(["plan", "--approve", "x", "--group", "web"]);
         assert!(line.plan.what.is_none() && line.plan.approve.as_deref() == Some("x"));

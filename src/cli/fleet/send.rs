@@ -34,7 +34,7 @@ pub(in crate::cli) struct FollowedJob {
 /// Signs a draft, sends it, and follows it unless it is detached.
 ///
 /// # Errors
-/// When the draft can't be signed or sent, or the connection is lost.
+/// When the draft can't be signed or sent, too many nodes are offline, or the connection is lost.
 pub(super) async fn send(
     draft: CommandDraft,
     target: &TargetArgs,
@@ -61,6 +61,7 @@ pub(super) async fn send_after(
     if target.waves.counts().is_some() {
         start::check_streams(states)?;
     }
+    target.check_offline(&draft.to, states)?;
     if session.output == OutputFormat::Text && !target.detach {
         selection::show_selected(&draft.to, states, session, ui).await?;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::diag::{Diagnostic, did_you_mean};
 use crate::fleet::NodeStates;
 use crate::model::NodeId;
-use crate::wire::{Selector, Target};
+use crate::wire::{Exclusion, Target};
 
 use super::super::error::CliError;
 use super::super::format;
@@ -54,20 +54,21 @@ pub(super) fn warn(to: &Target, states: &NodeStates, ui: &mut Ui) {
     let near = |wrong: &str, known: &mut dyn Iterator<Item = &str>| {
         did_you_mean(wrong, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
     };
-    match to.selector() {
-        Some(Selector::Nodes(named)) => {
-            for node in named.iter().filter(|node| !is_known(node)).take(MAX_SHOWN) {
-                let hint = near(node.as_str(), &mut states.keys().map(NodeId::as_str));
-                ui.warn(text!("unknown node {}{}", node, hint));
-            }
-        }
-        Some(Selector::Groups(named)) => {
-            let groups: BTreeSet<&str> = states.values().flat_map(|state| &state.groups).map(String::as_str).collect();
-            for group in named.iter().filter(|group| !groups.contains(group.as_str())).take(MAX_SHOWN) {
-                let hint = near(group, &mut groups.iter().copied());
-                ui.warn(text!("no node is in the group {}{}", group, hint));
-            }
-        }
-        Some(Selector::All) | None => {}
+    let none = Exclusion::default();
+    let not = to.exclusion.as_ref().unwrap_or(&none);
+    let named = to.nodes.iter().chain(&not.nodes).flatten();
+    for node in named.filter(|node| !is_known(node)).take(MAX_SHOWN) {
+        let hint = near(node.as_str(), &mut states.keys().map(NodeId::as_str));
+        ui.warn(text!("unknown node {}{}", node, hint));
+    }
+    let globs = to.globs.iter().chain(&not.globs).flatten();
+    for glob in globs.filter(|glob| !states.keys().any(|node| glob.matches(node))).take(MAX_SHOWN) {
+        ui.warn(text!("no node matches {}", glob));
+    }
+    let groups: BTreeSet<&str> = states.values().flat_map(|state| &state.groups).map(String::as_str).collect();
+    let named = to.groups.iter().chain(&not.groups).flatten();
+    for group in named.filter(|group| !groups.contains(group.as_str())).take(MAX_SHOWN) {
+        let hint = near(group, &mut groups.iter().copied());
+        ui.warn(text!("no node is in the group {}{}", group, hint));
     }
 }

@@ -23,8 +23,10 @@ pub fn describe_target(audience: &Target) -> String {
         Some(Selector::Nodes(nodes)) => nodes.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(", "),
         Some(Selector::Groups(groups)) => format!("group {}", groups.join(", ")),
         Some(Selector::All) => "all".to_owned(),
+        Some(Selector::Mixed) => audience.describe_selection(usize::MAX),
         None => "no node".to_owned(),
     };
+    let to = format!("{to}{}", audience.describe_exclusion(usize::MAX));
     match &audience.filter {
         Some(condition) => format!("{to} where {condition}"),
         None => to,

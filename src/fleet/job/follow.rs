@@ -76,8 +76,10 @@ impl JobFollower {
         expected: Vec<ExpectedNode>,
     ) -> Result<Self, TransportError> {
         let FleetConnection { bus, subjects, node_keys, .. } = fleet;
-        // Only the names of nodes are known; groups and `all` are those that answer.
-        let all_known = matches!(signed.command.to.selector(), Some(Selector::Nodes(_)));
+        // Only the names of nodes are known; groups, patterns and `all` are those that answer.
+        let to = &signed.command.to;
+        let is_certain = |node: &NodeId| to.includes_by_name(node).is_some();
+        let all_known = matches!(to.selector(), Some(Selector::Nodes(nodes)) if nodes.iter().all(is_certain));
         let tracker = JobTracker::new(subjects.clone(), Arc::clone(node_keys), signed.command.id, &*signed.digest, expected);
         let answers = dispatch::dispatch_unrecorded(bus, subjects, signed).await?;
         Ok(Self { tracker: tracker.without_stream(!all_known), stream: None, all_known, answers: Some(answers) })

@@ -244,8 +244,10 @@ pub fn describe_target(to: &Target) -> String {
         Some(Selector::All) => "all nodes".to_owned(),
         Some(Selector::Groups(groups)) => format!("the nodes of {}", list(groups.iter().map(String::as_str).collect())),
         Some(Selector::Nodes(nodes)) => list(nodes.iter().map(NodeId::as_str).collect()),
+        Some(Selector::Mixed) => to.describe_selection(NAMES),
         None => "no node".to_owned(),
     };
+    let whom = format!("{whom}{}", to.describe_exclusion(NAMES));
     match &to.filter {
         Some(expression) => format!("{whom} where {expression}"),
         None => whom,

@@ -92,7 +92,7 @@ impl Count {
     }
 
     /// Returns the count out of `all` nodes, rounded down.
-    fn rounded_down(self, all: u64) -> u64 {
+    pub fn rounded_down(self, all: u64) -> u64 {
         match self {
             Self::Nodes(count) => count,
             Self::Part(parts) => all.saturating_mul(parts) / 10_000,
