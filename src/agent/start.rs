@@ -135,6 +135,7 @@ impl Agent {
             identity: Arc::clone(identity),
             facts: Arc::clone(facts),
             node_state: node_state.clone(),
+            durable: Arc::clone(durable),
             publisher: publisher.clone(),
         };
         let executor = executor::Handle::spawn(

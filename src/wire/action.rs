@@ -38,6 +38,8 @@ pub enum Action {
     Resume(JobRef),
     /// Let a wave of a job begin, for waves that ask for it.
     Go(GoAhead),
+    /// End a job: nodes that have not begun never begin, and a run in progress is stopped.
+    Cancel(JobRef),
 }
 
 /// A malformed action.
@@ -83,6 +85,7 @@ impl Action {
             Self::Halt(_) => "halt",
             Self::Resume(_) => "resume",
             Self::Go(_) => "go",
+            Self::Cancel(_) => "cancel",
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::intake::fair_queue::{FairQueue, JobReceiver};
@@ -201,6 +202,9 @@ impl Task {
             let why = (RejectionCode::Expired, why);
             return Err(Box::new(messages::not_run(identity, Some(job.id()), job.digest(), CommandOutcome::Expired, why)));
         }
+        if let Some(cancelled) = self.executor.scheduler.cancelled(job) {
+            return Err(Box::new(cancelled));
+        }
         self.executor.verifier.verify(|verifier| verifier.recheck(&job.command)).map_err(|rejection| {
             Box::new(RunResult::refused(rejection.code, rejection.message).into_command_result(identity, job))
         })
@@ -228,14 +232,14 @@ impl Task {
         self.update_board(Some(job.run));
         let until = Instant::now() + job.command.options.timeout.as_std();
         checkpoint(Checkpoint::AssignmentStarted);
-        let result = self.execute(&job, Some(source), until).await;
+        let result = self.execute(&job, Some(source), until, None).await;
         self.update_board(None);
         // Only a reconciler that was stopped does not wait for the result.
         let _sent = ended.send(result);
     }
 
     /// Shows on the board the current run, and the number of waiting commands.
-    fn update_board(&self, running: Option<uuid::Uuid>) {
+    fn update_board(&self, running: Option<Uuid>) {
         self.executor.context.status.change(|snapshot| {
             snapshot.running = running;
             // Counted under the lock of the board: the intake counts too.
@@ -265,45 +269,55 @@ impl Task {
 
     async fn perform(&mut self, job: &Job) -> RunResult {
         let until = Instant::now() + job.command.options.timeout.as_std();
+        let command = matches!(job.kind, JobKind::Command { .. }).then(|| job.id());
         match &job.command.action {
-            Action::Ensure(_) => self.execute(job, None, until).await,
+            Action::Ensure(_) => self.execute(job, None, until, command).await,
             Action::Apply(apply) => {
                 // Cancel-safe: a dropped download leaves files that are removed after every command.
                 let fetched = tokio::select! {
                     biased;
                     _ = self.stop.changed() => return RunResult::interrupted(),
+                    why = cancelled(&self.executor.context, command) => return RunResult::cancelled(why),
                     fetched = self.executor.fetcher.manifest(job.id(), apply, until) => fetched,
                 };
                 match fetched {
-                    Ok(source) => self.execute(job, Some(source), until).await,
+                    Ok(source) => self.execute(job, Some(source), until, command).await,
                     Err(result) => *result,
                 }
             }
-            Action::Healthcheck(wanted) => self.healthcheck(wanted, until).await,
+            Action::Healthcheck(wanted) => self.healthcheck(wanted, until, command).await,
             action => self.executor.queries.answer(action).await,
         }
     }
 
     /// Checks the health of the assignments in force.
-    async fn healthcheck(&mut self, wanted: &Healthcheck, until: Instant) -> RunResult {
+    async fn healthcheck(&mut self, wanted: &Healthcheck, until: Instant, command: Option<Uuid>) -> RunResult {
         let mut checked = Vec::new();
         for assignment in self.executor.health_checks.assignments(wanted) {
             // Cancel-safe: a dropped download leaves a file that the next one replaces.
             let fetched = tokio::select! {
                 biased;
                 _ = self.stop.changed() => return RunResult::interrupted(),
+                why = cancelled(&self.executor.context, command) => return RunResult::cancelled(why),
                 fetched = self.executor.health_checks.manifest(&assignment, until) => fetched,
             };
             let result = match fetched {
-                Ok(source) => self.execute(&self.executor.health_checks.job(&assignment), Some(source), until).await,
+                Ok(source) => {
+                    let job = self.executor.health_checks.job(&assignment);
+                    self.execute(&job, Some(source), until, command).await
+                }
                 Err(result) => *result,
             };
+            if result.is_interrupted() {
+                return result;
+            }
             checked.push((assignment, result));
         }
         super::healthcheck::answer(checked, wanted)
     }
 
-    async fn execute(&mut self, job: &Job, source: Option<ManifestText>, until: Instant) -> RunResult {
+    /// Runs a job. A cancel of `command` ends the run.
+    async fn execute(&mut self, job: &Job, source: Option<ManifestText>, until: Instant, command: Option<Uuid>) -> RunResult {
         let cancel = Cancel::default();
         let (context, owned, flag) = (Arc::clone(&self.executor.context), job.clone(), cancel.clone());
         // The sender is dropped with a run that panics, which the receiver hears.
@@ -324,7 +338,9 @@ impl Task {
                 tokio::spawn(async move { drop(done.send(simulated.await)) });
             }
         }
-        self.wait_for(run, &cancel).await
+        let result = self.wait_for(run, &cancel, command).await;
+        let code = result.code.or(cancel.reason().filter(|_| result.is_interrupted()).map(|_| RejectionCode::Cancelled));
+        RunResult { code, ..result }
     }
 
     /// Returns the bus for a run, which asks on a thread of its own while this one drives the connection.
@@ -338,13 +354,26 @@ impl Task {
         Arc::new(Registry::with_shared_bus(runtime::Handle::current(), self.executor.bus.clone(), wanted.stream, publish, bus))
     }
 
-    /// Waits for a run. A stop gives the run some time, then cancels it.
-    async fn wait_for(&mut self, mut run: oneshot::Receiver<RunResult>, cancel: &Cancel) -> RunResult {
+    /// Waits for a run. A cancel of `command` ends the run at once. A stop gives the run some time, then cancels it.
+    async fn wait_for(
+        &mut self,
+        mut run: oneshot::Receiver<RunResult>,
+        cancel: &Cancel,
+        command: Option<Uuid>,
+    ) -> RunResult {
         let panicked = |_| RunResult::failed("the run panicked: the program has an error");
         // Cancel-safe: the receiver is borrowed and asked again below, a watch keeps its last value.
         tokio::select! {
             result = &mut run => return result.unwrap_or_else(panicked),
             _ = self.stop.changed() => {}
+            why = cancelled(&self.executor.context, command) => {
+                cancel.cancel_for(why);
+                // No other run begins before this one has ended.
+                tokio::select! {
+                    result = &mut run => return result.unwrap_or_else(panicked),
+                    _ = self.stop.changed() => {}
+                }
+            }
         }
         if let Ok(result) = tokio::time::timeout(STOP_GRACE, &mut run).await {
             return result.unwrap_or_else(panicked);
@@ -372,5 +401,13 @@ impl Task {
         if let Some(reply) = job.reply() {
             publisher.publish_best_effort(&self.executor.bus, reply, messages::json(&result), Some(job.digest())).await;
         }
+    }
+}
+
+/// Waits until an operator cancels the command of a run. Without a command, the run has no cancel.
+async fn cancelled(context: &RunContext, command: Option<Uuid>) -> String {
+    match command {
+        Some(id) => context.durable.cancelled().wait(id).await,
+        None => std::future::pending().await,
     }
 }

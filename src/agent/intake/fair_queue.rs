@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::agent::exec::job::Job;
 use crate::model::lock;
@@ -117,6 +118,23 @@ impl FairQueue {
     pub(in crate::agent) fn push(&self, job: Box<Job>) {
         lock(&self.lanes).push(job);
         self.added.notify_one();
+    }
+
+    /// Removes a waiting job, unless the job has waves: the rollout queue counts those.
+    pub(in crate::agent) fn remove(&self, id: Uuid) -> Option<Box<Job>> {
+        let mut lanes = lock(&self.lanes);
+        let is_wanted = |job: &Box<Job>| job.id() == id && job.command.options.waves.is_none();
+        let (index, place) = lanes
+            .lanes
+            .iter()
+            .enumerate()
+            .find_map(|(index, lane)| Some((index, lane.jobs.iter().position(is_wanted)?)))?;
+        let lane = lanes.lanes.get_mut(index)?;
+        let job = lane.jobs.remove(place);
+        if lane.jobs.is_empty() {
+            lanes.lanes.remove(index);
+        }
+        job
     }
 
     /// Returns the number of waiting jobs.

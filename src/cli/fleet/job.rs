@@ -18,6 +18,7 @@ use crate::wire::Command;
 use super::super::error::{CliError, Exit};
 use super::super::format;
 use super::super::ui::{Tone, Ui, text};
+use super::cancel::{self, JobCancelArgs};
 use super::job_record::{job_id, record, record_failure, results};
 use super::plan_output::print_groups;
 use super::render_job::{self, group_lines, node_line};
@@ -44,6 +45,8 @@ enum JobCommand {
     Show(JobShowArgs),
     /// Send the same bytes again, for nodes that did not answer; the other nodes run nothing twice.
     Resend(JobResendArgs),
+    /// Cancel a command: nodes that have not begun never begin, and a run in progress is stopped.
+    Cancel(JobCancelArgs),
 }
 
 #[derive(Debug, Args)]
@@ -97,6 +100,7 @@ pub(super) async fn run(args: JobArgs, context: &OperatorArgs, ui: &mut Ui) -> R
         JobCommand::List(args) => list(&args, &session, ui).await,
         JobCommand::Show(args) => show(args, &session, ui).await,
         JobCommand::Resend(args) => resend(args, &session, ui).await,
+        JobCommand::Cancel(args) => cancel::run(args, &session, ui).await,
     }
 }
 

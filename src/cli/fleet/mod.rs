@@ -7,6 +7,7 @@
 pub(super) mod apply;
 mod approve;
 pub(super) mod audit;
+mod cancel;
 mod channel_position;
 mod channels;
 mod ensure;
@@ -42,6 +43,7 @@ use clap::{Args, Subcommand};
 
 use super::error::{CliError, Exit};
 use super::ui::Ui;
+use crate::wire::Action;
 use session::OperatorArgs;
 
 /// Sign and send commands to a fleet, and watch it.
@@ -79,7 +81,7 @@ enum FleetCommand {
     Healthcheck(healthcheck::HealthcheckArgs),
     /// Show the events of the nodes.
     Events(events::EventsArgs),
-    /// List, show, watch or resend commands that were sent.
+    /// List, show, watch, resend or cancel commands that were sent.
     Job(job::JobArgs),
     /// Show or watch a rollout, wave by wave.
     Rollout(rollout::RolloutArgs),
@@ -118,8 +120,8 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Events(args) => events::run(args, &context, ui).await,
             FleetCommand::Job(args) => job::run(args, &context, ui).await,
             FleetCommand::Rollout(args) => rollout::run(args, &context, ui).await,
-            FleetCommand::Halt(args) => rollout::send_override(args, true, &context, ui).await,
-            FleetCommand::Resume(args) => rollout::send_override(args, false, &context, ui).await,
+            FleetCommand::Halt(args) => rollout::send_override(args, Action::Halt, &context, ui).await,
+            FleetCommand::Resume(args) => rollout::send_override(args, Action::Resume, &context, ui).await,
             FleetCommand::Why(args) => explain::run(args, &context, ui).await,
             FleetCommand::Audit(args) => audit::run(args, &context, ui).await,
             FleetCommand::Node(args) => nodes::node(args, &context, ui).await,

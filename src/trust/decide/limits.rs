@@ -84,7 +84,8 @@ impl NodeLimits {
             | Action::Status(_)
             | Action::Halt(_)
             | Action::Resume(_)
-            | Action::Go(_) => Ok(()),
+            | Action::Go(_)
+            | Action::Cancel(_) => Ok(()),
         }
     }
 

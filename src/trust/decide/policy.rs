@@ -147,7 +147,12 @@ fn check_noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Opt
         Action::Ensure(_) | Action::Apply(_) => command.options.noop,
         Action::Assign(assign) => !assign.enforce,
         // Health checks run programs.
-        Action::Healthcheck(_) | Action::Withdraw(_) | Action::Halt(_) | Action::Resume(_) | Action::Go(_) => false,
+        Action::Healthcheck(_)
+        | Action::Withdraw(_)
+        | Action::Halt(_)
+        | Action::Resume(_)
+        | Action::Go(_)
+        | Action::Cancel(_) => false,
     };
     (rule.noop_only && !changes_nothing).then(|| "it allows dry runs only".to_owned())
 }

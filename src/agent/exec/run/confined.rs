@@ -76,7 +76,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
         let mut changes = PlanRecorder::for_job(job);
         let report = engine::run(&plan, &dry, host, &mut MemorySession::default(), &mut |event| changes.record(&event));
         if report.outcome == RunOutcome::Interrupted {
-            let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel().is_cancelled(), job);
+            let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel(), job);
             return Err(Box::new(RunResult::new(outcome, why)));
         }
         if let Err(why) = approved.check_unchanged(&changes.into_plan(job)) {
