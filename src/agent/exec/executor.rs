@@ -40,6 +40,7 @@ use super::recovery::RecoveredEnd;
 use super::result::RunResult;
 use super::run;
 use super::simulation::simulate;
+use super::turn::QueueTurn;
 
 /// Longest time for which a run may go on after a stop of the agent. A killed package manager leaves a mess.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -52,13 +53,15 @@ pub(in crate::agent) struct ReconcileRun {
     pub(in crate::agent) job: Job,
     /// Its manifest.
     pub(in crate::agent) source: ManifestText,
+    /// Told when the run begins.
+    pub(in crate::agent) begun: oneshot::Sender<()>,
     /// The receiver of its result.
     pub(in crate::agent) ended: oneshot::Sender<RunResult>,
 }
 
 /// The running executor.
 pub(in crate::agent) struct Handle {
-    /// Takes reconcile runs, one at a time: commands go first. Boxed, as a channel has room for 32 from the start.
+    /// Takes reconcile runs, one at a time: they alternate with commands. Boxed, as a channel has room for 32 from the start.
     pub(in crate::agent) runs: mpsc::Sender<Box<ReconcileRun>>,
     task: JoinHandle<()>,
 }
@@ -73,7 +76,8 @@ impl Handle {
     ) -> Self {
         // One: the reconciler waits for the end of each run before it asks for the next.
         let (runs, reconcile) = mpsc::channel(1);
-        let task = tokio::spawn(Task { executor, jobs, reconcile, stop }.run(recovered));
+        let task = Task { executor, jobs, reconcile, stop, first: QueueTurn::Commands };
+        let task = tokio::spawn(task.run(recovered));
         Self { runs, task }
     }
 
@@ -105,6 +109,8 @@ struct Task {
     jobs: JobReceiver,
     reconcile: mpsc::Receiver<Box<ReconcileRun>>,
     stop: watch::Receiver<bool>,
+    /// The queue that goes first when both have an item.
+    first: QueueTurn,
 }
 
 /// An item of the two queues.
@@ -134,12 +140,22 @@ impl Task {
             return None;
         }
         // Cancel-safe: a watch keeps its last value, and neither `next` nor `recv` takes what it does not return.
-        tokio::select! {
-            biased;
-            _ = self.stop.changed() => None,
-            job = self.jobs.next() => Some(QueueItem::Job(job)),
-            Some(run) = self.reconcile.recv() => Some(QueueItem::Reconcile(run)),
-        }
+        let (item, served) = match self.first {
+            QueueTurn::Commands => tokio::select! {
+                biased;
+                _ = self.stop.changed() => return None,
+                job = self.jobs.next() => (QueueItem::Job(job), QueueTurn::Commands),
+                Some(run) = self.reconcile.recv() => (QueueItem::Reconcile(run), QueueTurn::Reconciler),
+            },
+            QueueTurn::Reconciler => tokio::select! {
+                biased;
+                _ = self.stop.changed() => return None,
+                Some(run) = self.reconcile.recv() => (QueueItem::Reconcile(run), QueueTurn::Reconciler),
+                job = self.jobs.next() => (QueueItem::Job(job), QueueTurn::Commands),
+            },
+        };
+        self.first = served.next();
+        Some(item)
     }
 
     async fn take_job(&mut self, job: &Job) {
@@ -223,7 +239,8 @@ impl Task {
     }
 
     async fn run_reconcile(&mut self, run: ReconcileRun) {
-        let ReconcileRun { job, source, ended } = run;
+        let ReconcileRun { job, source, begun, ended } = run;
+        let _stopped = begun.send(());
         if job.selection.is_none() {
             tracing::info!(id = %job.id(), run = %job.run, "reconciling");
         } else {

@@ -23,3 +23,4 @@ pub(super) mod reversals;
 pub(super) mod run;
 pub(super) mod simulation;
 mod summary;
+mod turn;

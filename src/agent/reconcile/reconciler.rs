@@ -398,12 +398,32 @@ impl Task {
             Ok(source) => source,
             Err(result) => return *result,
         };
+        let (begun, begins) = oneshot::channel();
         let (ended, result) = oneshot::channel();
-        if self.runs.send(Box::new(ReconcileRun { job, source, ended })).await.is_err() {
+        if self.runs.send(Box::new(ReconcileRun { job, source, begun, ended })).await.is_err() {
             return RunResult::interrupted();
         }
+        self.wait_for_begin(assignment, begins).await;
         // The executor answers each run, and drops the answer only when the agent stops.
         result.await.unwrap_or_else(|_| RunResult::interrupted())
+    }
+
+    /// Waits until the executor begins a run, or stops. Raises an alarm while that takes too long.
+    async fn wait_for_begin(&self, assignment: &Assignment, mut begins: oneshot::Receiver<()>) {
+        let max_wait = self.reconciler.settings.now().max_repair_wait;
+        if tokio::time::timeout(max_wait.as_std(), &mut begins).await.is_ok() {
+            return;
+        }
+        let status = &self.reconciler.status;
+        let channel = assignment.command.channel.as_ref().map(|channel| channel.name.as_str()).unwrap_or_default();
+        let holder = status.read(|snapshot| snapshot.running).map_or_else(
+            || "another run".to_owned(),
+            |running| format!("the command {running}; hint: `ensign fleet job cancel {running}` stops that command"),
+        );
+        let why = format!("channel {channel}: drift is not repaired, as the run has waited for more than {max_wait} behind {holder}");
+        status.raise(AlarmKind::RepairWait, why);
+        let _stopped = begins.await;
+        status.clear(AlarmKind::RepairWait);
     }
 
     /// Publishes the result of an assignment once, to its sender.
