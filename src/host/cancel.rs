@@ -1,7 +1,7 @@
 //! The flag that ends work early.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Interval between two checks of the cancel flag in a wait.

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use crate::rollout::single_node::after_canary;
 use crate::support::fleet::Fleet;
 use crate::support::nats::binaries;
-use crate::support::node_dir::as_operator;
-use crate::support::single_node::{SingleNodeFleet, ensure_action, on_every_server};
+use crate::support::single_node::{SingleNodeFleet, apply, assign_action, ensure_action, on_every_server};
 
 fn cancel(fleet: &SingleNodeFleet, job: &Command) -> Command {
     Command { reason: Some("smoke".into()), ..fleet.command(Action::Cancel(JobRef { job: job.id })) }
@@ -133,6 +132,25 @@ fn no_resume_undoes_the_cancel_of_a_job_in_waves() {
     });
 }
 
+#[test]
+fn long_reasons_do_not_keep_the_agent_from_starting() {
+    on_every_server(async |binary: &Path| {
+        let fleet = SingleNodeFleet::new(binary, "").await;
+        let agent = fleet.start_agent().await;
+        let actions: [fn(JobRef) -> Action; 2] = [Action::Cancel, Action::Halt];
+        for action in actions {
+            // Together longer than the files of overrides may be.
+            for _ in 0..40 {
+                let mut command = fleet.command(action(JobRef { job: uuid::Uuid::now_v7() }));
+                command.reason = Some("x".repeat(40_000));
+                assert_eq!(answer(&fleet, &command, fleet.sign(&command)).await.outcome, CommandOutcome::Stable);
+            }
+        }
+        drop(agent);
+        let _agent = fleet.start_agent().await;
+    });
+}
+
 /// Keys without the right to cancel, by their rules.
 fn weak_rules() -> Vec<(&'static str, Rule)> {
     let rule = |keys: &str, change: &dyn Fn(&mut Rule)| {
@@ -216,7 +234,7 @@ fn an_operator_cancels_a_job_from_anywhere() {
     for binary in binaries() {
         let nodes = [("web1", "web"), ("db1", "db")];
         let mut fleet = Fleet::new(&binary, &nodes);
-        nodes.iter().for_each(|(node, group)| fleet.start_with(node, group, "", "exec = true\npaths = [\"/\"]"));
+        nodes.iter().for_each(|(node, group)| fleet.start_with(node, group, "", "exec = true"));
         // The second resource must not begin.
         let manifest = fleet.path("site");
         std::fs::create_dir(&manifest).unwrap();
@@ -249,6 +267,12 @@ fn an_operator_cancels_a_job_from_anywhere() {
         let cancels = list.as_array().unwrap().iter().filter(|job| job["action"] == "cancel");
         assert!(cancels.clone().all(|job| job["what"] == Value::from(id.clone())) && cancels.count() == 2, "{list}");
         assert_eq!(fleet.run(&["job", "cancel", "0198c1f2-7a3b-7c4d-8e5f-102030405060"]).code, 2);
+        // An assignment is withdrawn.
+        let short = json!({"ccm": {"resources": [{"exec": [{"nothing": {"command": "/bin/true"}}]}]}});
+        std::fs::write(manifest.join("manifest.yaml"), short.to_string()).unwrap();
+        let assigned = fleet.run(&["assign", "base", manifest.to_str().unwrap(), "--all", "--output", "json"]).json();
+        let refused = fleet.run(&["job", "cancel", assigned["id"].as_str().unwrap()]);
+        assert!(refused.code == 2 && refused.stderr.contains("`ensign fleet withdraw base`"), "{}", refused.stderr);
     }
 }
 
@@ -258,14 +282,12 @@ fn an_assignment_is_not_cancelled() {
         let fleet = SingleNodeFleet::new(binary, "").await;
         let _agent = fleet.start_agent().await;
         let manifest = fleet.path("manifest.yaml");
-        std::fs::write(&manifest, "ccm: {resources: []}").unwrap();
-        let ran = as_operator(&fleet, &["assign", "base", manifest.to_str().unwrap(), "--all", "--output", "json"]);
-        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-        let id = ran.json()["id"].as_str().unwrap().to_owned();
-        let refused = as_operator(&fleet, &["job", "cancel", &id]);
-        assert!(refused.code == 2 && refused.stderr.contains("`ensign fleet withdraw base`"), "{}", refused.stderr);
-        let job = Command { id: id.parse().unwrap(), ..fleet.slow_command("x", 0) };
-        let said = cancelled(&fleet, &job).await;
+        let exec = json!({"nothing": {"command": "/bin/true"}});
+        std::fs::write(&manifest, json!({"ccm": {"resources": [{"exec": [exec]}]}}).to_string()).unwrap();
+        let assignment = fleet.assignment(1, assign_action(apply(&manifest)));
+        fleet.store_assignment(&assignment).await;
+        fleet.only_result(assignment.id).await;
+        let said = cancelled(&fleet, &assignment).await;
         assert_eq!((said.outcome, said.code.as_deref()), (CommandOutcome::Refused, Some("not_cancellable")), "{said:?}");
     });
 }

@@ -65,6 +65,7 @@ mod resource_output;
 mod restricted;
 mod reversal;
 mod rollout;
+mod run_channel;
 mod run_lock;
 mod scenarios;
 mod security_page;

@@ -39,7 +39,7 @@ const COMMAND_LIMITS: QueueLimits = QueueLimits { total: 1 << 14, per_key: 1 << 
 /// Most channels: each channel is in every node state.
 const CHANNEL_LIMITS: QueueLimits = QueueLimits { total: 256, per_key: 128 };
 
-/// The longest time between the cancel of a job and its arrival: the lifetime of the job, and twice the clock skew.
+/// The longest time between the cancel of a job and its arrival. The sum of the job's lifetime and twice the clock skew.
 const MAX_ARRIVAL: SignedDuration = SignedDuration::from_mins(16);
 
 /// The ledger and the outbox of this node.

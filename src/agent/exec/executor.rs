@@ -36,11 +36,11 @@ use super::fetch::ManifestFetcher;
 use super::healthcheck::HealthChecks;
 use super::job::{Job, JobKind};
 use super::queries::Queries;
+use super::queue_order::ServedQueue;
 use super::recovery::RecoveredEnd;
 use super::result::RunResult;
 use super::run;
 use super::simulation::simulate;
-use super::turn::QueueTurn;
 
 /// Longest time for which a run may go on after a stop of the agent. A killed package manager leaves a mess.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ impl Handle {
     ) -> Self {
         // One: the reconciler waits for the end of each run before it asks for the next.
         let (runs, reconcile) = mpsc::channel(1);
-        let task = Task { executor, jobs, reconcile, stop, first: QueueTurn::Commands };
+        let task = Task { executor, jobs, reconcile, stop, first: ServedQueue::Commands };
         let task = tokio::spawn(task.run(recovered));
         Self { runs, task }
     }
@@ -110,7 +110,7 @@ struct Task {
     reconcile: mpsc::Receiver<Box<ReconcileRun>>,
     stop: watch::Receiver<bool>,
     /// The queue that goes first when both have an item.
-    first: QueueTurn,
+    first: ServedQueue,
 }
 
 /// An item of the two queues.
@@ -141,17 +141,17 @@ impl Task {
         }
         // Cancel-safe: a watch keeps its last value, and neither `next` nor `recv` takes what it does not return.
         let (item, served) = match self.first {
-            QueueTurn::Commands => tokio::select! {
+            ServedQueue::Commands => tokio::select! {
                 biased;
                 _ = self.stop.changed() => return None,
-                job = self.jobs.next() => (QueueItem::Job(job), QueueTurn::Commands),
-                Some(run) = self.reconcile.recv() => (QueueItem::Reconcile(run), QueueTurn::Reconciler),
+                job = self.jobs.next() => (QueueItem::Job(job), ServedQueue::Commands),
+                Some(run) = self.reconcile.recv() => (QueueItem::Reconcile(run), ServedQueue::Reconciler),
             },
-            QueueTurn::Reconciler => tokio::select! {
+            ServedQueue::Reconciler => tokio::select! {
                 biased;
                 _ = self.stop.changed() => return None,
-                Some(run) = self.reconcile.recv() => (QueueItem::Reconcile(run), QueueTurn::Reconciler),
-                job = self.jobs.next() => (QueueItem::Job(job), QueueTurn::Commands),
+                Some(run) = self.reconcile.recv() => (QueueItem::Reconcile(run), ServedQueue::Reconciler),
+                job = self.jobs.next() => (QueueItem::Job(job), ServedQueue::Commands),
             },
         };
         self.first = served.next();
@@ -302,9 +302,35 @@ impl Task {
                     Err(result) => *result,
                 }
             }
+            Action::Run(wanted) => self.run_channel(job, &wanted.channel).await,
             Action::Healthcheck(wanted) => self.healthcheck(wanted, until, command).await,
             action => self.executor.queries.answer(action).await,
         }
+    }
+
+    /// Runs the assignment of a channel that is in force, with the rights and the time of the assignment.
+    async fn run_channel(&mut self, job: &Job, channel: &str) -> RunResult {
+        let wanted = Healthcheck { channel: Some(channel.to_owned()) };
+        let Some(assignment) = self.executor.health_checks.assignments(&wanted).into_iter().next() else {
+            let why = format!("no assignment of the channel {channel} is in force on this node");
+            return RunResult::refused(RejectionCode::NoChannel, why);
+        };
+        let until = Instant::now() + assignment.command.options.timeout.as_std();
+        // Cancel-safe: a dropped download leaves a file that the next one replaces.
+        let fetched = tokio::select! {
+            biased;
+            _ = self.stop.changed() => return RunResult::interrupted(),
+            why = cancelled(&self.executor.context, Some(job.id())) => return RunResult::cancelled(why),
+            fetched = self.executor.health_checks.manifest(&assignment, until) => fetched,
+        };
+        let result = match fetched {
+            Ok(source) => self.execute(&job.run_now(&assignment.command), Some(source), until, Some(job.id())).await,
+            Err(result) => *result,
+        };
+        if !job.noop && !result.is_interrupted() {
+            self.executor.health_checks.desired_state.record_run(channel, assignment.command.id, &result);
+        }
+        result
     }
 
     /// Checks the health of the assignments in force.
@@ -372,12 +398,7 @@ impl Task {
     }
 
     /// Waits for a run. A cancel of `command` ends the run at once. A stop gives the run some time, then cancels it.
-    async fn wait_for(
-        &mut self,
-        mut run: oneshot::Receiver<RunResult>,
-        cancel: &Cancel,
-        command: Option<Uuid>,
-    ) -> RunResult {
+    async fn wait_for(&mut self, mut run: oneshot::Receiver<RunResult>, cancel: &Cancel, command: Option<Uuid>) -> RunResult {
         let panicked = |_| RunResult::failed("the run panicked: the program has an error");
         // Cancel-safe: the receiver is borrowed and asked again below, a watch keeps its last value.
         tokio::select! {

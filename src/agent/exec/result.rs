@@ -140,7 +140,7 @@ impl RunResult {
             code: self.code.map(|code| code.as_str().to_owned()),
             message: self.reason,
             event: event.map(within_size),
-            apply: self.apply.filter(|_| job.manifest().is_some()),
+            apply: self.apply.filter(|_| !matches!(job.command.action, Action::Ensure(_))),
             failures: self.failures,
             plan: self.plan,
             answer: self.answer,

@@ -124,11 +124,8 @@ impl FairQueue {
     pub(in crate::agent) fn remove(&self, id: Uuid) -> Option<Box<Job>> {
         let mut lanes = lock(&self.lanes);
         let is_wanted = |job: &Box<Job>| job.id() == id && job.command.options.waves.is_none();
-        let (index, place) = lanes
-            .lanes
-            .iter()
-            .enumerate()
-            .find_map(|(index, lane)| Some((index, lane.jobs.iter().position(is_wanted)?)))?;
+        let (index, place) =
+            lanes.lanes.iter().enumerate().find_map(|(index, lane)| Some((index, lane.jobs.iter().position(is_wanted)?)))?;
         let lane = lanes.lanes.get_mut(index)?;
         let job = lane.jobs.remove(place);
         if lane.jobs.is_empty() {

@@ -6,8 +6,8 @@ use uuid::Uuid;
 use crate::diag::error_chain;
 use crate::fleet::job::follow::{max_wait, remaining_wait};
 use crate::fleet::job::outcome_groups;
-use crate::fleet::rollout::overrides;
 use crate::fleet::job::tracker::Grade;
+use crate::fleet::rollout::overrides;
 use crate::fleet::{CheckedCommand, JobFollower, NodeResult, SealedCommand};
 use crate::model::HumanDuration;
 use crate::wire::Action;
@@ -81,12 +81,7 @@ async fn deliver(signed: &SealedCommand, timeout: HumanDuration, session: &Fleet
 }
 
 /// Follows the cancelled job. Returns true when every node has ended it. No wave gets a go-ahead meanwhile.
-async fn follow(
-    job: &CheckedCommand,
-    timeout: HumanDuration,
-    session: &FleetSession,
-    ui: &mut Ui,
-) -> Result<bool, CliError> {
+async fn follow(job: &CheckedCommand, timeout: HumanDuration, session: &FleetSession, ui: &mut Ui) -> Result<bool, CliError> {
     let command = job.command();
     let states = session.states_of(&command.to).await?;
     let expected = states.expected(&command.to);

@@ -27,6 +27,7 @@ mod plan_output;
 mod query;
 mod render_job;
 mod rollout;
+mod run;
 mod seal;
 mod selection;
 pub(super) mod send;
@@ -67,6 +68,8 @@ enum FleetCommand {
     Assign(channels::AssignArgs),
     /// Withdraw the assignment of a channel.
     Withdraw(channels::WithdrawArgs),
+    /// Run the assignment of a channel now, on every chosen node.
+    Run(run::RunArgs),
     /// Show the assignments, and the progress of the nodes.
     Channels,
     /// Plan the changes of an apply or ensure on every chosen node, and approve a plan.
@@ -111,6 +114,7 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Apply(args) => apply::run(args, &context, ui).await,
             FleetCommand::Assign(args) => channels::assign(args, &context, ui).await,
             FleetCommand::Withdraw(args) => channels::withdraw(args, &context, ui).await,
+            FleetCommand::Run(args) => run::run(args, &context, ui).await,
             FleetCommand::Channels => channels::list(&context, ui).await,
             FleetCommand::Status => status::status(&context, ui).await,
             FleetCommand::Plan(args) => plan::run(args, &context, ui).await,

@@ -66,8 +66,8 @@ pub fn is_cancel(last: &CheckedCommand, job: Uuid) -> bool {
     matches!(last.command().action, Action::Cancel(JobRef { job: cancelled }) if cancelled == job)
 }
 
-/// Returns the signing time with which a new override replaces the last override: now, or just after the last override, whose
-/// clock may have been ahead.
+/// Returns the signing time with which a new override replaces the last override. This is now, or just after the last override.
+/// The clock of its operator may have been ahead.
 pub fn next_override_time(last: Option<&CheckedCommand>, now: Timestamp) -> Timestamp {
     let after = |time: Timestamp| time.saturating_add(SignedDuration::from_millis(1)).unwrap_or(time);
     last.map_or(now, |last| now.max(after(last.command().issued)))

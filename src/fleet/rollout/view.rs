@@ -180,9 +180,9 @@ fn build_view(
     }
     let waiting = views.iter().any(|wave| wave.waiting > 0);
     let state = match &word {
+        Some(word) if word.what == "cancel" => "cancelled",
         _ if failed.len() as u64 > waves.max_failed => "over_budget",
         Some(word) if word.what == "halt" && waiting => "halted",
-        Some(word) if word.what == "cancel" => "cancelled",
         _ if waiting => "running",
         _ => "done",
     };

@@ -85,7 +85,8 @@ impl NodeLimits {
             | Action::Halt(_)
             | Action::Resume(_)
             | Action::Go(_)
-            | Action::Cancel(_) => Ok(()),
+            | Action::Cancel(_)
+            | Action::Run(_) => Ok(()),
         }
     }
 

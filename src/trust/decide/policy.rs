@@ -134,9 +134,9 @@ fn check_node_count(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) 
 
 fn check_channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let channels = rule.channels.as_deref()?;
-    match &command.channel {
-        Some(channel) if pattern::matches_any(channels, &channel.name) => None,
-        Some(channel) => Some(format!("it does not allow the channel {}", channel.name)),
+    match command.channel_name() {
+        Some(name) if pattern::matches_any(channels, name) => None,
+        Some(name) => Some(format!("it does not allow the channel {name}")),
         None => Some("it allows only commands in a channel".to_owned()),
     }
 }
@@ -144,7 +144,7 @@ fn check_channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> 
 fn check_noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let changes_nothing = match &command.action {
         Action::Facts(_) | Action::Status(_) => true,
-        Action::Ensure(_) | Action::Apply(_) => command.options.noop,
+        Action::Ensure(_) | Action::Apply(_) | Action::Run(_) => command.options.noop,
         Action::Assign(assign) => !assign.enforce,
         // Health checks run programs.
         Action::Healthcheck(_)

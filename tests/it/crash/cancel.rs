@@ -59,5 +59,6 @@ async fn a_cancel_survives_the_death_of_the_agent() {
     let fleet = SingleNodeFleet::new(binaries().last().unwrap(), "").await;
     // The file of cancelled jobs is written, and not in place: an earlier death is one before the cancel.
     let places = [(Checkpoint::CancelStored, 1), (Checkpoint::ResultPosted, 1)];
-    join_all(places.iter().flat_map(|(at, count)| [true, false].map(|is_running| crash_at(&fleet, *at, *count, is_running)))).await;
+    join_all(places.iter().flat_map(|(at, count)| [true, false].map(|is_running| crash_at(&fleet, *at, *count, is_running))))
+        .await;
 }

@@ -753,6 +753,7 @@ fn effects() -> Vec<(&'static str, Attack)> {
         ),
         ("noop-halt", control("halt", "A halt that calls itself a dry run.")),
         ("noop-resume", control("resume", "A resume that calls itself a dry run.")),
+        ("noop-cancel", control("cancel", "A cancel that calls itself a dry run.")),
         ("long-timeout", Attack { subject: None, ..attack("malformed", "A run of a hundred years.", signed(&long, ALICE)) }),
         ("effect-source", by("A secret copied by a rule for types.", kinds("file"), file(json!({"source": "/etc/shadow"})))),
         (

@@ -120,7 +120,7 @@ impl ConfinedRun<'_> {
             outputs: engine::OutputStore::default(),
             parallelism: engine::default_parallelism(),
             // The diff of a plan is for people. The diff of a run would only repeat the command.
-            diff: if job.command.options.noop { Diff::Public } else { Diff::None },
+            diff: if job.noop { Diff::Public } else { Diff::None },
             omit_details: false,
             run_id: job.run,
             node: Some(context.settings.now().node.clone()),

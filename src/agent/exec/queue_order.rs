@@ -2,14 +2,14 @@
 
 /// A queue of the executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QueueTurn {
+pub(super) enum ServedQueue {
     /// Commands.
     Commands,
     /// Runs of the reconciler.
     Reconciler,
 }
 
-impl QueueTurn {
+impl ServedQueue {
     /// Returns the queue that goes first after an item of this queue. Turns alternate: while both queues have items, a run of the
     /// reconciler waits for one command at most.
     pub(super) fn next(self) -> Self {
@@ -26,7 +26,8 @@ mod tests {
 
     #[test]
     fn no_queue_waits_for_two_items_of_the_other() {
-        for (last, first) in [(QueueTurn::Commands, QueueTurn::Reconciler), (QueueTurn::Reconciler, QueueTurn::Commands)] {
+        for (last, first) in [(ServedQueue::Commands, ServedQueue::Reconciler), (ServedQueue::Reconciler, ServedQueue::Commands)]
+        {
             assert_eq!(last.next(), first);
         }
     }
