@@ -45,12 +45,12 @@ impl JobCanceller<'_> {
             message: Some(message),
             ..messages::result(self.identity, Some(verified.id), verified.digest(), outcome)
         };
-        if let Some(done) = self.durable.result(job) {
-            return Ok(result(CommandOutcome::Stable, format!("the job has ended on this node: {}", done.outcome.as_str())));
-        }
         if self.desired_state.is_latest(job) {
             let why = "the job is an assignment; hint: `ensign fleet withdraw` ends the assignment of a channel";
             return Err((CommandOutcome::Refused, RejectionCode::NotCancellable, why.to_owned()));
+        }
+        if let Some(done) = self.durable.result(job) {
+            return Ok(result(CommandOutcome::Stable, format!("the job has ended on this node: {}", done.outcome.as_str())));
         }
         let is_accepted = self.durable.accepted_digest(job).is_some();
         let is_running = self.status.read(|snapshot| snapshot.running) == Some(job);

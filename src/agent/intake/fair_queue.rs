@@ -123,9 +123,10 @@ impl FairQueue {
     /// Removes a waiting job, unless the job has waves: the rollout queue counts those.
     pub(in crate::agent) fn remove(&self, id: Uuid) -> Option<Box<Job>> {
         let mut lanes = lock(&self.lanes);
-        let is_wanted = |job: &Box<Job>| job.id() == id && job.command.options.waves.is_none();
-        let (index, place) =
-            lanes.lanes.iter().enumerate().find_map(|(index, lane)| Some((index, lane.jobs.iter().position(is_wanted)?)))?;
+        let (index, place) = lanes.lanes.iter().enumerate().find_map(|(index, lane)| {
+            let place = lane.jobs.iter().position(|job| job.id() == id && job.command.options.waves.is_none());
+            Some((index, place?))
+        })?;
         let lane = lanes.lanes.get_mut(index)?;
         let job = lane.jobs.remove(place);
         if lane.jobs.is_empty() {

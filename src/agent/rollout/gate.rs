@@ -258,10 +258,9 @@ impl RolloutProgress {
         let control = subjects.rollout_control(command.id);
         if let Some(message) = bus.last(&stream, control.as_str()).await?
             && let Some(verified) = gate.verify_control(command, control.as_str(), &message.payload)
+            && !gate.record_cancel(command, &verified)
         {
-            if !gate.record_cancel(command, &verified) {
-                gate.record_override(&verified);
-            }
+            gate.record_override(&verified);
         }
         let failures = subjects.rollout_failures(command.id);
         while self.failed.len() as u64 <= plan.max_failed {

@@ -1001,6 +1001,9 @@ fn every_attack_is_refused_with_its_own_code() {
         RejectionCode::BadArtifact,
         RejectionCode::PlanChanged,
         RejectionCode::Halted,
+        RejectionCode::NoChannel,
+        RejectionCode::Cancelled,
+        RejectionCode::NotCancellable,
     ];
     for code in RejectionCode::ALL.iter().filter(|code| !own.contains(code)) {
         assert!(covered.contains(code.as_str()), "no attack is refused with {code}");
