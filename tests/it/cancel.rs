@@ -7,7 +7,7 @@ use ensign::wire::bundle::{OperatorKey, Rule};
 use ensign::wire::command::{Action, Command, JobRef, Target};
 use ensign::wire::{COMMAND_TYPE, CommandOutcome, CommandResult};
 use jiff::SignedDuration;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::rollout::single_node::after_canary;
 use crate::support::fleet::Fleet;
@@ -265,7 +265,7 @@ fn an_operator_cancels_a_job_from_anywhere() {
         assert!(why.contains("cancelled by ops-alice") && why.contains("CHG-9"), "{why}");
         let list = fleet.run(&["job", "list", "--output", "json"]).json();
         let cancels = list.as_array().unwrap().iter().filter(|job| job["action"] == "cancel");
-        assert!(cancels.clone().all(|job| job["what"] == Value::from(id.clone())) && cancels.count() == 2, "{list}");
+        assert!(cancels.clone().all(|job| job["what"] == id) && cancels.count() == 2, "{list}");
         assert_eq!(fleet.run(&["job", "cancel", "0198c1f2-7a3b-7c4d-8e5f-102030405060"]).code, 2);
         // An assignment is withdrawn.
         let short = json!({"ccm": {"resources": [{"exec": [{"nothing": {"command": "/bin/true"}}]}]}});
