@@ -138,6 +138,7 @@ impl Agent {
             identity: Arc::clone(identity),
             facts: Arc::clone(facts),
             node_state: node_state.clone(),
+            durable: Arc::clone(durable),
             publisher: publisher.clone(),
         };
         let upgrade = AgentUpgrade::new(program, Arc::clone(status));

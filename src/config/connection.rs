@@ -199,7 +199,10 @@ impl NatsSettings {
         }
         let is_token = |token: &str| !token.is_empty() && !token.contains(|c: char| c.is_whitespace() || "*>".contains(c));
         if self.inbox_prefix.as_deref().is_some_and(|prefix| !prefix.split('.').all(is_token)) {
-            checks.report(&["nats", "inbox_prefix"], "it is not the beginning of a subject: tokens with dots between, no wildcards");
+            checks.report(
+                &["nats", "inbox_prefix"],
+                "it is not the beginning of a subject: tokens with dots between, no wildcards",
+            );
         }
         let (password, token) = (&self.password, &self.token);
         for (name, inline, file) in [("password", password, &self.password_file), ("token", token, &self.token_file)] {

@@ -66,6 +66,8 @@ table! {
     HealthGateCompleted = "health_gate.completed",
     /// The override of an operator is on disk.
     OverrideStored = "override.stored",
+    /// The cancel of a job is on disk, and has no effect yet.
+    CancelStored = "cancel.stored",
     /// The result of the override is in the outbox.
     ResultPosted = "result.posted",
     /// The result of the override is in the ledger.

@@ -13,7 +13,7 @@ use super::report::ChannelPosition;
 use super::rollout_plan::{InvalidRolloutPlan, MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT};
 use super::target::MalformedTarget;
 
-pub use super::action::{Action, Apply, Assign, Ensure, FactsQuery, GoAhead, Healthcheck, JobRef, NoParameters};
+pub use super::action::{Action, Apply, Assign, Ensure, FactsQuery, GoAhead, Healthcheck, JobRef, NoParameters, RunChannel};
 pub use super::rollout_plan::RolloutPlan;
 pub use super::target::{Exclusion, Selector, Target};
 
@@ -133,8 +133,8 @@ impl Command {
         for (option, given, allowed) in [
             ("waves", self.options.waves.is_some(), runs),
             ("approves", self.options.approves.is_some(), one_shot),
-            // A channel declares dry runs itself, with `enforce`; no other action has a dry run.
-            ("noop", self.options.noop, one_shot),
+            // An assignment declares dry runs itself, with `enforce`; no other action has a dry run.
+            ("noop", self.options.noop, one_shot || matches!(self.action, Action::Run(_))),
         ] {
             if given && !allowed {
                 return Err(MalformedCommand::Option { option, action });
@@ -146,6 +146,15 @@ impl Command {
         let longest = if self.action.is_desired_state() { MAX_ASSIGNMENT_ROLLOUT } else { MAX_COMMAND_ROLLOUT };
         let Some(waves) = &self.options.waves else { return Ok(()) };
         waves.check(self.id, self.options.timeout, longest).map_err(MalformedCommand::Waves)
+    }
+
+    /// Returns the name of the channel that the command is about.
+    pub fn channel_name(&self) -> Option<&str> {
+        match (&self.channel, &self.action) {
+            (Some(channel), _) => Some(&channel.name),
+            (None, Action::Run(run)) => Some(&run.channel),
+            (None, _) => None,
+        }
     }
 
     /// Returns the longest lifetime of a command of this kind.
@@ -341,6 +350,8 @@ mod tests {
             (assign(), "/action/assign/interval", json!("29s"), "\"interval\" must be"),
             (ensure(), "/action", json!({"halt": {"job": "x"}}), "at action.halt.job"),
             (ensure(), "/options", json!({"timeout": "24h0m1s"}), "more than 1d"),
+            (ensure(), "/action", json!({"run": {"channel": "a.b"}}), "\"a.b\" is not the name of a channel"),
+            (ensure(), "/action", json!({"run": {}}), "missing field `channel`"),
             (apply(), "/channel/name", json!(""), "\"\" is not the name of a channel"),
             (apply(), "/channel/serial", json!(-1), "at channel.serial"),
         ] {

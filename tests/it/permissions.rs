@@ -63,8 +63,7 @@ async fn confined(binary: &Path) {
 
     // A node: nothing of another node, no command, no stream. It receives only its own commands and inbox.
     let node = fleet.connect("web1", Some("_INBOX_web1")).await;
-    let others =
-        [of_nodes("db1"), commands.clone(), streams.clone(), vec!["_INBOX_db1.x".into(), "_INBOX.x".into()]].concat();
+    let others = [of_nodes("db1"), commands.clone(), streams.clone(), vec!["_INBOX_db1.x".into(), "_INBOX.x".into()]].concat();
     let hear = [
         format!("ensign.v1.{FLEET}.cmd.*.node.db1"),
         format!("ensign.v1.{FLEET}.cmd.*.group.db"),
@@ -94,8 +93,7 @@ async fn confined(binary: &Path) {
     // The monitor publishes nothing at all.
     let monitor = fleet.connect("monitor", Some(MONITOR_INBOX)).await;
     let said = [of_nodes("web1"), commands, streams, vec!["_INBOX_web1.x".into()]].concat();
-    denied(&monitor, "a monitor", &said, &["_INBOX_web1.>".into(), "_INBOX.>".into(), format!("ensign.v1.{FLEET}.cmd.>")])
-        .await;
+    denied(&monitor, "a monitor", &said, &["_INBOX_web1.>".into(), "_INBOX.>".into(), format!("ensign.v1.{FLEET}.cmd.>")]).await;
 
     // No stream has any of these messages.
     for name in ["JOBS", "EVENTS", "STATE"] {

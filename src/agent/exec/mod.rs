@@ -16,6 +16,7 @@ pub(super) mod host_data;
 pub(super) mod job;
 pub(super) mod orphaned_runs;
 pub(super) mod queries;
+mod queue_order;
 pub(super) mod recovery;
 pub(super) mod refreshes;
 pub(super) mod result;

@@ -12,10 +12,11 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::agent::durable::state::DurableState;
+use crate::agent::exec::result::RunResult;
 use crate::agent::jitter;
 use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
-use crate::model::lock;
+use crate::model::{RunOutcome, lock};
 use crate::store::{BlobCache, DesiredStateStore, StoreError};
 use crate::trust::{Rejection, Verified};
 use crate::wire::command::Command;
@@ -181,6 +182,26 @@ impl DesiredState {
         let mut channels = lock(&self.channels);
         let channel = channels.get_mut(name).filter(|channel| channel.latest.command.id == latest.command.id);
         channel.map(change).is_some()
+    }
+
+    /// Records the end of a run of a channel, unless the channel has lost this assignment meanwhile.
+    pub(in crate::agent) fn record_run(&self, name: &str, assignment: Uuid, result: &RunResult) {
+        let ran = result.apply().map(|state| (state.timestamp, state.outcome));
+        let mut channels = lock(&self.channels);
+        let is_of = |channel: &&mut ChannelAssignments| {
+            let good = channel.good.as_ref().map(|good| good.command.id);
+            channel.latest.command.id == assignment || good == Some(assignment)
+        };
+        let Some(channel) = channels.get_mut(name).filter(is_of) else { return };
+        let last = &mut channel.last_run;
+        last.ended = ran.or(last.ended);
+        if let Some((_, outcome)) = ran {
+            last.stable_runs = if outcome == RunOutcome::Stable { last.stable_runs + 1 } else { 0 };
+        }
+        last.health = result.health.or(last.health);
+        drop(channels);
+        // The reconciler shows the run on the status board.
+        self.changed.notify_one();
     }
 
     /// Makes an assignment that could be applied the last good one.

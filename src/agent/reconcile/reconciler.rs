@@ -26,7 +26,7 @@ use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::status::messages;
 use crate::diag::error_chain;
-use crate::model::{HealthStatus, RunOutcome};
+use crate::model::HealthStatus;
 use crate::store::Convergence;
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
@@ -127,19 +127,6 @@ impl Reconciler {
         }
         self.status.change(|snapshot| {
             snapshot.failing.remove(name);
-        });
-    }
-
-    /// Records the end of a run.
-    fn record_run(&self, name: &str, latest: &Assignment, result: &RunResult) {
-        let ran = result.apply().map(|state| (state.timestamp, state.outcome));
-        self.desired_state.change(name, latest, |channel| {
-            let last = &mut channel.last_run;
-            last.ended = ran.or(last.ended);
-            if let Some((_, outcome)) = ran {
-                last.stable_runs = if outcome == RunOutcome::Stable { last.stable_runs + 1 } else { 0 };
-            }
-            last.health = result.health.or(last.health);
         });
     }
 
@@ -295,7 +282,7 @@ impl Task {
                 if ended.is_interrupted() {
                     return Some(ChannelEvent::Interrupted);
                 }
-                self.reconciler.record_run(name, latest, &ended);
+                self.reconciler.desired_state.record_run(name, latest.command.id, &ended);
                 return Some(ChannelEvent::RunEnded(ChannelRunEnd::Planned(ended.health)));
             }
             ChannelEffect::RunSelected => return self.run_selected(name, &channel).await,
@@ -344,7 +331,7 @@ impl Task {
             return ChannelEvent::Interrupted;
         }
         let end = if ended.planned {
-            self.reconciler.record_run(name, latest, &ended);
+            self.reconciler.desired_state.record_run(name, latest.command.id, &ended);
             ChannelRunEnd::Planned(ended.health)
         } else {
             tracing::error!(channel = name, "cannot apply the new assignment: {}", ended.reason());
@@ -398,12 +385,33 @@ impl Task {
             Ok(source) => source,
             Err(result) => return *result,
         };
+        let (begun, begins) = oneshot::channel();
         let (ended, result) = oneshot::channel();
-        if self.runs.send(Box::new(ReconcileRun { job, source, ended })).await.is_err() {
+        if self.runs.send(Box::new(ReconcileRun { job, source, begun, ended })).await.is_err() {
             return RunResult::interrupted();
         }
+        self.wait_for_begin(assignment, begins).await;
         // The executor answers each run, and drops the answer only when the agent stops.
         result.await.unwrap_or_else(|_| RunResult::interrupted())
+    }
+
+    /// Waits until the executor begins a run, or stops. Raises an alarm while that takes too long.
+    async fn wait_for_begin(&self, assignment: &Assignment, mut begins: oneshot::Receiver<()>) {
+        let max_wait = self.reconciler.settings.now().max_repair_wait;
+        if tokio::time::timeout(max_wait.as_std(), &mut begins).await.is_ok() {
+            return;
+        }
+        let status = &self.reconciler.status;
+        let channel = assignment.command.channel.as_ref().map(|channel| channel.name.as_str()).unwrap_or_default();
+        let holder = status.read(|snapshot| snapshot.running).map_or_else(
+            || "another run".to_owned(),
+            |running| format!("the command {running}; hint: `ensign fleet job cancel {running}` stops that command"),
+        );
+        let why =
+            format!("channel {channel}: drift is not repaired, as the run has waited for more than {max_wait} behind {holder}");
+        status.raise(AlarmKind::RepairWait, why);
+        let _stopped = begins.await;
+        status.clear(AlarmKind::RepairWait);
     }
 
     /// Publishes the result of an assignment once, to its sender.

@@ -11,9 +11,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::agent::durable::cancelled_jobs::RecordCancelError;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::identity::AgentInstance;
-use crate::agent::status::board::StatusBoard;
+use crate::agent::status::board::{AlarmKind, StatusBoard};
 use crate::agent::status::messages;
 use crate::agent::trust::command_verifier::CommandVerifier;
 use crate::diag::error_chain;
@@ -70,6 +71,20 @@ impl Gate {
             self.status.report_storage_error(self.overrides.persist());
         }
         is_newer
+    }
+
+    /// Records the cancel of a command in waves. Returns false for another override.
+    fn record_cancel(&self, about: &Command, verified: &Verified<Command>) -> bool {
+        let is_cancel = matches!(verified.action, Action::Cancel(_));
+        // An assignment ends by a withdrawal only.
+        if is_cancel && !about.action.is_desired_state() {
+            match self.verifier.durable.record_cancel(about.id, verified, self.identity.now()) {
+                // A command that this node received always has a place.
+                Ok(_) | Err(RecordCancelError::Full(_)) => {}
+                Err(RecordCancelError::Store(error)) => self.status.raise(AlarmKind::Disk, error_chain(&error)),
+            }
+        }
+        is_cancel
     }
 
     /// Verifies an override or a go-ahead of a job. A rejected one is reported once, and has no effect.
@@ -243,6 +258,7 @@ impl RolloutProgress {
         let control = subjects.rollout_control(command.id);
         if let Some(message) = bus.last(&stream, control.as_str()).await?
             && let Some(verified) = gate.verify_control(command, control.as_str(), &message.payload)
+            && !gate.record_cancel(command, &verified)
         {
             gate.record_override(&verified);
         }

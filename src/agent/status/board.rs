@@ -41,6 +41,8 @@ pub(in crate::agent) enum AlarmKind {
     Identity,
     /// An assignment is not in force.
     Channels,
+    /// A due run of a channel has waited too long for the running command.
+    RepairWait,
     /// Drift is not repaired when it happens, or something else causes the same drift again and again.
     Watches,
     /// The stream of desired state differs from the assignments of this node.

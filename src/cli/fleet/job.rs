@@ -16,6 +16,7 @@ use crate::model::{HumanDuration, NodeId};
 use super::super::error::{CliError, Exit};
 use super::super::format;
 use super::super::ui::{Tone, Ui, text};
+use super::cancel::{self, JobCancelArgs};
 use super::job_name::{JobName, action_name};
 use super::job_record::{record, record_failure, results};
 use super::plan_output::print_groups;
@@ -47,6 +48,8 @@ enum JobCommand {
     Resend(JobResendArgs),
     /// Sign the action of a job again, for the nodes on which it failed.
     Retry(JobRetryArgs),
+    /// Cancel a command: nodes that have not begun never begin, and a run in progress is stopped.
+    Cancel(JobCancelArgs),
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +110,7 @@ pub(super) async fn run(args: JobArgs, context: &OperatorArgs, ui: &mut Ui) -> R
         JobCommand::Show(args) => show(args, &session, ui).await,
         JobCommand::Resend(args) => resend(args, &session, ui).await,
         JobCommand::Retry(args) => retry::run(args, &session, ui).await,
+        JobCommand::Cancel(args) => cancel::run(args, &session, ui).await,
     }
 }
 

@@ -41,9 +41,9 @@ fn warn(error: &StoreError, ui: &mut Ui) {
 /// True for work on nodes: not for queries, and not for commands about another job.
 fn is_job_of_user(action: &Action) -> bool {
     match action {
-        Action::Ensure(_) | Action::Apply(_) | Action::Assign(_) | Action::Withdraw(_) => true,
+        Action::Ensure(_) | Action::Apply(_) | Action::Assign(_) | Action::Withdraw(_) | Action::Run(_) => true,
         Action::Facts(_) | Action::Status(_) | Action::Healthcheck(_) => false,
-        Action::Halt(_) | Action::Resume(_) | Action::Go(_) => false,
+        Action::Halt(_) | Action::Resume(_) | Action::Go(_) | Action::Cancel(_) => false,
     }
 }
 

@@ -8,6 +8,7 @@
 pub(super) mod apply;
 mod approve;
 pub(super) mod audit;
+mod cancel;
 mod channel_position;
 mod channels;
 mod confirm;
@@ -37,6 +38,7 @@ mod query;
 mod render_job;
 mod retry;
 mod rollout;
+mod run;
 mod seal;
 mod selection;
 pub(super) mod send;
@@ -53,6 +55,7 @@ use clap::{Args, Subcommand};
 
 use super::error::{CliError, Exit};
 use super::ui::Ui;
+use crate::wire::Action;
 use session::OperatorArgs;
 
 /// Sign and send commands to a fleet, and watch it.
@@ -78,6 +81,8 @@ enum FleetCommand {
     Assign(channels::AssignArgs),
     /// Withdraw the assignment of a channel.
     Withdraw(channels::WithdrawArgs),
+    /// Run the assignment of a channel now, on every chosen node.
+    Run(run::RunArgs),
     /// Show the assignments, and the progress of the nodes.
     Channels,
     /// Plan the changes of an apply or ensure on every chosen node, and approve a plan.
@@ -92,7 +97,7 @@ enum FleetCommand {
     Healthcheck(healthcheck::HealthcheckArgs),
     /// Show the events of the nodes.
     Events(events::EventsArgs),
-    /// List, show, watch or resend commands that were sent.
+    /// List, show, watch, resend or cancel commands that were sent.
     Job(job::JobArgs),
     /// Show or watch a rollout, wave by wave.
     Rollout(rollout::RolloutArgs),
@@ -123,6 +128,7 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Apply(args) => apply::run(args, &context, ui).await,
             FleetCommand::Assign(args) => channels::assign(args, &context, ui).await,
             FleetCommand::Withdraw(args) => channels::withdraw(args, &context, ui).await,
+            FleetCommand::Run(args) => run::run(args, &context, ui).await,
             FleetCommand::Channels => channels::list(&context, ui).await,
             FleetCommand::Status => status::status(&context, ui).await,
             FleetCommand::Plan(args) => plan::run(args, &context, ui).await,
@@ -132,8 +138,8 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Events(args) => events::run(args, &context, ui).await,
             FleetCommand::Job(args) => job::run(args, &context, ui).await,
             FleetCommand::Rollout(args) => rollout::run(args, &context, ui).await,
-            FleetCommand::Halt(args) => rollout::send_override(args, true, &context, ui).await,
-            FleetCommand::Resume(args) => rollout::send_override(args, false, &context, ui).await,
+            FleetCommand::Halt(args) => rollout::send_override(args, Action::Halt, &context, ui).await,
+            FleetCommand::Resume(args) => rollout::send_override(args, Action::Resume, &context, ui).await,
             FleetCommand::Why(args) => explain::run(args, &context, ui).await,
             FleetCommand::Audit(args) => audit::run(args, &context, ui).await,
             FleetCommand::Node(args) => nodes::node(args, &context, ui).await,

@@ -10,7 +10,8 @@ use crate::fleet::job::records::JobRecord;
 use crate::fleet::rollout::overrides;
 use crate::fleet::rollout::view::{self, RolloutView};
 use crate::model::HumanDuration;
-use crate::wire::command::RolloutPlan;
+use crate::wire::Action;
+use crate::wire::command::{JobRef, RolloutPlan};
 
 use super::super::error::{CliError, Exit};
 use super::super::format::{ago, first_names, nodes as count};
@@ -171,7 +172,11 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
     ui.line(text!("budget  {} of {} may fail  {}", view.failed.len(), view.max_failed, names));
     if let Some(word) = &view.word {
         let reason = word.reason.as_deref().unwrap_or("no reason given");
-        let what = if word.what == "halt" { "halted" } else { "resumed" };
+        let what = match word.what {
+            "halt" => "halted",
+            "cancel" => "cancelled",
+            _ => "resumed",
+        };
         ui.line(text!("{} by {} {} ago: {}", what, word.by.join(", "), ago(word.at, now), reason));
     }
 }
@@ -189,7 +194,12 @@ pub(super) struct OverrideArgs {
     timeout: HumanDuration,
 }
 
-pub(super) async fn send_override(args: OverrideArgs, halt: bool, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+pub(super) async fn send_override(
+    args: OverrideArgs,
+    action: fn(JobRef) -> Action,
+    context: &OperatorArgs,
+    ui: &mut Ui,
+) -> Result<Exit, CliError> {
     let session = context.open().await?;
     let checker = session.checker()?;
     let job = checked_command(args.id.resolve(&session).await?, &checker, &session).await?;
@@ -197,14 +207,17 @@ pub(super) async fn send_override(args: OverrideArgs, halt: bool, context: &Oper
     if job.command().options.waves.is_none() {
         return Err(no_waves_failure(id));
     }
-    show_signed_about(if halt { "halt" } else { "resume" }, &job, &session, ui);
-    let at = overrides::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
+    show_signed_about(action(JobRef { job: id }).name(), &job, &session, ui);
     // A halt must go out also where there is no stream to keep it.
-    let at = at.unwrap_or_else(|_| session.now());
-    let command = overrides::override_draft(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
-    let signed = sign(command, &session)?;
+    let last = overrides::read_checked_override(&session.bus, &session.subjects, &checker, id).await.unwrap_or_default();
+    if last.as_ref().is_some_and(|last| overrides::is_cancel(last, id)) {
+        return Err(CliError::usage(format!("the job {id} is cancelled, for good")).hint("send a new command"));
+    }
+    let at = overrides::next_override_time(last.as_ref(), session.now());
+    let draft = overrides::override_draft(action, &job, args.reason);
+    let signed = sign(draft.command(&session.operator.fleet, session.host.new_id(), at), &session)?;
     let kept = overrides::store_override(&session.bus, &session.subjects, id, &signed).await;
-    let what = if halt { "halted" } else { "resumed" };
+    let what = if matches!(signed.command.action, Action::Halt(_)) { "halted" } else { "resumed" };
     match &kept {
         Ok(()) => ui.message(text!("{}: every node that has not begun reads it before its turn", what)),
         Err(error) => ui.warn(text!("cannot store it, so only online nodes get it: {}", error_chain(error))),

@@ -14,8 +14,8 @@ use crate::wire::{Action, CommandOptions, Target};
 use crate::cli::args::types::TypesArgs;
 
 use super::super::error::{CliError, Exit};
-use super::confirm::ConfirmArgs;
 use super::super::format::first_names;
+use super::confirm::ConfirmArgs;
 use super::node_selection::NodeSelectionArgs;
 use super::session::FleetSession;
 use super::waves::WavesArgs;

@@ -11,7 +11,8 @@ pub fn describe_action(action: &Action) -> String {
         }
         Action::Apply(apply) => format!("apply {}", apply.url),
         Action::Assign(assign) => format!("assign {}", assign.manifest.url),
-        Action::Halt(of) | Action::Resume(of) => format!("{} {}", action.name(), of.job),
+        Action::Run(run) => format!("run {}", run.channel),
+        Action::Halt(of) | Action::Resume(of) | Action::Cancel(of) => format!("{} {}", action.name(), of.job),
         Action::Go(ahead) => format!("go {} wave {}", ahead.job, ahead.wave),
         Action::Withdraw(_) | Action::Healthcheck(_) | Action::Facts(_) | Action::Status(_) => action.name().to_owned(),
     }

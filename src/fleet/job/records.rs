@@ -220,7 +220,8 @@ pub fn describe_object(action: &Action) -> String {
         Action::Assign(assign) => manifest(&assign.manifest.url, &assign.manifest.sha256),
         Action::Facts(facts) => facts.query.clone().unwrap_or_default(),
         Action::Healthcheck(health) => health.channel.clone().unwrap_or_default(),
-        Action::Halt(job) | Action::Resume(job) => job.job.to_string(),
+        Action::Run(run) => run.channel.clone(),
+        Action::Halt(job) | Action::Resume(job) | Action::Cancel(job) => job.job.to_string(),
         Action::Go(ahead) => format!("{} wave {}", ahead.job, ahead.wave),
         Action::Withdraw(_) | Action::Status(_) => String::new(),
     }

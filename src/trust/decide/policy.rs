@@ -135,9 +135,9 @@ fn check_node_count(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) 
 
 fn check_channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let channels = rule.channels.as_deref()?;
-    match &command.channel {
-        Some(channel) if pattern::matches_any(channels, &channel.name) => None,
-        Some(channel) => Some(format!("it does not allow the channel {}", channel.name)),
+    match command.channel_name() {
+        Some(name) if pattern::matches_any(channels, name) => None,
+        Some(name) => Some(format!("it does not allow the channel {name}")),
         None => Some("it allows only commands in a channel".to_owned()),
     }
 }
@@ -145,10 +145,15 @@ fn check_channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> 
 fn check_noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let changes_nothing = match &command.action {
         Action::Facts(_) | Action::Status(_) => true,
-        Action::Ensure(_) | Action::Apply(_) => command.options.noop,
+        Action::Ensure(_) | Action::Apply(_) | Action::Run(_) => command.options.noop,
         Action::Assign(assign) => !assign.enforce,
         // Health checks run programs.
-        Action::Healthcheck(_) | Action::Withdraw(_) | Action::Halt(_) | Action::Resume(_) | Action::Go(_) => false,
+        Action::Healthcheck(_)
+        | Action::Withdraw(_)
+        | Action::Halt(_)
+        | Action::Resume(_)
+        | Action::Go(_)
+        | Action::Cancel(_) => false,
     };
     (rule.noop_only && !changes_nothing).then(|| "it allows dry runs only".to_owned())
 }

@@ -889,6 +889,7 @@ fn effects() -> Vec<(&'static str, Attack)> {
         ),
         ("noop-halt", control("halt", "A halt that calls itself a dry run.")),
         ("noop-resume", control("resume", "A resume that calls itself a dry run.")),
+        ("noop-cancel", control("cancel", "A cancel that calls itself a dry run.")),
         ("long-timeout", Attack { subject: None, ..attack("malformed", "A run of a hundred years.", signed(&long, ALICE)) }),
         ("effect-source", by("A secret copied by a rule for types.", kinds("file"), file(json!({"source": "/etc/shadow"})))),
         (
@@ -1137,6 +1138,9 @@ fn every_attack_is_refused_with_its_own_code() {
         RejectionCode::BadArtifact,
         RejectionCode::PlanChanged,
         RejectionCode::Halted,
+        RejectionCode::NoChannel,
+        RejectionCode::Cancelled,
+        RejectionCode::NotCancellable,
     ];
     for code in RejectionCode::ALL.iter().filter(|code| !own.contains(code)) {
         assert!(covered.contains(code.as_str()), "no attack is refused with {code}");
