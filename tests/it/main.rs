@@ -21,6 +21,7 @@ mod attacks;
 mod bad_network;
 mod broker;
 mod bundles;
+mod channel_history;
 mod channels;
 mod clock;
 mod confinement;

@@ -7,6 +7,7 @@
 pub(super) mod apply;
 mod approve;
 pub(super) mod audit;
+mod channel_history;
 mod channel_position;
 mod channels;
 mod ensure;
@@ -67,6 +68,8 @@ enum FleetCommand {
     Withdraw(channels::WithdrawArgs),
     /// Show the assignments, and the progress of the nodes.
     Channels,
+    /// Show the versions of a channel, or assign an earlier one again.
+    Channel(channel_history::ChannelArgs),
     /// Plan the changes of an apply or ensure on every chosen node, and approve a plan.
     Plan(plan::PlanArgs),
     /// Show fleet status.
@@ -110,6 +113,7 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Assign(args) => channels::assign(args, &context, ui).await,
             FleetCommand::Withdraw(args) => channels::withdraw(args, &context, ui).await,
             FleetCommand::Channels => channels::list(&context, ui).await,
+            FleetCommand::Channel(args) => channel_history::run(args, &context, ui).await,
             FleetCommand::Status => status::status(&context, ui).await,
             FleetCommand::Plan(args) => plan::run(args, &context, ui).await,
             FleetCommand::Nodes(args) => nodes::nodes(args, &context, ui).await,
