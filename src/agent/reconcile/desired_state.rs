@@ -212,7 +212,7 @@ impl DesiredState {
     /// # Errors
     /// When the file of the channel cannot be written. The node goes back all the same, and [`Self::save`] writes the file
     /// later.
-    pub(in crate::agent) fn revert(&self, name: &str, latest: &Arc<Assignment>, reverted: Reverted) -> Result<(), StoreError> {
+    pub(in crate::agent) fn revert(&self, name: &str, latest: &Arc<Assignment>, reverted: &Reverted) -> Result<(), StoreError> {
         let back = |channel: &mut ChannelAssignments| {
             channel.good = channel.previous().cloned();
             channel.revert = RevertState::Reverted(reverted.clone());

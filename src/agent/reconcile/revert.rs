@@ -65,7 +65,7 @@ impl Reconciler {
             RevertCause::Wave(why) => why,
         };
         let (event, at) = (self.identity.host.new_id(), self.identity.now());
-        let written = self.desired_state.revert(name, latest, Reverted { event, at, why, reported: false });
+        let written = self.desired_state.revert(name, latest, &Reverted { event, at, why, reported: false });
         self.status.report_storage_error(written);
         // A success that was not published yet does not count any more.
         self.rollouts.health_gates.complete(latest.command.id);
