@@ -60,6 +60,10 @@ table! {
     RunEnded = "run.ended",
     /// The assignment is the last good one, and the one before is still on disk.
     AssignmentPromoted = "assignment.promoted",
+    /// The return to the assignment before is on disk, and neither applied nor reported.
+    AssignmentReverted = "assignment.reverted",
+    /// The event about the return is in the outbox, and the file of the channel does not say so.
+    RevertReported = "revert.reported",
     /// The health gate is scheduled, and the end of the run is not reported.
     HealthGateScheduled = "health_gate.scheduled",
     /// The health gate has run its checks once, and has more to do.

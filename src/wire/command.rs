@@ -10,7 +10,7 @@ use crate::model::{HumanDuration, InvalidId, check_name};
 
 use super::action::MalformedAction;
 use super::report::ChannelPosition;
-use super::rollout_plan::{InvalidRolloutPlan, MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT};
+use super::rollout_plan::{InvalidRolloutPlan, MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT, OnFailure};
 use super::target::MalformedTarget;
 
 pub use super::action::{Action, Apply, Assign, Ensure, FactsQuery, GoAhead, Healthcheck, JobRef, NoParameters, RunChannel};
@@ -130,9 +130,11 @@ impl Command {
     fn check_options(&self) -> Result<(), MalformedCommand> {
         let action = self.action.name();
         let (one_shot, runs) = (self.action.runs(), self.action.runs() || matches!(self.action, Action::Assign(_)));
+        let waves = self.options.waves.as_ref();
         for (option, given, allowed) in [
             ("waves", self.options.waves.is_some(), runs),
             ("approves", self.options.approves.is_some(), one_shot),
+            ("on_failure: revert", waves.is_some_and(|waves| waves.on_failure == OnFailure::Revert), !one_shot),
             // An assignment declares dry runs itself, with `enforce`; no other action has a dry run.
             ("noop", self.options.noop, one_shot || matches!(self.action, Action::Run(_))),
         ] {
@@ -144,7 +146,7 @@ impl Command {
             return Err(MalformedCommand::Timeout);
         }
         let longest = if self.action.is_desired_state() { MAX_ASSIGNMENT_ROLLOUT } else { MAX_COMMAND_ROLLOUT };
-        let Some(waves) = &self.options.waves else { return Ok(()) };
+        let Some(waves) = waves else { return Ok(()) };
         waves.check(self.id, self.options.timeout, longest).map_err(MalformedCommand::Waves)
     }
 
@@ -155,6 +157,11 @@ impl Command {
             (None, Action::Run(run)) => Some(&run.channel),
             (None, _) => None,
         }
+    }
+
+    /// Returns true when nodes go back to their assignment before, if their wave fails.
+    pub fn reverts_on_failure(&self) -> bool {
+        self.options.waves.as_ref().is_some_and(|waves| waves.on_failure == OnFailure::Revert)
     }
 
     /// Returns the longest lifetime of a command of this kind.
@@ -324,6 +331,16 @@ mod tests {
         assert!(error.contains("unknown variant `reboot`"), "{error}");
     }
 
+    fn reverting(on_failure: &str) -> Value {
+        json!({"steps": [{"upto": "ffffffffffffffff"}], "hold": "1m", "max_failed": 0, "on_failure": on_failure})
+    }
+
+    #[test]
+    fn only_an_assignment_can_be_reverted() {
+        assert!(read(&with(assign(), &[("/options", json!({"waves": reverting("revert")}))])).unwrap().reverts_on_failure());
+        assert!(!read(&with(apply(), &[("/options", json!({"waves": reverting("stop")}))])).unwrap().reverts_on_failure());
+    }
+
     #[test]
     fn a_wrong_form_is_refused() {
         for (base, pointer, value, wanted) in [
@@ -346,6 +363,8 @@ mod tests {
             (assign(), "/expires", json!("2027-02-18T10:00:01Z"), "more than"),
             (assign(), "/options", json!({"noop": true}), "\"noop\" has no meaning for assign"),
             (assign(), "/options", json!({"approves": "0198c1f2-7a3b-7c4d-8e5f-102030405060"}), "\"approves\" has no meaning"),
+            (apply(), "/options", json!({"waves": reverting("revert")}), "\"on_failure: revert\" has no meaning for apply"),
+            (assign(), "/options", json!({"waves": reverting("undo")}), "unknown variant `undo`"),
             (assign(), "/action/assign/manifest/sha256", json!(""), "lower-case hex"),
             (assign(), "/action/assign/interval", json!("29s"), "\"interval\" must be"),
             (ensure(), "/action", json!({"halt": {"job": "x"}}), "at action.halt.job"),

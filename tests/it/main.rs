@@ -22,6 +22,7 @@ mod bad_network;
 mod broker;
 mod bundles;
 mod cancel;
+mod channel_history;
 mod channels;
 mod clock;
 mod confinement;

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
     use crate::model::HumanDuration;
     use crate::wire::command::Target;
-    use crate::wire::rollout_plan::{WAVE_MARGIN, Witness};
+    use crate::wire::rollout_plan::{OnFailure, WAVE_MARGIN, Witness};
 
     fn name(text: &str) -> NodeId {
         text.parse().unwrap()
@@ -327,7 +327,15 @@ mod tests {
             Wave { upto: RolloutPosition::try_from("7fffffffffffffff".to_owned()).unwrap(), witnesses, min_ok },
             Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 },
         ];
-        RolloutPlan { steps, hold: HumanDuration::seconds(60), margin: WAVE_MARGIN, max_failed, health: false, go: false }
+        RolloutPlan {
+            steps,
+            hold: HumanDuration::seconds(60),
+            margin: WAVE_MARGIN,
+            max_failed,
+            health: false,
+            go: false,
+            on_failure: OnFailure::Stop,
+        }
     }
 
     #[test]

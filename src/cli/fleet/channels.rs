@@ -176,6 +176,10 @@ fn print_row(row: &view::ChannelRow, now: Timestamp, ui: &mut Ui) {
         let names = row.behind.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(" ");
         ui.line(text!("  not on      {}  (serials {})", names, serials(row)));
     }
+    if row.reverted > 0 {
+        let what = format!("{} went back to the assignment before: `ensign fleet status` has the reasons", count(row.reverted));
+        ui.line(text!("  reverted    {}", ui.paint(Tone::Error, what)));
+    }
     // An ended assignment needs no new signature.
     match row.expires.filter(|_| !ended) {
         None => {}

@@ -7,11 +7,13 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::diag::clean::cell_with_limit;
+use crate::fleet::desired_state::view;
 use crate::fleet::job::follow::remaining_wait;
 use crate::fleet::job::outcome_groups;
 use crate::fleet::job::records::{self, JobRecord};
 use crate::fleet::{JobFollower, NodeOutcome, NodeResult, SealedCommand, plan};
 use crate::model::{HumanDuration, NodeId};
+use crate::wire::report::RevertStatus;
 
 use super::super::error::{CliError, Exit};
 use super::super::format;
@@ -213,17 +215,29 @@ async fn show(args: JobShowArgs, session: &FleetSession, ui: &mut Ui) -> Result<
             return Err(CliError::usage(format!("the job {} does not target the node {node}", record.command.id)));
         }
     }
+    let mut reverted = view::reverted_nodes(&states, record.command.id);
+    reverted.retain(|node, _| args.node.as_ref().is_none_or(|wanted| node.as_str() == wanted));
     match session.output {
         OutputFormat::Json => {
             let mut document = job_summary(&record, &render_job::counts(&results));
             if let Some(document) = document.as_object_mut() {
                 document.insert("clusters".to_owned(), json!(outcome_groups::group_results(&results)));
                 document.insert("nodes".to_owned(), json!(results));
+                if !reverted.is_empty() {
+                    document.insert("reverted".to_owned(), json!(reverted));
+                }
             }
             ui.json(&document);
         }
         OutputFormat::Jsonl => results.iter().for_each(|result| ui.jsonl(result)),
-        OutputFormat::Text => print(&record, &results, args.node.is_some(), session, ui),
+        OutputFormat::Text => {
+            print(&record, &results, args.node.is_some(), session, ui);
+            for (node, RevertStatus { to, at, why }) in &reverted {
+                let back =
+                    to.map_or_else(|| "ended, as no assignment was before".to_owned(), |to| format!("reverted to serial {to}"));
+                ui.line(text!("{}  {} {} ago: {}", node, ui.paint(Tone::Error, back), format::ago(*at, session.now()), why));
+            }
+        }
     }
     Ok(render_job::exit_of_results(&results))
 }

@@ -9,6 +9,7 @@ pub(super) mod apply;
 mod approve;
 pub(super) mod audit;
 mod cancel;
+mod channel_history;
 mod channel_position;
 mod channels;
 mod confirm;
@@ -85,6 +86,8 @@ enum FleetCommand {
     Run(run::RunArgs),
     /// Show the assignments, and the progress of the nodes.
     Channels,
+    /// Show the versions of a channel, or assign an earlier one again.
+    Channel(channel_history::ChannelArgs),
     /// Plan the changes of an apply or ensure on every chosen node, and approve a plan.
     Plan(plan::PlanArgs),
     /// Show fleet status.
@@ -130,6 +133,7 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Withdraw(args) => channels::withdraw(args, &context, ui).await,
             FleetCommand::Run(args) => run::run(args, &context, ui).await,
             FleetCommand::Channels => channels::list(&context, ui).await,
+            FleetCommand::Channel(args) => channel_history::run(args, &context, ui).await,
             FleetCommand::Status => status::status(&context, ui).await,
             FleetCommand::Plan(args) => plan::run(args, &context, ui).await,
             FleetCommand::Nodes(args) => nodes::nodes(args, &context, ui).await,

@@ -14,7 +14,7 @@ use super::super::error::{CliError, Exit};
 use super::super::format::{first_names, nodes};
 use super::super::ui::{Ui, text};
 use super::super::verify;
-use super::confirm::confirm_signature;
+use super::confirm::{ConfirmArgs, confirm_signature};
 use super::job_name::JobName;
 use super::job_record::{record, results};
 use super::render_job;
@@ -64,7 +64,9 @@ pub(super) async fn run(args: JobRetryArgs, session: &FleetSession, ui: &mut Ui)
     let names = failed.iter().map(|result| result.node.clone()).collect();
     let draft = retry::retry_draft(&job, names, args.timeout, args.reason);
     let timeout = Some(draft.options.timeout);
-    let target = TargetArgs { timeout, detach: args.detach, max_offline: args.max_offline, ..TargetArgs::default() };
+    // One question, and it is asked here.
+    let confirm = ConfirmArgs { yes: true };
+    let target = TargetArgs { timeout, detach: args.detach, max_offline: args.max_offline, confirm, ..TargetArgs::default() };
     target.check_offline(&draft.to, &states)?;
     show(&job, &failed, &draft, ui);
     if confirm_signature(args.yes, "not retried", session, ui).await? {

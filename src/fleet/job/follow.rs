@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use crate::model::HumanDuration;
     use crate::wire::command::RolloutPlan;
-    use crate::wire::rollout_plan::{RolloutPosition, WAVE_MARGIN, Wave};
+    use crate::wire::rollout_plan::{OnFailure, RolloutPosition, WAVE_MARGIN, Wave};
 
     fn command(waves: usize) -> Command {
         let mut command: Command = serde_json::from_value(json!({
@@ -242,7 +242,15 @@ mod tests {
         .unwrap();
         let step = Wave { upto: RolloutPosition::LAST, witnesses: Vec::new(), min_ok: 0 };
         let hold = HumanDuration::seconds(600);
-        let plan = RolloutPlan { steps: vec![step; waves], hold, margin: WAVE_MARGIN, max_failed: 0, health: false, go: false };
+        let plan = RolloutPlan {
+            steps: vec![step; waves],
+            hold,
+            margin: WAVE_MARGIN,
+            max_failed: 0,
+            health: false,
+            go: false,
+            on_failure: OnFailure::Stop,
+        };
         command.options.waves = (waves > 0).then_some(plan);
         command
     }
