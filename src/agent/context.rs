@@ -53,7 +53,7 @@ impl Handles {
     /// # Errors
     /// When a part of the state cannot be opened, is not trusted, or belongs to another process.
     pub(in crate::agent) fn open(options: AgentOptions) -> Result<Self, AgentError> {
-        let AgentOptions { settings, facts, environ, search_path, platform, backend: work } = options;
+        let AgentOptions { settings, facts, environ, search_path, platform, backend: work, program: _ } = options;
         let host = Host::system(search_path.as_deref());
         let kernel = matches!(work, RunBackend::Engine).then(confinement::detect_kernel);
         kernel.map_or(Ok(()), |kernel| confinement::check_kernel(&settings, kernel)).map_err(AgentError::Confinement)?;

@@ -37,6 +37,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub use durable::node_key::{NodeKeyError, public_key};
 pub use error::AgentError;
 pub use exec::backend::{RunBackend, Simulate, SimulatedRun};
+pub use exec::upgrade::RestartableProgram;
 pub use options::{AgentOptions, FactsGatherer};
 pub use start::{Agent, QueueStats};
 
@@ -68,15 +69,17 @@ async fn serve(options: AgentOptions, reload: Reload, sidecar: SidecarTask) -> R
     let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::System)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(AgentError::System)?;
     let agent = Agent::start(options).await?;
+    let mut upgrade = agent.upgrade_due();
     let watchdog = tokio::spawn(systemd::watchdog());
     let endpoints = agent.open_endpoints(sidecar);
     let reloading = agent.reload_handles();
 
     loop {
-        // Cancel-safe: a stream remembers a signal that came.
+        // Cancel-safe: a stream remembers a signal that came, and a watch its value.
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            _ = upgrade.wait_for(|is_due| *is_due) => break,
             _ = hangup.recv() => reload::reload(&reloading, &reload).await,
         }
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::config::AgentSettings;
 
 use super::exec::backend::RunBackend;
+use super::exec::upgrade::RestartableProgram;
 
 /// Gathers the facts of this host with those of the administrator in these directories, anew each time.
 pub type FactsGatherer = Arc<dyn Fn(&[PathBuf]) -> Value + Send + Sync>;
@@ -28,4 +29,6 @@ pub struct AgentOptions {
     pub platform: Option<String>,
     /// The engine, or a simulation.
     pub backend: RunBackend,
+    /// The program that a service manager starts again; none without a service manager.
+    pub program: Option<RestartableProgram>,
 }

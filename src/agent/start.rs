@@ -20,6 +20,7 @@ use super::exec::fetch::ManifestFetcher;
 use super::exec::healthcheck::HealthChecks;
 use super::exec::queries::{self, Queries};
 use super::exec::recovery::Recovery;
+use super::exec::upgrade::AgentUpgrade;
 use super::intake::commands::{self, IntakeHandles, Queues};
 use super::intake::desired_state_sync::{self, SyncHandles};
 use super::intake::fair_queue::FairQueue;
@@ -61,6 +62,7 @@ pub struct Agent {
     sync: JoinHandle<()>,
     updates: JoinHandle<()>,
     heartbeat: JoinHandle<()>,
+    upgrade_due: watch::Receiver<bool>,
 }
 
 /// The tasks of the endpoints on this host.
@@ -88,6 +90,7 @@ impl Agent {
     /// When the agent cannot start. A missing server is no error: the agent waits for it.
     pub async fn start(options: AgentOptions) -> Result<Self, AgentError> {
         let settings = connection::bus_settings(&options.settings)?;
+        let program = options.program.clone();
         let handles = Handles::open(options)?;
         let recovery = Recovery {
             identity: &handles.identity,
@@ -135,8 +138,11 @@ impl Agent {
             identity: Arc::clone(identity),
             facts: Arc::clone(facts),
             node_state: node_state.clone(),
+            durable: Arc::clone(durable),
             publisher: publisher.clone(),
         };
+        let upgrade = AgentUpgrade::new(program, Arc::clone(status));
+        let upgrade_due = upgrade.watch();
         let executor = executor::Handle::spawn(
             Executor {
                 context: Arc::clone(run),
@@ -154,6 +160,7 @@ impl Agent {
                 queries: answers.clone(),
                 bus: bus.clone(),
                 queue: Arc::clone(&queue),
+                upgrade,
             },
             jobs,
             recovered.ended,
@@ -228,7 +235,12 @@ impl Agent {
         let bundle = trust.current();
         publisher.post_started(&bundle);
         tracing::info!(node = %identity.node, fleet = settings.now().fleet, trust = bundle.version(), "started");
-        Ok(Self { handles, bus, stopper, sender, executor, queries, intake, reconciler, sync, updates, heartbeat })
+        Ok(Self { handles, bus, stopper, sender, executor, queries, intake, reconciler, sync, updates, heartbeat, upgrade_due })
+    }
+
+    /// Returns the news of the program: true once another version is to start in place of this one.
+    pub(super) fn upgrade_due(&self) -> watch::Receiver<bool> {
+        self.upgrade_due.clone()
     }
 
     /// Opens the endpoints on this host: the socket, the micro service, the service manager, the sidecar task.

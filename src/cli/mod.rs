@@ -23,6 +23,7 @@ pub mod shell;
 pub mod sign;
 pub mod trust;
 pub mod ui;
+mod user_state;
 pub mod verify;
 
 use crate::cli::args::external_type;

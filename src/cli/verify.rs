@@ -147,17 +147,21 @@ fn bundle(args: &VerifyArgs) -> Result<TrustedBundle, CliError> {
     open_bundle(&bytes, pin).map_err(|error| CliError::from_error(Exit::Refused, &error))
 }
 
-/// Returns the nodes to decide for, and their groups: any node where neither the caller nor the command names one.
+/// Returns the nodes to decide for, and their groups: those of the caller, or else those of the command. The decision
+/// about a pattern is for one node, and without any name for any node.
 fn nodes_to_check(args: &VerifyArgs, command: Option<&Command>) -> (Vec<NodeId>, Vec<String>) {
-    let any = || "any".parse().into_iter().collect();
     if !args.node.is_empty() {
         return (args.node.clone(), args.group.clone());
     }
-    match command.and_then(|command| command.to.selector()) {
-        Some(Selector::Nodes(nodes)) => (nodes.to_vec(), args.group.clone()),
-        Some(Selector::Groups(groups)) if args.group.is_empty() => (any(), groups.to_vec()),
-        _ => (any(), args.group.clone()),
+    let to = command.map_or_else(Target::default, |command| command.to.clone());
+    let examples = to.globs.iter().flatten().filter_map(|glob| glob.as_str().replace('*', "any").parse().ok());
+    let mut nodes: Vec<NodeId> = to.nodes.iter().flatten().cloned().chain(examples).collect();
+    nodes.retain(|node| to.includes_by_name(node) != Some(false));
+    if nodes.is_empty() {
+        nodes.extend("any".parse());
     }
+    let groups = if args.group.is_empty() { to.groups.unwrap_or_default() } else { args.group.clone() };
+    (nodes, groups)
 }
 
 fn decide(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], types: &Types, now: Timestamp) -> Verdict {
@@ -181,7 +185,7 @@ fn decide(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String],
         Ok(OpenedMessage::New(command) | OpenedMessage::FilteredOut(command)) => {
             Verdict::Taken { signers: command.signers().to_vec(), rule: command.rule() }
         }
-        Ok(OpenedMessage::ForOtherNodes(_)) => {
+        Ok(OpenedMessage::ForOtherNodes(_) | OpenedMessage::NotTargeted) => {
             Verdict::Refused { code: "not_for_me", message: "the command is for other nodes".to_owned() }
         }
         // The replay store is empty.
@@ -252,11 +256,13 @@ pub(super) fn describe_command_target(command: &Command) -> String {
 /// Returns a target on one line.
 pub(super) fn describe_target(to: &Target) -> String {
     let only_where = &to.filter;
-    let to = match to.selector() {
+    let selected = match to.selector() {
         Some(Selector::Nodes(nodes)) => format!("nodes {}", nodes.iter().map(NodeId::as_str).collect::<Vec<_>>().join(", ")),
         Some(Selector::Groups(groups)) => format!("groups {}", groups.join(", ")),
         Some(Selector::All) => "all nodes".to_owned(),
+        Some(Selector::Mixed) => to.describe_selection(usize::MAX),
         None => "no nodes".to_owned(),
     };
+    let to = format!("{selected}{}", to.describe_exclusion(usize::MAX));
     only_where.as_ref().map_or_else(|| to.clone(), |only| format!("{to}, where {only}"))
 }

@@ -58,8 +58,8 @@ pub struct NatsSettings {
     /// True when TLS begins before the server sends its greeting. Only a context has this option.
     #[serde(skip)]
     pub tls_first: bool,
-    /// First tokens of reply subjects, instead of the default. Only a context has them.
-    #[serde(skip)]
+    /// First tokens of reply subjects, instead of the default.
+    #[serde(default)]
     pub inbox_prefix: Option<String>,
 }
 
@@ -171,6 +171,7 @@ impl NatsSettings {
             ("token_file", self.token_file.is_some()),
             ("tls", self.tls.is_some()),
             ("jetstream_domain", self.jetstream_domain.is_some()),
+            ("inbox_prefix", self.inbox_prefix.is_some()),
         ];
         let is_beside = self.context.is_some();
         keys.into_iter().filter(move |(_, is_set)| is_beside && *is_set).map(|(key, _)| key)
@@ -195,6 +196,13 @@ impl NatsSettings {
         }
         if let Some(message) = self.jetstream_domain.as_deref().and_then(|domain| check_domain(domain).err()) {
             checks.report(&["nats", "jetstream_domain"], message);
+        }
+        let is_token = |token: &str| !token.is_empty() && !token.contains(|c: char| c.is_whitespace() || "*>".contains(c));
+        if self.inbox_prefix.as_deref().is_some_and(|prefix| !prefix.split('.').all(is_token)) {
+            checks.report(
+                &["nats", "inbox_prefix"],
+                "it is not the beginning of a subject: tokens with dots between, no wildcards",
+            );
         }
         let (password, token) = (&self.password, &self.token);
         for (name, inline, file) in [("password", password, &self.password_file), ("token", token, &self.token_file)] {

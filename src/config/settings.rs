@@ -83,6 +83,9 @@ pub struct AgentSettings {
     /// Most commands of one signing key that wait for the running command; more are answered with `busy`.
     #[serde(default = "queue")]
     pub queue: usize,
+    /// Longest wait of a due run of a channel for the running command; a longer wait raises an alarm.
+    #[serde(default = "max_repair_wait")]
+    pub max_repair_wait: HumanDuration,
     /// Largest bundle to fetch.
     #[serde(default = "max_bundle", deserialize_with = "byte_size")]
     #[schemars(with = "String")]
@@ -250,6 +253,7 @@ impl AgentSettings {
         let days = |days| HumanDuration::seconds(days * DAY_SECONDS);
         checks.range(&["heartbeat"], self.heartbeat, HumanDuration::seconds(1), HumanDuration::seconds(3600));
         checks.range(&["queue"], self.queue, 1, MAX_QUEUE);
+        checks.range(&["max_repair_wait"], self.max_repair_wait, HumanDuration::seconds(1), days(1));
         checks.range(&["stable_interval"], self.stable_interval, days(0), days(7));
         checks.range(&["outbox_max"], self.outbox_max, 1 << 20, 1 << 40);
         checks.range(&["outbox_age"], self.outbox_age, HumanDuration::seconds(60), days(365));
@@ -333,6 +337,10 @@ fn outbox_rate() -> u32 {
 
 fn queue() -> usize {
     16
+}
+
+fn max_repair_wait() -> HumanDuration {
+    HumanDuration::seconds(600)
 }
 
 fn max_bundle() -> u64 {

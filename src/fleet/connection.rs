@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::host::Host;
 use crate::transport::{Bus, TransportError};
-use crate::wire::{Selector, Subjects, Target};
+use crate::wire::{Subjects, Target};
 
 use super::setup::operator_config::Operator;
 use super::targeting::node_identity::NodeKeys;
@@ -50,7 +50,7 @@ impl FleetConnection {
 
     /// Marks the nodes that the operator named: their keys are pinned, for any number of other new nodes.
     pub fn expect(&self, to: &Target) {
-        if let Some(Selector::Nodes(nodes)) = to.selector() {
+        if let Some(nodes) = &to.nodes {
             self.node_keys.expect(nodes);
         }
     }

@@ -9,6 +9,7 @@ use crate::model::NodeId;
 use crate::wire::NodeState;
 
 use crate::diag::count_noun;
+use crate::fleet::desired_state::view::{self, ChannelCommand};
 use crate::fleet::targeting::states::{Liveness, NodeLiveness, NodeStates, liveness};
 
 /// The fleet at one moment.
@@ -96,6 +97,52 @@ fn most_common_trust_version(states: &NodeStates) -> Option<u64> {
     counts.into_iter().max_by_key(|(version, nodes)| (*nodes, *version)).map(|(version, _)| version)
 }
 
+/// Returns the version of the agent that most nodes have.
+fn most_common_version(states: &NodeStates) -> Option<&str> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for state in states.values() {
+        *counts.entry(&state.version).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(version, nodes)| (*nodes, release_numbers(version))).map(|(version, _)| version)
+}
+
+/// `[0, 12, 1]` for `0.12.1`.
+fn release_numbers(version: &str) -> Vec<u64> {
+    version.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
+}
+
+/// Conditions that narrow a list of nodes. Each further one narrows it more.
+#[derive(Debug, Clone, Default)]
+pub struct NodeConditions {
+    /// Nodes with a failed or interrupted last run, or with a failing resource.
+    pub failed: bool,
+    /// Nodes that are silent or stopped.
+    pub offline: bool,
+    /// Nodes with an older agent or trust bundle than most nodes have, or without the latest assignment of a channel. The latest
+    /// command of every channel is read by [`view::read_channels`].
+    pub outdated: Option<BTreeMap<String, ChannelCommand>>,
+}
+
+impl NodeConditions {
+    /// Keeps the nodes that meet all conditions.
+    pub fn retain(&self, nodes: &mut Vec<NodeStatus>, states: &NodeStates) {
+        let (trust, version) = (most_common_trust_version(states), most_common_version(states).map(release_numbers));
+        let is_outdated = |state: &NodeState, desired: &BTreeMap<String, ChannelCommand>| {
+            trust.is_some_and(|usual| state.trust < usual)
+                || version.as_ref().is_some_and(|usual| release_numbers(&state.version) < *usual)
+                || view::is_behind(state, desired)
+        };
+        nodes.retain(|node| {
+            let state = &node.state;
+            let is_failed = || matches!(node.outcome, "failed" | "interrupted") || !state.failing.is_empty();
+            let is_offline = || matches!(node.presence, NodeLiveness::Silent | NodeLiveness::Stopped);
+            (!self.failed || is_failed())
+                && (!self.offline || is_offline())
+                && self.outdated.as_ref().is_none_or(|desired| is_outdated(state, desired))
+        });
+    }
+}
+
 /// Builds the status of the fleet.
 pub fn fleet_status(fleet: &str, states: &NodeStates) -> FleetStatus {
     let now = states.read_at;
@@ -168,6 +215,39 @@ mod tests {
     use super::*;
     use crate::fleet::targeting::node_identity::{IdentityError, UnverifiedState};
     use crate::fleet::targeting::states::tests::state;
+
+    #[test]
+    fn each_condition_narrows_the_list_of_nodes() {
+        let now: Timestamp = "2026-01-02T10:01:00Z".parse().unwrap();
+        let node = |name: &str, at: &str, version: &str, trust: u64| {
+            let mut state = state(name, &[], at, true);
+            (state.version, state.trust) = (version.into(), trust);
+            state
+        };
+        let fresh = "2026-01-02T10:00:50Z";
+        let mut failing = node("web4", fresh, "0.10.0", 2);
+        failing.failing =
+            serde_json::from_value(serde_json::json!([{"resource": "file#x", "error": "no", "since": fresh}])).unwrap();
+        let all = [
+            node("web1", fresh, "0.10.0", 2),
+            node("web2", "2026-01-02T09:00:00Z", "0.9.3", 2),
+            node("web3", fresh, "0.10.0", 1),
+            failing,
+        ];
+        let verified = all.into_iter().map(|state| (state.node.clone(), state)).collect();
+        let states = NodeStates { read_at: now, verified, ..NodeStates::default() };
+        let names = |conditions: NodeConditions| {
+            let mut nodes = node_statuses(&states);
+            conditions.retain(&mut nodes, &states);
+            nodes.into_iter().map(|node| node.state.node.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let outdated = Some(BTreeMap::new());
+        assert_eq!(names(NodeConditions::default()), "web1 web2 web3 web4");
+        assert_eq!(names(NodeConditions { failed: true, ..NodeConditions::default() }), "web4");
+        assert_eq!(names(NodeConditions { offline: true, ..NodeConditions::default() }), "web2");
+        assert_eq!(names(NodeConditions { outdated: outdated.clone(), ..NodeConditions::default() }), "web2 web3");
+        assert_eq!(names(NodeConditions { offline: true, outdated, ..NodeConditions::default() }), "web2");
+    }
 
     #[test]
     fn conditions_that_need_an_operator_are_listed() {

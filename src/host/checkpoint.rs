@@ -60,12 +60,18 @@ table! {
     RunEnded = "run.ended",
     /// The assignment is the last good one, and the one before is still on disk.
     AssignmentPromoted = "assignment.promoted",
+    /// The return to the assignment before is on disk, and neither applied nor reported.
+    AssignmentReverted = "assignment.reverted",
+    /// The event about the return is in the outbox, and the file of the channel does not say so.
+    RevertReported = "revert.reported",
     /// The health gate is scheduled, and the end of the run is not reported.
     HealthGateScheduled = "health_gate.scheduled",
     /// The health gate has run its checks once, and has more to do.
     HealthGateCompleted = "health_gate.completed",
     /// The override of an operator is on disk.
     OverrideStored = "override.stored",
+    /// The cancel of a job is on disk, and has no effect yet.
+    CancelStored = "cancel.stored",
     /// The result of the override is in the outbox.
     ResultPosted = "result.posted",
     /// The result of the override is in the ledger.

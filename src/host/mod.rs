@@ -29,6 +29,7 @@ pub mod orphans;
 mod package_cache;
 pub mod passwd;
 pub mod paths;
+pub mod program;
 pub mod progress;
 pub mod resumable_file;
 pub mod rpm;

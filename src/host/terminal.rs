@@ -1,14 +1,20 @@
-//! The terminal of the user: prompts for secrets.
+//! The terminal of the user: its width, and prompts for secrets.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 
 use crate::diag::clean;
 use crate::model::Secret;
+
+/// Returns the width of the terminal of standard error; none when it is no terminal, or has no width.
+pub fn columns() -> Option<usize> {
+    let size = tcgetwinsize(rustix::stdio::stderr()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
 
 /// Prompts on the terminal itself, even if standard input and output are redirected. Reads a line without echo.
 ///

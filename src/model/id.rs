@@ -17,6 +17,9 @@ pub enum InvalidId {
     /// A node id with characters that are not allowed in a subject token.
     #[error("\"{0}\" is not a node id: {TOKEN_FORM}")]
     NodeId(String),
+    /// A pattern of node ids with other characters, without a `*`, or with two of them in a row.
+    #[error("\"{0}\" is not a pattern of node ids: 1 to 63 of a-z, 0-9, _, - and *, with at least one *, and no two in a row")]
+    NodeGlob(String),
     /// A name with characters that are not allowed in a subject token.
     #[error("\"{name}\" is not the name of a {noun}: {TOKEN_FORM}")]
     Name {

@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
 
 use crate::host::fs;
 
 use super::{StoreError, state_dir};
 
-/// The largest file, in bytes: two envelopes in base64, with room to spare.
+/// The largest file, in bytes: three envelopes in base64, with room to spare.
 const MAX_FILE: u64 = 1 << 20;
 const ENDING: &str = "json";
 
@@ -27,6 +29,32 @@ pub struct ChannelRecord {
     /// The envelope of the last good assignment, when that is not the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<EnvelopeBytes>,
+    /// The way back from the latest assignment, if its rollout has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revert: Option<RevertRecord>,
+}
+
+/// The way back from the latest assignment of a channel to the one before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RevertRecord {
+    /// The wave of this node is undecided. The envelope of the assignment before is kept, if there was one.
+    Undecided(Option<EnvelopeBytes>),
+    /// The node went back to the last good assignment, and never applies the latest one again.
+    Reverted(Reverted),
+}
+
+/// The return to the assignment before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reverted {
+    /// The id of the event that reports the return.
+    pub event: Uuid,
+    /// The time of the return.
+    pub at: Timestamp,
+    /// The reason, for people.
+    pub why: String,
+    /// True when the event is in the outbox.
+    pub reported: bool,
 }
 
 /// The bytes of an envelope.
@@ -92,9 +120,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, found) = DesiredStateStore::open(dir.path()).unwrap();
         assert!(found.is_empty());
-        let base = ChannelRecord { latest: b"{}".to_vec(), good: Some(EnvelopeBytes(b"x".to_vec())) };
+        let base = ChannelRecord { latest: b"{}".to_vec(), good: Some(EnvelopeBytes(b"x".to_vec())), revert: None };
+        let reverted = Reverted { event: Uuid::nil(), at: Timestamp::UNIX_EPOCH, why: "it failed".into(), reported: false };
+        let web = ChannelRecord { latest: b"\xff".to_vec(), good: None, revert: Some(RevertRecord::Reverted(reverted)) };
+        let undecided = Some(RevertRecord::Undecided(Some(EnvelopeBytes(b"y".to_vec()))));
+        let base = ChannelRecord { revert: undecided, ..base };
         store.write("base", &base).unwrap();
-        let web = ChannelRecord { latest: b"\xff".to_vec(), good: None };
         store.write("web", &web).unwrap();
         std::fs::write(dir.path().join("channels/.new-123"), "half").unwrap();
         let (store, found) = DesiredStateStore::open(dir.path()).unwrap();
@@ -108,7 +139,7 @@ mod tests {
     fn damage_is_reported_with_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = DesiredStateStore::open(dir.path()).unwrap();
-        store.write("base", &ChannelRecord { latest: vec![], good: None }).unwrap();
+        store.write("base", &ChannelRecord { latest: vec![], good: None, revert: None }).unwrap();
         let path = dir.path().join("channels/base.json");
         std::fs::write(&path, "{\"latest\":").unwrap();
         let message = DesiredStateStore::open(dir.path()).unwrap_err().to_string();

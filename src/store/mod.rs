@@ -1,5 +1,5 @@
 //! State that must survive the process: sessions, the history of runs, the ledger of accepted commands, the outbox. Also
-//! desired state with its blobs, and the overrides of rollouts.
+//! desired state with its blobs, the overrides of rollouts, and cancelled jobs.
 //!
 //! Everything here survives `kill -9` at any point. Files are appended to and a torn end is truncated, or files are replaced
 //! in one step. `host` has general access to files; this module owns the files of the program. This module decides nothing:
@@ -7,6 +7,7 @@
 
 mod append_log;
 pub mod blob_cache;
+pub mod cancelled_jobs;
 mod convergence;
 pub mod desired_state;
 pub mod history;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 use crate::host::FsError;
 
 pub use blob_cache::BlobCache;
+pub use cancelled_jobs::{CancelledJob, CancelledJobStore};
 pub use convergence::Convergence;
 pub use desired_state::{ChannelRecord, DesiredStateStore};
 pub use history::History;

@@ -13,6 +13,8 @@ pub use crate::trust::decide::rejection::{Rejection, RejectionCode};
 pub use crate::trust::decide::rights::Rights;
 pub use crate::trust::decide::verify::{KnownTrust, OpenedMessage, ReplayStore, SignatureBudget, Verified, Verifier};
 pub use crate::trust::keys::key::{KeyError, PublicKey, SigningKey};
-pub use crate::trust::keys::receipt::{ReceiptError, VerifiedReceipt, issue_receipt, proves_success, verify_receipt};
+pub use crate::trust::keys::receipt::{
+    ReceiptError, VerifiedReceipt, issue_receipt, proves_return, proves_success, verify_receipt,
+};
 pub use crate::trust::keys::sign::{SignError, Signer, countersign, sign_envelope, sign_envelope_with};
 pub use bundle::{BundleAuthority, BundleError, TrustedBundle, TrustedKey, open_bundle};

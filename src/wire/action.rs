@@ -38,6 +38,10 @@ pub enum Action {
     Resume(JobRef),
     /// Let a wave of a job begin, for waves that ask for it.
     Go(GoAhead),
+    /// End a job: nodes that have not begun never begin, and a run in progress is stopped.
+    Cancel(JobRef),
+    /// Run the assignment of a channel now, once.
+    Run(RunChannel),
 }
 
 /// A malformed action.
@@ -83,6 +87,8 @@ impl Action {
             Self::Halt(_) => "halt",
             Self::Resume(_) => "resume",
             Self::Go(_) => "go",
+            Self::Cancel(_) => "cancel",
+            Self::Run(_) => "run",
         }
     }
 
@@ -105,7 +111,9 @@ impl Action {
             Self::Ensure(ensure) => ensure.check(),
             Self::Apply(apply) => apply.check(),
             Self::Assign(assign) => assign.check(),
-            Self::Healthcheck(Healthcheck { channel: Some(name) }) => Ok(check_name("channel", name)?),
+            Self::Healthcheck(Healthcheck { channel: Some(name) }) | Self::Run(RunChannel { channel: name }) => {
+                Ok(check_name("channel", name)?)
+            }
             _ => Ok(()),
         }
     }
@@ -235,6 +243,14 @@ pub struct Healthcheck {
     /// Those of this channel; of every channel when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
+}
+
+/// The channel to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunChannel {
+    /// Its name.
+    pub channel: String,
 }
 
 /// The facts to report.

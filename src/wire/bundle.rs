@@ -82,7 +82,8 @@ pub struct Rule {
     /// is left out, a rule with types, names or `noop_only` reads nothing. Any other rule reads everything that the node allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<Vec<String>>,
-    /// Nodes that may be named. A rule that lists nodes and no groups allows no groups.
+    /// Nodes that may be named. A pattern of a command must be covered by a pattern without `?`. A rule that lists nodes and no
+    /// groups allows no groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
     /// Groups that may be named. A rule that lists groups and no nodes allows no nodes. A rule with either allows no `all`.

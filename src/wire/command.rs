@@ -1,21 +1,21 @@
-//! The command: the request of an operator to nodes, exactly as signed. `action.rs` has the work, `rollout_plan.rs` the
-//! waves.
-
-use std::collections::HashSet;
+//! The command: the request of an operator to nodes, exactly as signed. `action.rs` has the work, `target.rs` the
+//! nodes, `rollout_plan.rs` the waves.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{HumanDuration, InvalidId, NodeId, check_name};
+use crate::model::{HumanDuration, InvalidId, check_name};
 
 use super::action::MalformedAction;
 use super::report::ChannelPosition;
-use super::rollout_plan::{InvalidRolloutPlan, MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT};
+use super::rollout_plan::{InvalidRolloutPlan, MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT, OnFailure};
+use super::target::MalformedTarget;
 
-pub use super::action::{Action, Apply, Assign, Ensure, FactsQuery, GoAhead, Healthcheck, JobRef, NoParameters};
+pub use super::action::{Action, Apply, Assign, Ensure, FactsQuery, GoAhead, Healthcheck, JobRef, NoParameters, RunChannel};
 pub use super::rollout_plan::RolloutPlan;
+pub use super::target::{Exclusion, Selector, Target};
 
 /// The longest lifetime of a one-shot command: `expires` − `issued`.
 pub const MAX_LIFETIME: HumanDuration = HumanDuration::seconds(15 * 60);
@@ -62,15 +62,12 @@ pub struct Command {
 /// A malformed command, independent of node and trust.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MalformedCommand {
-    /// `to` has no selector, an empty one, or several.
-    #[error("\"to\" must have exactly one of nodes, groups and all: true, and not an empty one")]
-    Target,
+    /// A mistake in `to`.
+    #[error(transparent)]
+    Target(#[from] MalformedTarget),
     /// A name that is not a single subject token.
     #[error(transparent)]
     Name(#[from] InvalidId),
-    /// A node or group is named twice.
-    #[error("\"{0}\" is named twice in \"to\"")]
-    DuplicateTarget(String),
     /// The command expires before it was issued.
     #[error("\"expires\" must be after \"issued\"")]
     ExpiresBeforeIssue,
@@ -133,11 +130,13 @@ impl Command {
     fn check_options(&self) -> Result<(), MalformedCommand> {
         let action = self.action.name();
         let (one_shot, runs) = (self.action.runs(), self.action.runs() || matches!(self.action, Action::Assign(_)));
+        let waves = self.options.waves.as_ref();
         for (option, given, allowed) in [
             ("waves", self.options.waves.is_some(), runs),
             ("approves", self.options.approves.is_some(), one_shot),
-            // A channel declares dry runs itself, with `enforce`; no other action has a dry run.
-            ("noop", self.options.noop, one_shot),
+            ("on_failure: revert", waves.is_some_and(|waves| waves.on_failure == OnFailure::Revert), !one_shot),
+            // An assignment declares dry runs itself, with `enforce`; no other action has a dry run.
+            ("noop", self.options.noop, one_shot || matches!(self.action, Action::Run(_))),
         ] {
             if given && !allowed {
                 return Err(MalformedCommand::Option { option, action });
@@ -147,8 +146,22 @@ impl Command {
             return Err(MalformedCommand::Timeout);
         }
         let longest = if self.action.is_desired_state() { MAX_ASSIGNMENT_ROLLOUT } else { MAX_COMMAND_ROLLOUT };
-        let Some(waves) = &self.options.waves else { return Ok(()) };
+        let Some(waves) = waves else { return Ok(()) };
         waves.check(self.id, self.options.timeout, longest).map_err(MalformedCommand::Waves)
+    }
+
+    /// Returns the name of the channel that the command is about.
+    pub fn channel_name(&self) -> Option<&str> {
+        match (&self.channel, &self.action) {
+            (Some(channel), _) => Some(&channel.name),
+            (None, Action::Run(run)) => Some(&run.channel),
+            (None, _) => None,
+        }
+    }
+
+    /// Returns true when nodes go back to their assignment before, if their wave fails.
+    pub fn reverts_on_failure(&self) -> bool {
+        self.options.waves.as_ref().is_some_and(|waves| waves.on_failure == OnFailure::Revert)
     }
 
     /// Returns the longest lifetime of a command of this kind.
@@ -199,88 +212,6 @@ pub struct Channel {
     pub epoch: u64,
     /// Raised by every command of the channel.
     pub serial: u64,
-}
-
-/// The nodes of a command. Exactly one of `nodes`, `groups` and `all: true`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Target {
-    /// These nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<Vec<NodeId>>,
-    /// The nodes of these groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub groups: Option<Vec<String>>,
-    /// Every node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub all: Option<bool>,
-    /// An expression over facts that selects among those nodes.
-    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
-    pub filter: Option<String>,
-}
-
-/// The selector of a [`Target`], after the check that there is exactly one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Selector<'a> {
-    /// These nodes.
-    Nodes(&'a [NodeId]),
-    /// The nodes of these groups.
-    Groups(&'a [String]),
-    /// Every node.
-    All,
-}
-
-impl Target {
-    /// These nodes.
-    pub fn nodes(nodes: Vec<NodeId>) -> Self {
-        Self { nodes: Some(nodes), groups: None, all: None, filter: None }
-    }
-
-    /// The nodes of these groups.
-    pub fn groups(groups: Vec<String>) -> Self {
-        Self { nodes: None, groups: Some(groups), all: None, filter: None }
-    }
-
-    /// Every node.
-    pub fn all() -> Self {
-        Self { nodes: None, groups: None, all: Some(true), filter: None }
-    }
-
-    /// Returns the one selector; `None` when there is none, an empty one, or more than one.
-    pub fn selector(&self) -> Option<Selector<'_>> {
-        match (&self.nodes, &self.groups, self.all) {
-            (Some(nodes), None, None) if !nodes.is_empty() => Some(Selector::Nodes(nodes)),
-            (None, Some(groups), None) if !groups.is_empty() => Some(Selector::Groups(groups)),
-            (None, None, Some(true)) => Some(Selector::All),
-            _ => None,
-        }
-    }
-
-    /// True when a node is targeted, as far as known without its facts.
-    pub fn includes(&self, node: &NodeId, groups: &[String]) -> bool {
-        match self.selector() {
-            Some(Selector::Nodes(nodes)) => nodes.contains(node),
-            Some(Selector::Groups(wanted)) => wanted.iter().any(|group| groups.contains(group)),
-            Some(Selector::All) => true,
-            None => false,
-        }
-    }
-
-    fn check(&self) -> Result<(), MalformedCommand> {
-        let names: Vec<&str> = match self.selector().ok_or(MalformedCommand::Target)? {
-            Selector::Nodes(nodes) => nodes.iter().map(NodeId::as_str).collect(),
-            Selector::Groups(groups) => groups.iter().map(String::as_str).collect(),
-            Selector::All => vec![],
-        };
-        let mut seen = HashSet::new();
-        for name in names {
-            check_name("group", name)?;
-            if !seen.insert(name) {
-                return Err(MalformedCommand::DuplicateTarget(name.to_owned()));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Options of the work.
@@ -400,15 +331,20 @@ mod tests {
         assert!(error.contains("unknown variant `reboot`"), "{error}");
     }
 
+    fn reverting(on_failure: &str) -> Value {
+        json!({"steps": [{"upto": "ffffffffffffffff"}], "hold": "1m", "max_failed": 0, "on_failure": on_failure})
+    }
+
+    #[test]
+    fn only_an_assignment_can_be_reverted() {
+        assert!(read(&with(assign(), &[("/options", json!({"waves": reverting("revert")}))])).unwrap().reverts_on_failure());
+        assert!(!read(&with(apply(), &[("/options", json!({"waves": reverting("stop")}))])).unwrap().reverts_on_failure());
+    }
+
     #[test]
     fn a_wrong_form_is_refused() {
         for (base, pointer, value, wanted) in [
-            (ensure(), "/to", json!({}), "exactly one of"),
-            (ensure(), "/to", json!({"nodes": []}), "exactly one of"),
-            (ensure(), "/to", json!({"all": false}), "exactly one of"),
-            (ensure(), "/to", json!({"nodes": ["a"], "all": true}), "exactly one of"),
-            (ensure(), "/to", json!({"nodes": ["a"], "groups": ["b"]}), "exactly one of"),
-            (ensure(), "/to", json!({"nodes": ["a", "a"]}), "named twice"),
+            (ensure(), "/to", json!({}), "\"to\" must have"),
             (ensure(), "/to", json!({"nodes": ["*"]}), "not a node id"),
             (ensure(), "/to", json!({"groups": ["web.>"]}), "\"web.>\" is not the name of a group"),
             (ensure(), "/fleet", json!("a.b"), "\"a.b\" is not the name of a fleet"),
@@ -427,10 +363,14 @@ mod tests {
             (assign(), "/expires", json!("2027-02-18T10:00:01Z"), "more than"),
             (assign(), "/options", json!({"noop": true}), "\"noop\" has no meaning for assign"),
             (assign(), "/options", json!({"approves": "0198c1f2-7a3b-7c4d-8e5f-102030405060"}), "\"approves\" has no meaning"),
+            (apply(), "/options", json!({"waves": reverting("revert")}), "\"on_failure: revert\" has no meaning for apply"),
+            (assign(), "/options", json!({"waves": reverting("undo")}), "unknown variant `undo`"),
             (assign(), "/action/assign/manifest/sha256", json!(""), "lower-case hex"),
             (assign(), "/action/assign/interval", json!("29s"), "\"interval\" must be"),
             (ensure(), "/action", json!({"halt": {"job": "x"}}), "at action.halt.job"),
             (ensure(), "/options", json!({"timeout": "24h0m1s"}), "more than 1d"),
+            (ensure(), "/action", json!({"run": {"channel": "a.b"}}), "\"a.b\" is not the name of a channel"),
+            (ensure(), "/action", json!({"run": {}}), "missing field `channel`"),
             (apply(), "/channel/name", json!(""), "\"\" is not the name of a channel"),
             (apply(), "/channel/serial", json!(-1), "at channel.serial"),
         ] {

@@ -1,6 +1,6 @@
 //! Message formats and subjects: pure functions over bytes.
 //!
-//! - `command` (with `action`, `rollout_plan`): the content that an operator signs; `envelope`: its carrier.
+//! - `command` (with `action`, `target`, `rollout_plan`): the content that an operator signs; `envelope`: its carrier.
 //! - `report`: answers and events of nodes; `receipt`: their signatures; `plan`: comparison of dry runs.
 //! - `agent_status`: the status of an agent on its own host; `nats_micro`: answers to the tools of NATS.
 //! - `bundle`: the trust bundle; `subject`: every subject of a fleet; `registration`: subjects of service registrations.
@@ -25,11 +25,12 @@ pub mod registration;
 pub mod report;
 pub mod rollout_plan;
 pub mod subject;
+pub mod target;
 pub mod value_decode;
 
 pub use agent_status::AgentStatus;
 pub use bundle::TrustBundle;
-pub use command::{Action, Command, CommandOptions, MalformedCommand, Selector, Target};
+pub use command::{Action, Command, CommandOptions, Exclusion, MalformedCommand, Selector, Target};
 pub use confinement::ConfinementState;
 pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE, Signature, digest, pae};
 pub use report::{Ack, AckStatus, CommandOutcome, CommandResult, NodeState, RejectionEvent};

@@ -237,6 +237,10 @@ pub struct RolloutResult {
     pub at: Timestamp,
     /// The end of the run: of a success `changed`, `would_change`, `stable` or `not_selected`.
     pub outcome: CommandOutcome,
+    /// Of a failure: true when the node ran the assignment, and goes back to the one before. Only such failures make other nodes
+    /// go back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reverts: bool,
 }
 
 /// The number of runs without a change: one message instead of a summary of each. The node is only in the subject and in the
@@ -266,6 +270,7 @@ pub struct LifecycleEvent {
     pub timestamp: Timestamp,
     /// `started`, `stopped`, `trust` (another trust bundle is active), or `dropped` (messages were lost on the node). Of a
     /// watched assignment: `flapping` (something else undoes the repairs of a resource), or `settled` (no longer flapping).
+    /// Of a rollout: `reverted` (the node went back to the assignment before).
     pub what: String,
     /// For people: more about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -439,6 +444,22 @@ pub struct AssignmentStatus {
     /// The watches, while drift is repaired when it happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<WatchStatus>,
+    /// Present when its rollout failed, and the node went back to the assignment before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverted: Option<RevertStatus>,
+}
+
+/// The return of a node to the assignment before the latest one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RevertStatus {
+    /// The serial that is active again; absent when nothing was assigned before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    /// The time of the return.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// The reason, for people.
+    pub why: String,
 }
 
 /// State of the watches of an assignment on a node. Each count is a number of resources.

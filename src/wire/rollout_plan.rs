@@ -6,6 +6,7 @@
 //! alone begins nothing.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -50,6 +51,39 @@ pub struct RolloutPlan {
     /// True: each wave after the first also needs a signed go-ahead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub go: bool,
+    /// The reaction of the nodes of a failed wave. `revert` is for assignments only.
+    #[serde(default, skip_serializing_if = "OnFailure::is_stop")]
+    pub on_failure: OnFailure,
+}
+
+/// The reaction of nodes that took a command of a rollout which failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// No further node begins.
+    #[default]
+    Stop,
+    /// No further node begins, and the nodes of the failed wave go back to their assignment before.
+    Revert,
+}
+
+impl OnFailure {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+    fn is_stop(&self) -> bool {
+        *self == Self::Stop
+    }
+}
+
+impl FromStr for OnFailure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "stop" => Ok(Self::Stop),
+            "revert" => Ok(Self::Revert),
+            _ => Err(format!("\"{text}\" is neither stop nor revert")),
+        }
+    }
 }
 
 fn usual_margin() -> HumanDuration {
@@ -209,9 +243,14 @@ impl RolloutPlan {
         found.map_or(self.steps.len(), |(number, _)| number)
     }
 
+    /// Returns the wave of a number, from 1.
+    pub fn wave(&self, number: usize) -> Option<&Wave> {
+        number.checked_sub(1).and_then(|index| self.steps.get(index))
+    }
+
     /// Returns the wave that a wave waits for; none for the first.
     pub fn previous_wave(&self, wave: usize) -> Option<&Wave> {
-        wave.checked_sub(2).and_then(|index| self.steps.get(index))
+        self.wave(wave.checked_sub(1)?)
     }
 
     /// True when the success of a node counts for the next wave.
@@ -270,7 +309,15 @@ mod tests {
             steps.push(Wave { upto, min_ok: witnesses.len() as u64, witnesses });
             from = upto;
         }
-        RolloutPlan { steps, hold: HumanDuration::seconds(60), margin: WAVE_MARGIN, max_failed: 0, health: false, go: false }
+        RolloutPlan {
+            steps,
+            hold: HumanDuration::seconds(60),
+            margin: WAVE_MARGIN,
+            max_failed: 0,
+            health: false,
+            go: false,
+            on_failure: OnFailure::Stop,
+        }
     }
 
     #[test]

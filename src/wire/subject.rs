@@ -52,7 +52,8 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    const ALL: [Self; 7] =
+    /// Every kind.
+    pub const ALL: [Self; 7] =
         [Self::Transaction, Self::Run, Self::Health, Self::Stable, Self::Lifecycle, Self::Refused, Self::Command];
 
     /// Parses the last token of a subject.
@@ -127,8 +128,8 @@ impl Subjects {
         Subject(format!("{PREFIX}.{}.{rest}", self.fleet))
     }
 
-    /// Returns the subjects on which a command is published: all nodes, each group, or each named node. An assignment has
-    /// only the subject of its channel.
+    /// Returns the subjects on which a command is published: each named node, each group, or all nodes. Patterns and
+    /// combinations go to all nodes. An assignment has only the subject of its channel.
     pub fn command(&self, command: &Command) -> Vec<Subject> {
         let action = command.action.name();
         match command.to.selector() {
@@ -139,7 +140,8 @@ impl Subjects {
             Some(Selector::Groups(groups)) => {
                 groups.iter().map(|group| self.subject(format_args!("cmd.{action}.group.{group}"))).collect()
             }
-            Some(Selector::All) => vec![self.subject(format_args!("cmd.{action}.all"))],
+            // Every node hears the command, and a node outside of the target ignores it.
+            Some(Selector::All | Selector::Mixed) => vec![self.subject(format_args!("cmd.{action}.all"))],
             None => vec![],
         }
     }
@@ -304,6 +306,11 @@ impl Subjects {
     /// Returns the events of one kind of a node.
     pub fn event(&self, node: &NodeId, kind: EventKind) -> Subject {
         self.subject(format_args!("event.{node}.{}", kind.as_str()))
+    }
+
+    /// Returns the events of one kind: of all nodes, or of one.
+    pub fn events_of_kind(&self, node: Option<&NodeId>, kind: EventKind) -> Subject {
+        self.subject(format_args!("event.{}.{}", node.map_or("*", NodeId::as_str), kind.as_str()))
     }
 
     /// Returns all events, or those of one node.

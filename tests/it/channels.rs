@@ -194,7 +194,7 @@ async fn no_older_forged_or_foreign_assignment_replaces_the_active_one() {
     assert_eq!(content(&fleet, "web1"), "two");
     fleet.wait_for("the state has the serial", || state(&fleet, "web1")["channels"]["base"]["serial"] == 2);
     // The user of another node may not publish for the channel at all.
-    let web = fleet.connect("web1", Some("_INBOX_NODE.web1")).await;
+    let web = fleet.connect("web1", Some("_INBOX_web1")).await;
     assert!(web.publish_stored(subject.as_str(), &[], new).await.is_err());
     let latest = operator.last_per_subject(&stream, subject.as_str()).await.unwrap().remove(0).payload;
     assert_ne!(latest, old);

@@ -1,8 +1,10 @@
 //! The program dies, as under `kill -9`, at every checkpoint of `src/host/checkpoint.rs`. Then every command has one end and
 //! runs at most once. No message is missing or double, and no reader sees half of a file.
 //!
-//! This file has commands that run once. `crash/channels.rs` has desired state and trust, `crash/waves.rs` rollouts.
+//! This file has commands that run once. `crash/channels.rs` has desired state and trust, `crash/waves.rs` rollouts,
+//! `crash/cancel.rs` cancelled jobs.
 
+mod cancel;
 mod channels;
 mod waves;
 
@@ -35,7 +37,7 @@ const TIMES: u32 = 3;
 /// Messages that wait from the beginning: together longer than the length at which the outbox begins a new log.
 const WAITING: usize = 11;
 /// Checkpoints that a command that runs once does not reach; other tests do.
-const ELSEWHERE: [&[Checkpoint]; 2] = [channels::ONLY, waves::ONLY];
+const ELSEWHERE: [&[Checkpoint]; 3] = [channels::ONLY, waves::ONLY, cancel::ONLY];
 /// The number of resources in the manifest.
 const RESOURCES: usize = 4;
 

@@ -1,5 +1,6 @@
 //! Assignments whose drift is repaired when it happens. The interval is an hour: no run at the interval helps.
 
+mod beside_commands;
 mod interrupted;
 mod rights;
 

@@ -244,7 +244,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         let db1 = "db1".parse().unwrap();
         let operator = fleet.connect("operator", None).await;
         operator.object_put(&subjects.bucket(), "k", &vec![7; 300_000]).await.unwrap();
-        let node = fleet.connect("web1", Some("_INBOX_NODE.web1")).await;
+        let node = fleet.connect("web1", Some("_INBOX_web1")).await;
 
         // A node may publish and receive its own messages.
         node.flush_roundtrip().await.unwrap();
@@ -285,7 +285,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
             wait_until(|| node.counters().denied == denied, subject).await;
         }
         for subject in
-            [format!("ensign.v1.{FLEET}.cmd.*.node.db1"), subjects.all_jobs().to_string(), "_INBOX_NODE.db1.>".into(), ">".into()]
+            [format!("ensign.v1.{FLEET}.cmd.*.node.db1"), subjects.all_jobs().to_string(), "_INBOX_db1.>".into(), ">".into()]
         {
             let _inbox = node.subscribe(&subject).await.unwrap();
             denied += 1;

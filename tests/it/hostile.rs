@@ -71,7 +71,7 @@ fn is_clean(what: &str, ran: &Ran) {
 async fn hostile_texts_are_shown_escaped() {
     for binary in binaries() {
         let fleet = Fleet::new(&binary, &[("web1", "web")]);
-        let web1 = fleet.connect("web1", Some("_INBOX_NODE.web1")).await;
+        let web1 = fleet.connect("web1", Some("_INBOX_web1")).await;
         let operator = fleet.connect("operator", None).await;
         let long = "y".repeat(500_000);
         publish_signed(&web1, "ensign.v1.test.state.web1", &state(&long), None).await;

@@ -62,6 +62,7 @@ fn a_killed_operator_loses_no_result() {
             .args(["fleet", "--operator", config.to_str().unwrap()])
             .args(exec(GATED))
             .args(["--all", "--reason", "CHG-7"])
+            .env("XDG_STATE_HOME", fleet.path("home"))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -45,6 +45,7 @@ fn a_node_that_joins_later_is_known_by_its_state() {
         let mut operator = Command::new(env!("CARGO_BIN_EXE_ensign"))
             .args(["fleet", "--operator", fleet.path("operator.toml").to_str().unwrap(), "assign", "base"])
             .args([site.to_str().unwrap(), "--all", "--output", "json"])
+            .env("XDG_STATE_HOME", fleet.path("home"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -62,9 +62,8 @@ async fn confined(binary: &Path) {
         .collect();
 
     // A node: nothing of another node, no command, no stream. It receives only its own commands and inbox.
-    let node = fleet.connect("web1", Some("_INBOX_NODE.web1")).await;
-    let others =
-        [of_nodes("db1"), commands.clone(), streams.clone(), vec!["_INBOX_NODE.db1.x".into(), "_INBOX.x".into()]].concat();
+    let node = fleet.connect("web1", Some("_INBOX_web1")).await;
+    let others = [of_nodes("db1"), commands.clone(), streams.clone(), vec!["_INBOX_db1.x".into(), "_INBOX.x".into()]].concat();
     let hear = [
         format!("ensign.v1.{FLEET}.cmd.*.node.db1"),
         format!("ensign.v1.{FLEET}.cmd.*.group.db"),
@@ -73,7 +72,7 @@ async fn confined(binary: &Path) {
         subjects.events(None).to_string(),
         subjects.states().to_string(),
         subjects.state(&"db1".parse().unwrap()).to_string(),
-        "_INBOX_NODE.db1.>".to_owned(),
+        "_INBOX_db1.>".to_owned(),
         format!("{MONITOR_INBOX}.>"),
         "_INBOX.>".to_owned(),
         "$JS.API.>".to_owned(),
@@ -86,16 +85,15 @@ async fn confined(binary: &Path) {
     denied(
         &operator,
         "an operator",
-        &[of_nodes("web1"), of_nodes("db1"), vec!["_INBOX_NODE.web1.x".into()]].concat(),
-        &["_INBOX_NODE.web1.>".into()],
+        &[of_nodes("web1"), of_nodes("db1"), vec!["_INBOX_web1.x".into()]].concat(),
+        &["_INBOX_web1.>".into()],
     )
     .await;
 
     // The monitor publishes nothing at all.
     let monitor = fleet.connect("monitor", Some(MONITOR_INBOX)).await;
-    let said = [of_nodes("web1"), commands, streams, vec!["_INBOX_NODE.web1.x".into()]].concat();
-    denied(&monitor, "a monitor", &said, &["_INBOX_NODE.web1.>".into(), "_INBOX.>".into(), format!("ensign.v1.{FLEET}.cmd.>")])
-        .await;
+    let said = [of_nodes("web1"), commands, streams, vec!["_INBOX_web1.x".into()]].concat();
+    denied(&monitor, "a monitor", &said, &["_INBOX_web1.>".into(), "_INBOX.>".into(), format!("ensign.v1.{FLEET}.cmd.>")]).await;
 
     // No stream has any of these messages.
     for name in ["JOBS", "EVENTS", "STATE"] {

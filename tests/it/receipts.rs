@@ -128,8 +128,7 @@ async fn only_results_signed_by_a_node_count_as_its_results() {
         let mut fleet = fleet(&binary);
         let earlier = finished_job(&fleet, "web1", "one");
         finished_job(&fleet, "db1", "two");
-        let (web1, db1) =
-            (fleet.connect("web1", Some("_INBOX_NODE.web1")).await, fleet.connect("db1", Some("_INBOX_NODE.db1")).await);
+        let (web1, db1) = (fleet.connect("web1", Some("_INBOX_web1")).await, fleet.connect("db1", Some("_INBOX_db1")).await);
         let operator = fleet.connect("operator", None).await;
         let honest = stored(&operator, &fleet, "JOBS", &subject(&earlier, "web1")).await;
         let receipt = honest.header(HEADER).unwrap().to_owned();

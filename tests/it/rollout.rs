@@ -2,6 +2,7 @@
 
 #[cfg(feature = "simulator")]
 mod large_fleet;
+mod revert;
 pub mod single_node;
 
 use std::path::Path;

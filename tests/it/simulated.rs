@@ -86,7 +86,7 @@ fn order() -> CommandDraft {
     let properties = json!({"name": "/srv/x", "ensure": "absent"});
     CommandDraft {
         action: Action::Ensure(Ensure { kind: "file".into(), properties: properties.as_object().unwrap().clone() }),
-        to: Target { nodes: None, groups: None, all: Some(true), filter: None },
+        to: Target::all(),
         options: CommandOptions { timeout: HumanDuration::seconds(60), ..CommandOptions::default() },
         channel: None,
         reason: None,

@@ -162,6 +162,7 @@ impl SimulatedNodes {
         let platform = facts.pointer("/host/info/platformFamily").and_then(Value::as_str).map(str::to_owned);
         let work = RunBackend::Simulation(Arc::clone(&self.play) as Arc<_>);
         Ok(AgentOptions {
+            program: None,
             settings,
             facts: Arc::new(move |_| facts.clone()),
             environ: BTreeMap::new(),

@@ -11,6 +11,6 @@ use crate::transport::BusSettings;
 pub fn bus_settings(settings: &AgentSettings) -> Result<BusSettings, FsError> {
     let node = settings.node.as_str();
     let settings = BusSettings::from_config(&settings.nats, format!("ensign-agent {node}"))?;
-    let inbox_prefix = settings.inbox_prefix.or_else(|| Some(format!("_INBOX_NODE.{node}")));
+    let inbox_prefix = settings.inbox_prefix.or_else(|| Some(format!("_INBOX_{node}")));
     Ok(BusSettings { inbox_prefix, retry_initial: true, ..settings })
 }

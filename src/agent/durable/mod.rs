@@ -1,5 +1,6 @@
-//! Durable state of an agent: the ledger, the outbox and its sender, the key of the node.
+//! Durable state of an agent: the ledger, the outbox and its sender, the key of the node, cancelled jobs.
 
+pub(super) mod cancelled_jobs;
 pub(super) mod node_key;
 pub(super) mod outbox_sender;
 pub(super) mod publisher;

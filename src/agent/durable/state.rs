@@ -16,7 +16,7 @@ use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::lock;
 use crate::store::{
-    Acceptance, ChainHead, Ledger, LedgerOrigin, Outbox, OutboxMessage, QueuedMessage, StoreError, StreamQueue,
+    Acceptance, CancelledJob, ChainHead, Ledger, LedgerOrigin, Outbox, OutboxMessage, QueuedMessage, StoreError, StreamQueue,
     UnfinishedCommand, state_dir,
 };
 use crate::trust::decide::verify::MAX_CLOCK_SKEW;
@@ -25,6 +25,7 @@ use crate::wire::CommandResult;
 use crate::wire::command::Command;
 use crate::wire::report::{ChannelPosition, DroppedMessages, OpenLinks};
 
+use super::cancelled_jobs::{CancelledJobs, RecordCancelError};
 use super::node_key::ReceiptSigner;
 use super::state_loss::{self, OpenedLedger};
 use super::steady_clock::SteadyClock;
@@ -38,6 +39,9 @@ const COMMAND_LIMITS: QueueLimits = QueueLimits { total: 1 << 14, per_key: 1 << 
 /// Most channels: each channel is in every node state.
 const CHANNEL_LIMITS: QueueLimits = QueueLimits { total: 256, per_key: 128 };
 
+/// The longest time between the cancel of a job and its arrival. The sum of the job's lifetime and twice the clock skew.
+const MAX_ARRIVAL: SignedDuration = SignedDuration::from_mins(16);
+
 /// The ledger and the outbox of this node.
 #[derive(Debug)]
 pub(in crate::agent) struct DurableState {
@@ -50,6 +54,7 @@ pub(in crate::agent) struct DurableState {
     outbox: Mutex<Outbox>,
     receipt_signer: ReceiptSigner,
     signals: QueueSignals,
+    cancelled: CancelledJobs,
 }
 
 /// Signals, for each lane of the outbox, that the lane has a new message.
@@ -98,6 +103,7 @@ impl DurableState {
             outbox: Mutex::new(outbox),
             receipt_signer: notary,
             signals: QueueSignals::default(),
+            cancelled: CancelledJobs::open(settings).map_err(failed)?,
         })
     }
 
@@ -217,6 +223,31 @@ impl DurableState {
     /// Returns the number of accepted commands, and of the ended ones of them.
     pub(in crate::agent) fn counts(&self) -> (usize, usize) {
         lock(&self.ledger).counts()
+    }
+
+    /// Returns the jobs that operators cancelled.
+    pub(in crate::agent) fn cancelled(&self) -> &CancelledJobs {
+        &self.cancelled
+    }
+
+    /// Records the cancel of a job, on disk. Returns false when the job was cancelled before.
+    ///
+    /// A cancel is kept while the job has no end in the ledger. A job that this node did not receive can arrive until it expires.
+    ///
+    /// # Errors
+    /// When there is no place, or the disk cannot be written.
+    pub(in crate::agent) fn record_cancel(
+        &self,
+        job: Uuid,
+        verified: &Verified<Command>,
+        now: Timestamp,
+    ) -> Result<bool, RecordCancelError> {
+        let now = self.monotonic_now(now);
+        let is_over = |job: Uuid, cancelled: &CancelledJob| match self.accepted_digest(job) {
+            Some(_) => self.result(job).is_some(),
+            None => now.duration_since(cancelled.issued) > MAX_ARRIVAL,
+        };
+        self.cancelled.record(job, verified, self.accepted_digest(job).is_some(), is_over)
     }
 
     pub(in crate::agent) fn unfinished(&self) -> Vec<UnfinishedCommand> {

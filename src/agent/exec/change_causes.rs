@@ -43,7 +43,7 @@ pub(in crate::agent) struct ChangeCauses {
 
 impl ChangeCauses {
     pub(in crate::agent) fn for_job(context: &RunContext, job: &Job) -> Self {
-        let idle = job.kind == JobKind::HealthCheck || job.command.options.noop;
+        let idle = job.kind == JobKind::HealthCheck || job.noop;
         let assigned = matches!(job.command.action, Action::Assign(_)) && !idle;
         let Some(channel) = job.command.channel.as_ref().filter(|_| assigned) else {
             let since = |failing: &FailingResource| (failing.resource.clone(), failing.since);

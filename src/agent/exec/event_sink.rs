@@ -123,7 +123,7 @@ pub(in crate::agent) struct RunRecord {
 
 impl RunEventSink {
     pub(in crate::agent) fn new(context: &Arc<RunContext>, job: &Job) -> Self {
-        let changes = job.command.options.noop.then(|| PlanRecorder::for_job(job));
+        let changes = job.noop.then(|| PlanRecorder::for_job(job));
         let record = RunRecord { changes, causes: ChangeCauses::for_job(context, job), ..RunRecord::default() };
         Self { context: Arc::clone(context), job: job.clone(), record }
     }

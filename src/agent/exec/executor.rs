@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::intake::fair_queue::{FairQueue, JobReceiver};
@@ -35,10 +36,12 @@ use super::fetch::ManifestFetcher;
 use super::healthcheck::HealthChecks;
 use super::job::{Job, JobKind};
 use super::queries::Queries;
+use super::queue_order::ServedQueue;
 use super::recovery::RecoveredEnd;
 use super::result::RunResult;
 use super::run;
 use super::simulation::simulate;
+use super::upgrade::AgentUpgrade;
 
 /// Longest time for which a run may go on after a stop of the agent. A killed package manager leaves a mess.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -51,13 +54,15 @@ pub(in crate::agent) struct ReconcileRun {
     pub(in crate::agent) job: Job,
     /// Its manifest.
     pub(in crate::agent) source: ManifestText,
+    /// Told when the run begins.
+    pub(in crate::agent) begun: oneshot::Sender<()>,
     /// The receiver of its result.
     pub(in crate::agent) ended: oneshot::Sender<RunResult>,
 }
 
 /// The running executor.
 pub(in crate::agent) struct Handle {
-    /// Takes reconcile runs, one at a time: commands go first. Boxed, as a channel has room for 32 from the start.
+    /// Takes reconcile runs, one at a time: they alternate with commands. Boxed, as a channel has room for 32 from the start.
     pub(in crate::agent) runs: mpsc::Sender<Box<ReconcileRun>>,
     task: JoinHandle<()>,
 }
@@ -72,7 +77,8 @@ impl Handle {
     ) -> Self {
         // One: the reconciler waits for the end of each run before it asks for the next.
         let (runs, reconcile) = mpsc::channel(1);
-        let task = tokio::spawn(Task { executor, jobs, reconcile, stop }.run(recovered));
+        let task = Task { executor, jobs, reconcile, stop, first: ServedQueue::Commands };
+        let task = tokio::spawn(task.run(recovered));
         Self { runs, task }
     }
 
@@ -97,6 +103,7 @@ pub(in crate::agent) struct Executor {
     pub(in crate::agent) bus: Bus,
     /// The queue, for its length.
     pub(in crate::agent) queue: Arc<FairQueue>,
+    pub(in crate::agent) upgrade: AgentUpgrade,
 }
 
 struct Task {
@@ -104,6 +111,8 @@ struct Task {
     jobs: JobReceiver,
     reconcile: mpsc::Receiver<Box<ReconcileRun>>,
     stop: watch::Receiver<bool>,
+    /// The queue that goes first when both have an item.
+    first: ServedQueue,
 }
 
 /// An item of the two queues.
@@ -112,6 +121,8 @@ enum QueueItem {
     Job(Box<Job>),
     /// A reconcile run.
     Reconcile(Box<ReconcileRun>),
+    /// Nothing has run for a while.
+    Idle,
 }
 
 impl Task {
@@ -123,6 +134,10 @@ impl Task {
             match item {
                 QueueItem::Job(job) => self.take_job(&job).await,
                 QueueItem::Reconcile(run) => self.run_reconcile(*run).await,
+                QueueItem::Idle => self.executor.upgrade.examine_idle().await,
+            }
+            if self.executor.upgrade.is_due() {
+                break;
             }
         }
         // The ledger has the commands that still wait, for the next start.
@@ -132,13 +147,26 @@ impl Task {
         if *self.stop.borrow() {
             return None;
         }
-        // Cancel-safe: a watch keeps its last value, and neither `next` nor `recv` takes what it does not return.
-        tokio::select! {
-            biased;
-            _ = self.stop.changed() => None,
-            job = self.jobs.next() => Some(QueueItem::Job(job)),
-            Some(run) = self.reconcile.recv() => Some(QueueItem::Reconcile(run)),
-        }
+        // Cancel-safe: a watch keeps its last value, neither `next` nor `recv` takes what it does not return, and a pause that
+        // work ends begins anew.
+        let (item, served) = match self.first {
+            ServedQueue::Commands => tokio::select! {
+                biased;
+                _ = self.stop.changed() => return None,
+                job = self.jobs.next() => (QueueItem::Job(job), ServedQueue::Commands),
+                Some(run) = self.reconcile.recv() => (QueueItem::Reconcile(run), ServedQueue::Reconciler),
+                () = self.executor.upgrade.idle_pause() => return Some(QueueItem::Idle),
+            },
+            ServedQueue::Reconciler => tokio::select! {
+                biased;
+                _ = self.stop.changed() => return None,
+                Some(run) = self.reconcile.recv() => (QueueItem::Reconcile(run), ServedQueue::Reconciler),
+                job = self.jobs.next() => (QueueItem::Job(job), ServedQueue::Commands),
+                () = self.executor.upgrade.idle_pause() => return Some(QueueItem::Idle),
+            },
+        };
+        self.first = served.next();
+        Some(item)
     }
 
     async fn take_job(&mut self, job: &Job) {
@@ -201,6 +229,9 @@ impl Task {
             let why = (RejectionCode::Expired, why);
             return Err(Box::new(messages::not_run(identity, Some(job.id()), job.digest(), CommandOutcome::Expired, why)));
         }
+        if let Some(cancelled) = self.executor.scheduler.cancelled(job) {
+            return Err(Box::new(cancelled));
+        }
         self.executor.verifier.verify(|verifier| verifier.recheck(&job.command)).map_err(|rejection| {
             Box::new(RunResult::refused(rejection.code, rejection.message).into_command_result(identity, job))
         })
@@ -219,7 +250,8 @@ impl Task {
     }
 
     async fn run_reconcile(&mut self, run: ReconcileRun) {
-        let ReconcileRun { job, source, ended } = run;
+        let ReconcileRun { job, source, begun, ended } = run;
+        let _stopped = begun.send(());
         if job.selection.is_none() {
             tracing::info!(id = %job.id(), run = %job.run, "reconciling");
         } else {
@@ -228,14 +260,14 @@ impl Task {
         self.update_board(Some(job.run));
         let until = Instant::now() + job.command.options.timeout.as_std();
         checkpoint(Checkpoint::AssignmentStarted);
-        let result = self.execute(&job, Some(source), until).await;
+        let result = self.execute(&job, Some(source), until, None).await;
         self.update_board(None);
         // Only a reconciler that was stopped does not wait for the result.
         let _sent = ended.send(result);
     }
 
     /// Shows on the board the current run, and the number of waiting commands.
-    fn update_board(&self, running: Option<uuid::Uuid>) {
+    fn update_board(&self, running: Option<Uuid>) {
         self.executor.context.status.change(|snapshot| {
             snapshot.running = running;
             // Counted under the lock of the board: the intake counts too.
@@ -265,45 +297,81 @@ impl Task {
 
     async fn perform(&mut self, job: &Job) -> RunResult {
         let until = Instant::now() + job.command.options.timeout.as_std();
+        let command = matches!(job.kind, JobKind::Command { .. }).then(|| job.id());
         match &job.command.action {
-            Action::Ensure(_) => self.execute(job, None, until).await,
+            Action::Ensure(_) => self.execute(job, None, until, command).await,
             Action::Apply(apply) => {
                 // Cancel-safe: a dropped download leaves files that are removed after every command.
                 let fetched = tokio::select! {
                     biased;
                     _ = self.stop.changed() => return RunResult::interrupted(),
+                    why = cancelled(&self.executor.context, command) => return RunResult::cancelled(why),
                     fetched = self.executor.fetcher.manifest(job.id(), apply, until) => fetched,
                 };
                 match fetched {
-                    Ok(source) => self.execute(job, Some(source), until).await,
+                    Ok(source) => self.execute(job, Some(source), until, command).await,
                     Err(result) => *result,
                 }
             }
-            Action::Healthcheck(wanted) => self.healthcheck(wanted, until).await,
+            Action::Run(wanted) => self.run_channel(job, &wanted.channel).await,
+            Action::Healthcheck(wanted) => self.healthcheck(wanted, until, command).await,
             action => self.executor.queries.answer(action).await,
         }
     }
 
+    /// Runs the assignment of a channel that is in force, with the rights and the time of the assignment.
+    async fn run_channel(&mut self, job: &Job, channel: &str) -> RunResult {
+        let wanted = Healthcheck { channel: Some(channel.to_owned()) };
+        let Some(assignment) = self.executor.health_checks.assignments(&wanted).into_iter().next() else {
+            let why = format!("no assignment of the channel {channel} is in force on this node");
+            return RunResult::refused(RejectionCode::NoChannel, why);
+        };
+        let until = Instant::now() + assignment.command.options.timeout.as_std();
+        // Cancel-safe: a dropped download leaves a file that the next one replaces.
+        let fetched = tokio::select! {
+            biased;
+            _ = self.stop.changed() => return RunResult::interrupted(),
+            why = cancelled(&self.executor.context, Some(job.id())) => return RunResult::cancelled(why),
+            fetched = self.executor.health_checks.manifest(&assignment, until) => fetched,
+        };
+        let result = match fetched {
+            Ok(source) => self.execute(&job.run_now(&assignment.command), Some(source), until, Some(job.id())).await,
+            Err(result) => *result,
+        };
+        if !job.noop && !result.is_interrupted() {
+            self.executor.health_checks.desired_state.record_run(channel, assignment.command.id, &result);
+        }
+        result
+    }
+
     /// Checks the health of the assignments in force.
-    async fn healthcheck(&mut self, wanted: &Healthcheck, until: Instant) -> RunResult {
+    async fn healthcheck(&mut self, wanted: &Healthcheck, until: Instant, command: Option<Uuid>) -> RunResult {
         let mut checked = Vec::new();
         for assignment in self.executor.health_checks.assignments(wanted) {
             // Cancel-safe: a dropped download leaves a file that the next one replaces.
             let fetched = tokio::select! {
                 biased;
                 _ = self.stop.changed() => return RunResult::interrupted(),
+                why = cancelled(&self.executor.context, command) => return RunResult::cancelled(why),
                 fetched = self.executor.health_checks.manifest(&assignment, until) => fetched,
             };
             let result = match fetched {
-                Ok(source) => self.execute(&self.executor.health_checks.job(&assignment), Some(source), until).await,
+                Ok(source) => {
+                    let job = self.executor.health_checks.job(&assignment);
+                    self.execute(&job, Some(source), until, command).await
+                }
                 Err(result) => *result,
             };
+            if result.is_interrupted() {
+                return result;
+            }
             checked.push((assignment, result));
         }
         super::healthcheck::answer(checked, wanted)
     }
 
-    async fn execute(&mut self, job: &Job, source: Option<ManifestText>, until: Instant) -> RunResult {
+    /// Runs a job. A cancel of `command` ends the run.
+    async fn execute(&mut self, job: &Job, source: Option<ManifestText>, until: Instant, command: Option<Uuid>) -> RunResult {
         let cancel = Cancel::default();
         let (context, owned, flag) = (Arc::clone(&self.executor.context), job.clone(), cancel.clone());
         // The sender is dropped with a run that panics, which the receiver hears.
@@ -324,7 +392,13 @@ impl Task {
                 tokio::spawn(async move { drop(done.send(simulated.await)) });
             }
         }
-        self.wait_for(run, &cancel).await
+        let result = self.wait_for(run, &cancel, command).await;
+        let code = result.code.or(cancel.reason().filter(|_| result.is_interrupted()).map(|_| RejectionCode::Cancelled));
+        let result = RunResult { code, ..result };
+        match self.executor.upgrade.examine_after_run().await {
+            Ok(()) => result,
+            Err(why) => result.replace_outcome(CommandOutcome::Failed).replace_reason(why),
+        }
     }
 
     /// Returns the bus for a run, which asks on a thread of its own while this one drives the connection.
@@ -338,13 +412,21 @@ impl Task {
         Arc::new(Registry::with_shared_bus(runtime::Handle::current(), self.executor.bus.clone(), wanted.stream, publish, bus))
     }
 
-    /// Waits for a run. A stop gives the run some time, then cancels it.
-    async fn wait_for(&mut self, mut run: oneshot::Receiver<RunResult>, cancel: &Cancel) -> RunResult {
+    /// Waits for a run. A cancel of `command` ends the run at once. A stop gives the run some time, then cancels it.
+    async fn wait_for(&mut self, mut run: oneshot::Receiver<RunResult>, cancel: &Cancel, command: Option<Uuid>) -> RunResult {
         let panicked = |_| RunResult::failed("the run panicked: the program has an error");
         // Cancel-safe: the receiver is borrowed and asked again below, a watch keeps its last value.
         tokio::select! {
             result = &mut run => return result.unwrap_or_else(panicked),
             _ = self.stop.changed() => {}
+            why = cancelled(&self.executor.context, command) => {
+                cancel.cancel_for(why);
+                // No other run begins before this one has ended.
+                tokio::select! {
+                    result = &mut run => return result.unwrap_or_else(panicked),
+                    _ = self.stop.changed() => {}
+                }
+            }
         }
         if let Ok(result) = tokio::time::timeout(STOP_GRACE, &mut run).await {
             return result.unwrap_or_else(panicked);
@@ -372,5 +454,13 @@ impl Task {
         if let Some(reply) = job.reply() {
             publisher.publish_best_effort(&self.executor.bus, reply, messages::json(&result), Some(job.digest())).await;
         }
+    }
+}
+
+/// Waits until an operator cancels the command of a run. Without a command, the run has no cancel.
+async fn cancelled(context: &RunContext, command: Option<Uuid>) -> String {
+    match command {
+        Some(id) => context.durable.cancelled().wait(id).await,
+        None => std::future::pending().await,
     }
 }

@@ -32,8 +32,10 @@ impl HealthChecks {
             self.status.read(|snapshot| snapshot.assignments.iter().map(|state| state.channel.clone()).collect());
         let is_wanted = |name: &&String| wanted.channel.as_ref().is_none_or(|wanted| wanted == *name);
         let settings = self.fetcher.settings.now();
-        let in_force =
-            |name: &String| self.desired_state.channel(name).filter(|channel| channel.targets_node(&settings))?.good.clone();
+        let in_force = |name: &String| {
+            let channel = self.desired_state.channel(name);
+            channel.filter(|channel| channel.targets_node(&settings) && channel.state.is_selected())?.good.clone()
+        };
         names.iter().filter(is_wanted).filter_map(in_force).collect()
     }
 

@@ -56,18 +56,26 @@ pub(in crate::agent) struct Job {
     pub(in crate::agent) kind: JobKind,
     /// The resources to run in a repair of drift; none for a run of all resources.
     pub(in crate::agent) selection: Option<RepairSelection>,
+    /// True when the sender asks for a dry run.
+    pub(in crate::agent) noop: bool,
 }
 
 impl Job {
     /// Returns the job of a command that runs once.
     pub(in crate::agent) fn command(command: Arc<Verified<Command>>, reply: Option<String>) -> Self {
-        let rights = command.rights().clone();
-        Self { run: command.id, command, rights, kind: JobKind::Command { reply }, selection: None }
+        let (rights, noop) = (command.rights().clone(), command.options.noop);
+        Self { run: command.id, command, rights, kind: JobKind::Command { reply }, selection: None, noop }
     }
 
     /// Returns a run of an assignment.
     pub(in crate::agent) fn reconcile(command: &Arc<Verified<Command>>, run: Uuid) -> Self {
         Self { run, kind: JobKind::Reconcile, ..Self::command(Arc::clone(command), None) }
+    }
+
+    /// Returns a run of an assignment that the command of this job asks for, with the rights of the assignment.
+    pub(in crate::agent) fn run_now(&self, assignment: &Arc<Verified<Command>>) -> Self {
+        let rights = assignment.rights().brought_forward_by(&self.rights);
+        Self { noop: self.noop, rights, ..Self::reconcile(assignment, self.run) }
     }
 
     /// Returns a run of these resources of an assignment.
@@ -117,12 +125,14 @@ impl Job {
 
     /// Returns true for a run of all resources of an assignment whose drift is repaired between the runs.
     pub(in crate::agent) fn is_watched(&self) -> bool {
-        self.kind == JobKind::Reconcile && matches!(&self.command.action, Action::Assign(assign) if assign.is_watched())
+        self.kind == JobKind::Reconcile
+            && !self.noop
+            && matches!(&self.command.action, Action::Assign(assign) if assign.is_watched())
     }
 
     /// Returns true for a run that changes nothing.
     pub(in crate::agent) fn is_dry(&self) -> bool {
-        self.command.options.noop
+        self.noop
             || self.kind == JobKind::HealthCheck
             || matches!(&self.command.action, Action::Assign(assign) if !assign.enforce)
     }

@@ -1,4 +1,5 @@
-//! Queries: commands that change nothing. The agent answers them beside the queue of commands, also during a run.
+//! Queries: commands that change nothing. The agent answers them beside the queue of commands, also during a run. Cancelled
+//! commands that had not begun end here too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::agent::durable::publisher::Publisher;
+use crate::agent::durable::state::DurableState;
 use crate::agent::identity::AgentInstance;
 use crate::agent::intake::fair_queue::{FairQueue, JobReceiver, QueueLimits};
 use crate::agent::status::NodeStateSource;
@@ -40,6 +42,7 @@ pub(in crate::agent) struct Queries {
     pub(in crate::agent) identity: Arc<AgentInstance>,
     pub(in crate::agent) facts: Arc<FactsCache>,
     pub(in crate::agent) node_state: NodeStateSource,
+    pub(in crate::agent) durable: Arc<DurableState>,
     pub(in crate::agent) publisher: Publisher,
 }
 
@@ -85,6 +88,9 @@ impl Queries {
 
     async fn next(&self, jobs: &mut JobReceiver) -> (Box<Job>, RunResult) {
         let job = jobs.next().await;
+        if let Some(why) = self.durable.cancelled().find(job.id()) {
+            return (job, RunResult::cancelled(why));
+        }
         let result = tokio::time::timeout(TIMEOUT, self.answer(&job.command.action)).await;
         (job, result.unwrap_or_else(|_| RunResult::failed(format!("the query took longer than {TIMEOUT:?}"))))
     }
@@ -100,6 +106,10 @@ impl Queries {
             Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. }) => {
                 // The intake handles overrides. This one was accepted by an agent that died before the end of the override.
                 RunResult::failed(format!("the agent was restarted: the stream of rollouts decides about {job}"))
+            }
+            // The intake stores a cancel before its command: the job is cancelled.
+            Action::Cancel(JobRef { job }) => {
+                RunResult::with_reason(CommandOutcome::Changed, format!("the job {job} is cancelled; the agent was restarted"))
             }
             other => RunResult::failed(format!("the action {} does not belong in the queue of commands", other.name())),
         }

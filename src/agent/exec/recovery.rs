@@ -1,6 +1,7 @@
 //! Recovery after a crash: every command that an earlier agent accepted gets its one end.
 //!
 //! Started and not ended → `interrupted`: a repetition may do harm. `orphaned_runs.rs` has ended its processes.
+//! Cancelled and not started → `interrupted`, too.
 //! Accepted and not started → verified again, and then run, rejected or `expired`.
 
 use std::collections::VecDeque;
@@ -62,6 +63,8 @@ impl Recovery<'_> {
                 found.ended.push(self.interrupted(&left));
             } else if let Some(ended) = self.assignment(&left) {
                 found.ended.extend(ended);
+            } else if let Some(why) = self.durable.cancelled().find(left.id) {
+                found.ended.push(self.ended(&left, Some(RejectionCode::Cancelled), why));
             } else {
                 self.reverify(&left, &mut found);
             }
@@ -70,10 +73,20 @@ impl Recovery<'_> {
     }
 
     fn interrupted(&self, left: &UnfinishedCommand) -> RecoveredEnd {
-        tracing::warn!(id = %left.id, "was interrupted");
-        let mut result = messages::result(self.identity, Some(left.id), &left.digest, CommandOutcome::Interrupted);
-        let what = "the agent ended during the run".to_owned();
-        result.message = Some(self.orphans.iter().fold(what, |what, report| format!("{what}; {report}")));
+        let cancelled = self.durable.cancelled().find(left.id);
+        let code = cancelled.as_ref().map(|_| RejectionCode::Cancelled);
+        let what = cancelled.unwrap_or_else(|| "the agent ended during the run".to_owned());
+        self.ended(left, code, self.orphans.iter().fold(what, |what, report| format!("{what}; {report}")))
+    }
+
+    /// Returns the end of a command that was interrupted or cancelled.
+    fn ended(&self, left: &UnfinishedCommand, code: Option<RejectionCode>, why: String) -> RecoveredEnd {
+        tracing::warn!(id = %left.id, why, "was interrupted");
+        let result = CommandResult {
+            code: code.map(|code| code.as_str().to_owned()),
+            message: Some(why),
+            ..messages::result(self.identity, Some(left.id), &left.digest, CommandOutcome::Interrupted)
+        };
         self.rollouts.results.publish_failure_of_envelope(&left.envelope, &result);
         RecoveredEnd { result, posted: false }
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::agent::identity::AgentInstance;
 use crate::agent::status::messages;
 use crate::engine::reactive::WatchedResource;
+use crate::host::Cancel;
 use crate::model::{ApplyState, HealthStatus, ResourceRef, RunOutcome, TransactionEvent, WatchTarget};
 use crate::trust::RejectionCode;
 use crate::wire::command::Action;
@@ -17,6 +18,8 @@ use super::job::Job;
 
 /// Largest event, in bytes, that a result carries. The stream of events has the whole event.
 const MAX_EVENT: usize = 128 * 1024;
+/// The reason of a run that ended because the agent stopped.
+const AGENT_STOPPED: &str = "the agent was stopped";
 /// Most characters of each error of a failed resource.
 const ERROR_LENGTH: usize = 500;
 
@@ -74,7 +77,7 @@ impl RunResult {
         Self::new(outcome, Some(why.into()))
     }
 
-    /// Returns true when the agent stopped during the run.
+    /// Returns true when a stop of the agent or an operator ended the run.
     pub(in crate::agent) fn is_interrupted(&self) -> bool {
         self.outcome == CommandOutcome::Interrupted
     }
@@ -116,7 +119,12 @@ impl RunResult {
 
     /// Returns the result of a run that a stop of the agent ended.
     pub(in crate::agent) fn interrupted() -> Self {
-        Self::with_reason(CommandOutcome::Interrupted, "the agent was stopped")
+        Self::with_reason(CommandOutcome::Interrupted, AGENT_STOPPED)
+    }
+
+    /// Returns the result of a command that an operator cancelled.
+    pub(in crate::agent) fn cancelled(why: impl Into<String>) -> Self {
+        Self { code: Some(RejectionCode::Cancelled), ..Self::with_reason(CommandOutcome::Interrupted, why) }
     }
 
     /// Returns the result of a command that the node refuses.
@@ -132,7 +140,7 @@ impl RunResult {
             code: self.code.map(|code| code.as_str().to_owned()),
             message: self.reason,
             event: event.map(within_size),
-            apply: self.apply.filter(|_| job.manifest().is_some()),
+            apply: self.apply.filter(|_| !matches!(job.command.action, Action::Ensure(_))),
             failures: self.failures,
             plan: self.plan,
             answer: self.answer,
@@ -147,7 +155,7 @@ impl RunResult {
 pub(in crate::agent) fn outcome_and_reason(
     outcome: RunOutcome,
     error: Option<String>,
-    is_cancelled: bool,
+    cancel: &Cancel,
     job: &Job,
 ) -> (CommandOutcome, Option<String>) {
     match outcome {
@@ -155,7 +163,9 @@ pub(in crate::agent) fn outcome_and_reason(
         RunOutcome::Changed if job.is_dry() => (CommandOutcome::WouldChange, error),
         RunOutcome::Changed => (CommandOutcome::Changed, error),
         RunOutcome::Failed => (CommandOutcome::Failed, error),
-        RunOutcome::Interrupted if is_cancelled => (CommandOutcome::Interrupted, Some("the agent was stopped".into())),
+        RunOutcome::Interrupted if cancel.is_cancelled() => {
+            (CommandOutcome::Interrupted, Some(cancel.reason().unwrap_or(AGENT_STOPPED).to_owned()))
+        }
         RunOutcome::Interrupted => {
             (CommandOutcome::Failed, Some(format!("the run took longer than {} and was stopped", job.command.options.timeout)))
         }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::host::Cancel;
 use crate::manifest::ManifestText;
 use crate::model::summary::SummaryBuilder;
 use crate::model::{ApplyState, ManifestId, RunOutcome};
@@ -40,7 +41,7 @@ pub(in crate::agent) async fn simulate(
     let plan = changes.map(|changes| changes.into_plan(&job));
     let counts = tally.summary();
     let run = RunOutcome::from_summary(&counts);
-    let (outcome, _) = outcome_and_reason(run, None, false, &job);
+    let (outcome, _) = outcome_and_reason(run, None, &Cancel::default(), &job);
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
     let corrective = causes.finish(&context, true);
     let state = ApplyState { corrective, ..summary(&context, &job, manifest, run, None, counts) };

@@ -53,7 +53,7 @@ pub(in crate::agent) fn publish_state(context: &RunContext, job: &Job, mut state
     if !state.noop {
         context.status.change(|snapshot| snapshot.last_run = Some(state.clone()));
     }
-    let is_assigned = matches!(job.command.action, Action::Assign(_)) && !job.command.options.noop;
+    let is_assigned = matches!(job.command.action, Action::Assign(_)) && !job.noop;
     if let Some(channel) = job.command.channel.as_ref().filter(|_| is_assigned) {
         let settings = context.settings.now();
         let interval = if settings.events == PublishEvents::All { Duration::ZERO } else { settings.stable_interval.as_std() };

@@ -34,6 +34,7 @@ use crate::wire::report;
 use crate::wire::subject::{ReportStage, Route};
 use crate::wire::{Ack, AckStatus, CommandOutcome, CommandResult};
 
+use super::cancel::{CancelRejection, JobCanceller};
 use super::fair_queue::{FairQueue, QueueLimits};
 use super::filter_evaluation::{self, FilterRequest};
 use super::forgery_guard::ForgeryGuard;
@@ -269,6 +270,7 @@ impl Task {
                 self.acknowledge(&verified, AckStatus::NotSelected)
             }
             Ok(OpenedMessage::ForOtherNodes(verified)) => self.accept_assignment(&Arc::new(verified), subject, false),
+            Ok(OpenedMessage::NotTargeted) => Answer::Nothing,
             // The streams repeat assignments all the time. An operator asks for a result in another way.
             Ok(OpenedMessage::Duplicate { id, .. }) if self.is_desired(message) => {
                 self.restore_assignment(id, &message.payload);
@@ -378,7 +380,7 @@ impl Task {
     }
 
     fn accept(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, reply: Option<&str>) -> Answer {
-        if matches!(verified.get().action, Action::Halt(_) | Action::Resume(_) | Action::Go(_)) {
+        if matches!(verified.get().action, Action::Halt(_) | Action::Resume(_) | Action::Go(_) | Action::Cancel(_)) {
             return self.accept_override(verified, subject);
         }
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
@@ -456,11 +458,22 @@ impl Task {
         queue.find_place(places, signers).map(|()| QueuePlace::Queue(queue)).map_err(|full| busy(full.sentence(what)))
     }
 
-    /// Accepts a `halt` or `resume`. The command counts at once, without a run or a place in the queue, and ends at once.
+    /// Accepts a `halt`, `resume` or `cancel`. The command counts at once, without a run or a place in the queue, and ends at once.
     fn accept_override(&self, verified: &Verified<Command>, subject: Option<&str>) -> Answer {
         // An override counts even when it cannot be recorded, or when its key has used up its share of the record. A
         // later start reads the stream of rollouts again.
-        let done = self.apply_override(verified);
+        let applied = match &verified.get().action {
+            Action::Cancel(wanted) => self.cancel(verified, wanted.job),
+            _ => Ok(self.apply_override(verified)),
+        };
+        let done = match applied {
+            Ok(done) => done,
+            Err((outcome, code, why)) => {
+                let (id, why) = (verified.get().id, (code, why));
+                let rejected = messages::not_run(&self.handles.identity, Some(id), verified.digest(), outcome, why);
+                return Answer::Rejected(Box::new(rejected), verified.signers().to_vec());
+            }
+        };
         if self.handles.durable.find_place(verified).is_ok()
             && self.handles.status.report_storage_error(self.handles.publisher.record_accepted(verified, subject)).is_some()
         {
@@ -468,6 +481,22 @@ impl Task {
             let _written = self.handles.publisher.finish(&done, &mut false);
         }
         Answer::Ended(Box::new(done))
+    }
+
+    /// Cancels a job on this node.
+    fn cancel(&self, verified: &Verified<Command>, job: Uuid) -> Result<CommandResult, CancelRejection> {
+        let canceller = JobCanceller {
+            identity: &self.handles.identity,
+            durable: &self.handles.durable,
+            status: &self.handles.status,
+            desired_state: &self.handles.desired_state,
+            rollouts: &self.handles.rollouts,
+            work: &self.queues.work,
+            queries: &self.queues.queries,
+        };
+        let result = canceller.cancel(verified, job);
+        self.update_board();
+        result
     }
 
     /// Applies a `halt` or `resume`. Returns its result, which names the effect on this node.

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::agent::exec::job::Job;
 use crate::model::lock;
@@ -117,6 +118,21 @@ impl FairQueue {
     pub(in crate::agent) fn push(&self, job: Box<Job>) {
         lock(&self.lanes).push(job);
         self.added.notify_one();
+    }
+
+    /// Removes a waiting job, unless the job has waves: the rollout queue counts those.
+    pub(in crate::agent) fn remove(&self, id: Uuid) -> Option<Box<Job>> {
+        let mut lanes = lock(&self.lanes);
+        let (index, place) = lanes.lanes.iter().enumerate().find_map(|(index, lane)| {
+            let place = lane.jobs.iter().position(|job| job.id() == id && job.command.options.waves.is_none());
+            Some((index, place?))
+        })?;
+        let lane = lanes.lanes.get_mut(index)?;
+        let job = lane.jobs.remove(place);
+        if lane.jobs.is_empty() {
+            lanes.lanes.remove(index);
+        }
+        job
     }
 
     /// Returns the number of waiting jobs.

@@ -1,5 +1,6 @@
 //! Intake of signed commands: subscriptions, verification, rate limits, the desired state of the streams.
 
+mod cancel;
 pub(super) mod commands;
 pub(super) mod desired_state_sync;
 pub(super) mod divergence;

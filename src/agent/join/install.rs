@@ -57,6 +57,7 @@ impl PendingJoin {
             line("jetstream_domain", quote(domain));
         }
         line("creds", quote_path(&self.path(CREDENTIALS)));
+        line("inbox_prefix", quote(&format!("_INBOX_NODE.{}", self.options.node)));
         if token.ca.is_some() {
             line("tls.ca", quote_path(&self.authority_file()));
         }

@@ -42,7 +42,7 @@ impl PendingJoin {
             credentials: Some(Credentials::Jwt { jwt: token.jwt.clone(), seed: token.seed.clone() }),
             tls: ca.map(|ca| Tls { ca: Some(ca), ..Tls::default() }),
             // The server lets each user of a token read below this prefix only.
-            inbox_prefix: Some(format!("_INBOX_{}", self.token_user)),
+            inbox_prefix: Some(format!("_INBOX_JOIN.{}", self.token_user)),
             jetstream_domain: token.domain.clone(),
             ..BusSettings::default()
         }

@@ -8,12 +8,13 @@ use jiff::Timestamp;
 use crate::config::AgentSettings;
 use crate::model::{HealthStatus, RunOutcome};
 use crate::store::ChannelRecord;
-use crate::store::desired_state::EnvelopeBytes;
+use crate::store::desired_state::{EnvelopeBytes, RevertRecord, Reverted};
 use crate::trust::Verified;
 use crate::wire::command::{Action, Assign, Command};
+use crate::wire::report::RevertStatus;
 use crate::wire::rollout_plan::RolloutPosition;
 
-use super::channel::{ChannelState, Enforced, Timers};
+use super::channel::{ChannelState, ChannelWork, Enforced, Timers, earlier};
 
 /// An accepted command of a channel.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,11 +28,47 @@ impl Assignment {
         Arc::new(Self { command })
     }
 
+    /// Returns the serial in the channel.
+    fn serial(&self) -> Option<u64> {
+        self.command.channel.as_ref().map(|channel| channel.serial)
+    }
+
     /// Returns the assignment of the command; `None` for a withdrawal.
     pub(in crate::agent) fn assign(&self) -> Option<&Assign> {
         match &self.command.action {
             Action::Assign(assign) => Some(assign),
             _ => None,
+        }
+    }
+}
+
+/// The way back from the latest assignment of a channel.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(in crate::agent) enum RevertState {
+    /// No way back: the rollout ended well, or nodes do not go back.
+    #[default]
+    None,
+    /// This node ran the latest assignment, and its wave is undecided.
+    Undecided {
+        /// The assignment before, if there was one.
+        previous: Option<Arc<Assignment>>,
+        /// The time of the next question about the wave.
+        ask_at: Instant,
+    },
+    /// This node went back, and never applies the latest assignment again.
+    Reverted(Reverted),
+}
+
+impl RevertState {
+    /// Returns the state as the file of the channel has it.
+    pub(super) fn record(&self) -> Option<RevertRecord> {
+        match self {
+            Self::None => None,
+            Self::Undecided { previous, .. } => {
+                let envelope = |previous: &Arc<Assignment>| EnvelopeBytes(previous.command.envelope().to_vec());
+                Some(RevertRecord::Undecided(previous.as_ref().map(envelope)))
+            }
+            Self::Reverted(reverted) => Some(RevertRecord::Reverted(reverted.clone())),
         }
     }
 }
@@ -51,6 +88,8 @@ pub(in crate::agent) struct ChannelAssignments {
     pub(super) unsaved: bool,
     /// The last run.
     pub(in crate::agent) last_run: LastRun,
+    /// The way back from the latest assignment.
+    pub(in crate::agent) revert: RevertState,
 }
 
 /// The last run of a channel, and its last health check.
@@ -67,7 +106,7 @@ pub(in crate::agent) struct LastRun {
 impl ChannelAssignments {
     pub(super) fn new(latest: Arc<Assignment>, good: Option<Arc<Assignment>>, result_pending: bool, run_at: Instant) -> Self {
         let state = ChannelState::AwaitingFirstRun { run_at };
-        Self { latest, good, result_pending, state, unsaved: false, last_run: LastRun::default() }
+        Self { latest, good, result_pending, state, unsaved: false, last_run: LastRun::default(), revert: RevertState::None }
     }
 
     /// Returns true when the latest assignment is for this node.
@@ -119,12 +158,57 @@ impl ChannelAssignments {
 
     /// Returns the channel as its file has it.
     pub(super) fn record(&self) -> ChannelRecord {
-        record(&self.latest, self.good.as_deref())
+        let envelope = |assignment: &Assignment| assignment.command.envelope().to_vec();
+        ChannelRecord {
+            latest: envelope(&self.latest),
+            good: self.good.as_deref().map(|good| EnvelopeBytes(envelope(good))),
+            revert: self.revert.record(),
+        }
     }
-}
 
-/// Returns the file of a channel with these assignments.
-pub(super) fn record(latest: &Assignment, good: Option<&Assignment>) -> ChannelRecord {
-    let envelope = |assignment: &Assignment| assignment.command.envelope().to_vec();
-    ChannelRecord { latest: envelope(latest), good: good.map(|good| EnvelopeBytes(envelope(good))) }
+    /// Returns the next work and its time; `None` while the channel does not wait for time.
+    ///
+    /// `gate_at` is the time of the health gate of the rollout, while the gate is pending.
+    pub(super) fn due(&self, gate_at: Option<Instant>) -> Option<(Instant, ChannelWork)> {
+        let due = self.state.due(gate_at);
+        match (&self.revert, &self.state) {
+            (RevertState::Undecided { ask_at, .. }, ChannelState::InForce(_)) => {
+                earlier(due, Some((*ask_at, ChannelWork::Verdict)))
+            }
+            _ => due,
+        }
+    }
+
+    /// Returns the assignment that the node would go back to.
+    pub(super) fn previous(&self) -> Option<&Arc<Assignment>> {
+        match &self.revert {
+            RevertState::Undecided { previous, .. } => previous.as_ref(),
+            RevertState::None | RevertState::Reverted(_) => self.earlier_good(),
+        }
+    }
+
+    /// Returns the return to the assignment before, if the node went back.
+    pub(in crate::agent) fn reverted(&self) -> Option<&Reverted> {
+        match &self.revert {
+            RevertState::Reverted(reverted) => Some(reverted),
+            RevertState::None | RevertState::Undecided { .. } => None,
+        }
+    }
+
+    /// Returns the return to the assignment before, as node states have it.
+    pub(super) fn revert_status(&self) -> Option<RevertStatus> {
+        let Reverted { at, why, .. } = self.reverted()?;
+        let to = self.earlier_good().and_then(|good| good.serial());
+        Some(RevertStatus { to, at: *at, why: why.clone() })
+    }
+
+    /// Returns the return to the assignment before in words.
+    pub(in crate::agent) fn revert_text(&self) -> Option<String> {
+        let RevertStatus { to, why, .. } = self.revert_status()?;
+        let serial = self.latest.serial().unwrap_or_default();
+        Some(match to {
+            Some(to) => format!("reverted from serial {serial} to serial {to}: {why}"),
+            None => format!("ended serial {serial} and undid nothing, as no assignment was before: {why}"),
+        })
+    }
 }

@@ -12,10 +12,12 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::agent::durable::state::DurableState;
+use crate::agent::exec::result::RunResult;
 use crate::agent::jitter;
 use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
-use crate::model::lock;
+use crate::model::{RunOutcome, lock};
+use crate::store::desired_state::Reverted;
 use crate::store::{BlobCache, DesiredStateStore, StoreError};
 use crate::trust::{Rejection, Verified};
 use crate::wire::command::Command;
@@ -24,7 +26,7 @@ use crate::wire::report::AssignmentStatus;
 use super::channel::{ChannelState, ChannelWork};
 use super::restore;
 
-pub(in crate::agent) use super::assignment::{Assignment, ChannelAssignments, LastRun};
+pub(in crate::agent) use super::assignment::{Assignment, ChannelAssignments, LastRun, RevertState};
 
 /// The desired state of this node.
 #[derive(Debug)]
@@ -153,7 +155,7 @@ impl DesiredState {
                 // A group or the list of channels changed: the assignment applies now, or no longer.
                 is_here if is_here == is_absent => Some((now, ChannelWork::Latest)),
                 false if channel.result_pending => Some((now, ChannelWork::Latest)),
-                _ => channel.state.due(gate_at(&channel.latest)).map(|(at, work)| (at.max(now), work)),
+                _ => channel.due(gate_at(&channel.latest)).map(|(at, work)| (at.max(now), work)),
             };
             if let Some((at, work)) = due
                 && next.as_ref().is_none_or(|(first, ..)| at < *first)
@@ -183,20 +185,135 @@ impl DesiredState {
         channel.map(change).is_some()
     }
 
-    /// Makes an assignment that could be applied the last good one.
+    /// Records the end of a run of a channel, unless the channel has lost this assignment meanwhile.
+    pub(in crate::agent) fn record_run(&self, name: &str, assignment: Uuid, result: &RunResult) {
+        let ran = result.apply().map(|state| (state.timestamp, state.outcome));
+        let mut channels = lock(&self.channels);
+        let is_of = |channel: &&mut ChannelAssignments| {
+            let good = channel.good.as_ref().map(|good| good.command.id);
+            channel.latest.command.id == assignment || good == Some(assignment)
+        };
+        let Some(channel) = channels.get_mut(name).filter(is_of) else { return };
+        let last = &mut channel.last_run;
+        last.ended = ran.or(last.ended);
+        if let Some((_, outcome)) = ran {
+            last.stable_runs = if outcome == RunOutcome::Stable { last.stable_runs + 1 } else { 0 };
+        }
+        last.health = result.health.or(last.health);
+        drop(channels);
+        // The reconciler shows the run on the status board.
+        self.changed.notify_one();
+    }
+
+    /// Makes an assignment that could be applied the last good one. `ask_at`: its rollout may still fail, and the time of the
+    /// first question about that. Then the assignment before is kept.
     ///
     /// # Errors
     /// When the file of the channel cannot be written.
-    pub(in crate::agent) fn promote(&self, name: &str, assignment: &Arc<Assignment>) -> Result<(), StoreError> {
+    pub(in crate::agent) fn promote(
+        &self,
+        name: &str,
+        assignment: &Arc<Assignment>,
+        ask_at: Option<Instant>,
+    ) -> Result<(), StoreError> {
+        let is_written = self.replace(name, assignment, |channel| {
+            if channel.good.as_ref().is_none_or(|good| good.command.id != assignment.command.id) {
+                let previous = channel.good.replace(Arc::clone(assignment));
+                channel.revert = ask_at.map_or(RevertState::None, |ask_at| RevertState::Undecided { previous, ask_at });
+            }
+        })?;
+        if is_written {
+            checkpoint(Checkpoint::AssignmentPromoted);
+        }
+        self.remove_unused_blobs(is_written)
+    }
+
+    /// Makes the assignment before the latest one active again, for good.
+    ///
+    /// # Errors
+    /// When the file of the channel cannot be written. The node goes back all the same, and [`Self::save`] writes the file
+    /// later.
+    pub(in crate::agent) fn revert(&self, name: &str, latest: &Arc<Assignment>, reverted: &Reverted) -> Result<(), StoreError> {
+        let back = |channel: &mut ChannelAssignments| {
+            channel.good = channel.previous().cloned();
+            channel.revert = RevertState::Reverted(reverted.clone());
+        };
+        let is_written = self.replace(name, latest, back).inspect_err(|_| {
+            self.change(name, latest, |channel| {
+                back(channel);
+                channel.unsaved = true;
+            });
+        })?;
+        checkpoint(Checkpoint::AssignmentReverted);
+        self.remove_unused_blobs(is_written)
+    }
+
+    /// Removes the last good assignment of a channel that is no longer for this node. A node that went back keeps it.
+    ///
+    /// # Errors
+    /// When the file of the channel cannot be written.
+    pub(in crate::agent) fn remove_good(&self, name: &str, latest: &Arc<Assignment>) -> Result<(), StoreError> {
+        let is_written = self.replace(name, latest, |channel| {
+            if channel.reverted().is_none() {
+                (channel.good, channel.revert) = (None, RevertState::None);
+            }
+        })?;
+        self.remove_unused_blobs(is_written)
+    }
+
+    /// Removes the way back from an assignment that stays.
+    ///
+    /// # Errors
+    /// When the file of the channel cannot be written.
+    pub(in crate::agent) fn remove_previous(&self, name: &str, latest: &Arc<Assignment>) -> Result<(), StoreError> {
+        let is_written = self.replace(name, latest, |channel| channel.revert = RevertState::None)?;
+        self.remove_unused_blobs(is_written)
+    }
+
+    /// Records that the event about the return to the assignment before is in the outbox.
+    ///
+    /// # Errors
+    /// When the file of the channel cannot be written.
+    pub(in crate::agent) fn record_revert_reported(&self, name: &str, latest: &Arc<Assignment>) -> Result<(), StoreError> {
+        let reported = self.replace(name, latest, |channel| {
+            if let RevertState::Reverted(reverted) = &mut channel.revert {
+                reverted.reported = true;
+            }
+        });
+        reported.map(|_| ())
+    }
+
+    /// Changes the assignments of a channel, on disk and then in memory. Returns false without a change, or when a later
+    /// assignment took the place of this one.
+    fn replace(
+        &self,
+        name: &str,
+        latest: &Arc<Assignment>,
+        change: impl FnOnce(&mut ChannelAssignments),
+    ) -> Result<bool, StoreError> {
         let mut channels = lock(&self.channels);
-        let Some(channel) = channels.get_mut(name) else { return Ok(()) };
-        if channel.good.as_ref().is_some_and(|good| good.command.id == assignment.command.id) {
+        let Some(channel) = channels.get_mut(name).filter(|channel| channel.latest.command.id == latest.command.id) else {
+            return Ok(false);
+        };
+        let mut changed = channel.clone();
+        change(&mut changed);
+        let record = changed.record();
+        if record == channel.record() {
+            return Ok(false);
+        }
+        self.store.write(name, &record)?;
+        changed.unsaved = false;
+        *channel = changed;
+        Ok(true)
+    }
+
+    /// Removes the bundles that no channel needs any more, if an assignment was replaced.
+    fn remove_unused_blobs(&self, is_replaced: bool) -> Result<(), StoreError> {
+        if !is_replaced {
             return Ok(());
         }
-        self.store.write(name, &super::assignment::record(&channel.latest, Some(assignment)))?;
-        checkpoint(Checkpoint::AssignmentPromoted);
-        (channel.good, channel.unsaved) = (Some(Arc::clone(assignment)), false);
-        let all = channels.values().flat_map(|channel| [Some(&channel.latest), channel.good.as_ref()]);
+        let channels = lock(&self.channels);
+        let all = channels.values().flat_map(|channel| [Some(&channel.latest), channel.good.as_ref(), channel.previous()]);
         let wanted = all.flatten().filter_map(|assignment| Some(assignment.assign()?.manifest.sha256.clone()));
         self.blobs.keep_only(&wanted.collect::<HashSet<String>>())
     }
@@ -212,7 +329,8 @@ impl DesiredState {
                     "channel {name}: the assignment expired at {expires} and was not signed again; it stays active"
                 ));
             }
-            wrong.extend(channel.state.alarm().map(|why| format!("channel {name}: {why}")));
+            let alarm = channel.revert_text().or_else(|| channel.state.alarm().map(str::to_owned));
+            wrong.extend(alarm.map(|why| format!("channel {name}: {why}")));
             let in_force = channel.good.as_ref().and_then(|good| good.assign());
             let LastRun { ended: ran, stable_runs, health } = channel.last_run;
             states.push(AssignmentStatus {
@@ -226,6 +344,7 @@ impl DesiredState {
                 stable_runs,
                 health: health.map(|status| status.as_str().to_ascii_lowercase()),
                 watch: None,
+                reverted: channel.revert_status(),
                 channel: name,
             });
         }

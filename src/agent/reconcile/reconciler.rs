@@ -21,12 +21,13 @@ use crate::agent::identity::AgentInstance;
 use crate::agent::jitter;
 use crate::agent::rollout::RolloutState;
 use crate::agent::rollout::gate::{RolloutProgress, RolloutTurn, poll_interval};
+use crate::agent::rollout::wave_verdict::{WaveReports, WaveVerdict};
 use crate::agent::status::board::{AlarmKind, StatusBoard};
 use crate::agent::status::counters::SharedCounters;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::status::messages;
 use crate::diag::error_chain;
-use crate::model::{HealthStatus, RunOutcome};
+use crate::model::HealthStatus;
 use crate::store::Convergence;
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
@@ -62,7 +63,9 @@ pub(in crate::agent) fn spawn(
     stop: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     let (watchers, reports) = Watchers::new(&reconciler.identity, &reconciler.counters, &reconciler.publisher);
-    tokio::spawn(Task { reconciler, runs, stop, rollouts: BTreeMap::new(), reports, watchers, drift: None }.run())
+    tokio::spawn(
+        Task { reconciler, runs, stop, rollouts: BTreeMap::new(), waves: BTreeMap::new(), reports, watchers, drift: None }.run(),
+    )
 }
 
 struct Task {
@@ -71,6 +74,8 @@ struct Task {
     stop: watch::Receiver<bool>,
     /// The progress of the rollouts that channels wait for, by channel.
     rollouts: BTreeMap<String, (Uuid, RolloutProgress)>,
+    /// The reports about the waves of this node, by channel.
+    waves: BTreeMap<String, (Uuid, WaveReports)>,
     /// The reports of the watchers.
     reports: mpsc::Receiver<WatchReport>,
     watchers: Watchers,
@@ -87,7 +92,7 @@ impl Reconciler {
         Some(Instant::now() + time_until(self.success_counts_at(assignment)?, self.identity.now()))
     }
 
-    fn success_counts_at(&self, assignment: &Assignment) -> Option<Timestamp> {
+    pub(super) fn success_counts_at(&self, assignment: &Assignment) -> Option<Timestamp> {
         let plan = assignment.command.options.waves.as_ref()?;
         Some(plan.success_counts_at(self.durable.result(assignment.command.id)?.at))
     }
@@ -108,6 +113,9 @@ impl Reconciler {
             good_timers: channel.earlier_good().and_then(|good| timers(good)),
             gate_interval: latest.command.options.waves.as_ref().map_or(NO_GATE, poll_interval),
             is_gate_only: gates.is_pending(latest.command.id) && !gates.is_gated(&latest.command) && !has_checks,
+            may_revert: self.may_revert(channel),
+            is_reverted: channel.reverted().is_some(),
+            previous_timers: channel.previous().and_then(|previous| timers(previous)),
         }
     }
 
@@ -121,25 +129,13 @@ impl Reconciler {
     }
 
     /// Forgets the convergence records of a channel without an assignment.
-    fn forget(&self, name: &str) {
+    fn forget(&self, name: &str, latest: &Arc<Assignment>) {
+        self.status.report_storage_error(self.desired_state.remove_good(name, latest));
         if let Err(error) = Convergence::remove(&self.settings.now().state_dir, name) {
             tracing::warn!(channel = name, "{}", error_chain(&error));
         }
         self.status.change(|snapshot| {
             snapshot.failing.remove(name);
-        });
-    }
-
-    /// Records the end of a run.
-    fn record_run(&self, name: &str, latest: &Assignment, result: &RunResult) {
-        let ran = result.apply().map(|state| (state.timestamp, state.outcome));
-        self.desired_state.change(name, latest, |channel| {
-            let last = &mut channel.last_run;
-            last.ended = ran.or(last.ended);
-            if let Some((_, outcome)) = ran {
-                last.stable_runs = if outcome == RunOutcome::Stable { last.stable_runs + 1 } else { 0 };
-            }
-            last.health = result.health.or(last.health);
         });
     }
 
@@ -237,7 +233,7 @@ impl Task {
             tracing::error!(channel = name, "cannot check for drift: {}", ended.reason());
         }
         self.watchers.run_ended(name, assignment.command.id, std::mem::take(&mut ended.watch), true);
-        Some(ChannelEvent::RunEnded(ChannelRunEnd::Planned(ended.health)))
+        Some(ChannelEvent::RunEnded(run_end(&ended)))
     }
 
     /// Steps a channel until it waits for time again, or a later assignment takes its place.
@@ -295,7 +291,7 @@ impl Task {
                 if ended.is_interrupted() {
                     return Some(ChannelEvent::Interrupted);
                 }
-                self.reconciler.record_run(name, latest, &ended);
+                self.reconciler.desired_state.record_run(name, latest.command.id, &ended);
                 return Some(ChannelEvent::RunEnded(ChannelRunEnd::Planned(ended.health)));
             }
             ChannelEffect::RunSelected => return self.run_selected(name, &channel).await,
@@ -314,11 +310,20 @@ impl Task {
                 return Some(ChannelEvent::HealthChecked(health));
             }
             ChannelEffect::Promote => {
-                if let Err(error) = self.reconciler.desired_state.promote(name, latest) {
+                let ask_at = Reconciler::first_question(latest);
+                if let Err(error) = self.reconciler.desired_state.promote(name, latest, ask_at) {
                     self.reconciler.status.raise(AlarmKind::Disk, error_chain(&error));
                 }
             }
-            ChannelEffect::Forget => self.reconciler.forget(name),
+            ChannelEffect::AskVerdict => return Some(ChannelEvent::VerdictGiven(self.ask_verdict(name, latest).await)),
+            ChannelEffect::Revert(cause) => self.reconciler.revert(name, latest, cause),
+            ChannelEffect::ReportRevert => self.reconciler.report_revert(name, latest, &channel),
+            ChannelEffect::RemovePrevious => {
+                self.waves.remove(name);
+                let removed = self.reconciler.desired_state.remove_previous(name, latest);
+                self.reconciler.status.report_storage_error(removed);
+            }
+            ChannelEffect::Forget => self.reconciler.forget(name, latest),
             ChannelEffect::ReportHealth(health) => self.reconciler.report_health(&channel, health),
             ChannelEffect::CompleteHealthGate(health) => self.reconciler.complete_health_gate(latest, health),
             ChannelEffect::Publish(report) => self.publish(name, latest, report, result.take()).await,
@@ -343,13 +348,12 @@ impl Task {
             // The next start runs it again, and has the result.
             return ChannelEvent::Interrupted;
         }
-        let end = if ended.planned {
-            self.reconciler.record_run(name, latest, &ended);
-            ChannelRunEnd::Planned(ended.health)
+        if ended.planned {
+            self.reconciler.desired_state.record_run(name, latest.command.id, &ended);
         } else {
             tracing::error!(channel = name, "cannot apply the new assignment: {}", ended.reason());
-            ChannelRunEnd::NotPlanned(ended.reason().to_owned())
-        };
+        }
+        let end = run_end(&ended);
         *result = Some(ended.into_command_result(&self.reconciler.identity, job));
         ChannelEvent::RunEnded(end)
     }
@@ -379,6 +383,15 @@ impl Task {
         }
     }
 
+    /// Asks whether the wave of this node failed.
+    async fn ask_verdict(&mut self, name: &str, latest: &Arc<Assignment>) -> WaveVerdict {
+        let (id, reports) = self.waves.entry(name.to_owned()).or_default();
+        if *id != latest.command.id {
+            (*id, *reports) = (latest.command.id, WaveReports::default());
+        }
+        self.reconciler.ask_verdict(name, latest, reports).await
+    }
+
     /// Fetches the manifest of an assignment, and has the executor run it.
     async fn perform(&mut self, assignment: &Assignment, job: Job) -> RunResult {
         let Some(assign) = assignment.assign() else { return RunResult::failed("nothing is assigned") };
@@ -398,22 +411,44 @@ impl Task {
             Ok(source) => source,
             Err(result) => return *result,
         };
+        let (begun, begins) = oneshot::channel();
         let (ended, result) = oneshot::channel();
-        if self.runs.send(Box::new(ReconcileRun { job, source, ended })).await.is_err() {
+        if self.runs.send(Box::new(ReconcileRun { job, source, begun, ended })).await.is_err() {
             return RunResult::interrupted();
         }
+        self.wait_for_begin(assignment, begins).await;
         // The executor answers each run, and drops the answer only when the agent stops.
         result.await.unwrap_or_else(|_| RunResult::interrupted())
     }
 
+    /// Waits until the executor begins a run, or stops. Raises an alarm while that takes too long.
+    async fn wait_for_begin(&self, assignment: &Assignment, mut begins: oneshot::Receiver<()>) {
+        let max_wait = self.reconciler.settings.now().max_repair_wait;
+        if tokio::time::timeout(max_wait.as_std(), &mut begins).await.is_ok() {
+            return;
+        }
+        let status = &self.reconciler.status;
+        let channel = assignment.command.channel.as_ref().map(|channel| channel.name.as_str()).unwrap_or_default();
+        let holder = status.read(|snapshot| snapshot.running).map_or_else(
+            || "another run".to_owned(),
+            |running| format!("the command {running}; hint: `ensign fleet job cancel {running}` stops that command"),
+        );
+        let why =
+            format!("channel {channel}: drift is not repaired, as the run has waited for more than {max_wait} behind {holder}");
+        status.raise(AlarmKind::RepairWait, why);
+        let _stopped = begins.await;
+        status.clear(AlarmKind::RepairWait);
+    }
+
     /// Publishes the result of an assignment once, to its sender.
     async fn publish(&mut self, name: &str, latest: &Assignment, report: AssignmentReport, run: Option<CommandResult>) {
-        let is_pending = self.reconciler.desired_state.channel(name).is_some_and(|channel| channel.result_pending);
-        if !is_pending || !self.save(name).await {
+        let channel = self.reconciler.desired_state.channel(name).filter(|channel| channel.result_pending);
+        let Some(channel) = channel else { return };
+        if !self.save(name).await {
             return;
         }
         let reconciler = &self.reconciler;
-        let result = match report {
+        let mut result = match report {
             AssignmentReport::Stable => reconciler.result(latest, CommandOutcome::Stable),
             AssignmentReport::NotSelected => {
                 reconciler.rollouts.results.publish_success(&latest.command, CommandOutcome::NotSelected);
@@ -424,12 +459,19 @@ impl Task {
                 reconciler.not_run(latest, CommandOutcome::Refused, (RejectionCode::BadWhere, why))
             }
             AssignmentReport::Halted(why) => reconciler.not_run(latest, CommandOutcome::Halted, (RejectionCode::Halted, why)),
+            AssignmentReport::Reverted => reconciler.result(latest, CommandOutcome::Failed),
             AssignmentReport::Run => match run {
                 Some(result) => result,
                 None => return,
             },
         };
-        reconciler.rollouts.results.publish_failure(&latest.command, &result);
+        if let Some(text) = channel.revert_text() {
+            result = CommandResult { outcome: CommandOutcome::Failed, message: Some(text), ..result };
+        }
+        // The return published a failure already.
+        if channel.reverted().is_none() {
+            reconciler.rollouts.results.publish_failure(&latest.command, &result);
+        }
         reconciler.rollouts.schedule_health_gate(&latest.command, &result);
         if reconciler.publisher.persist_result(&result, false, &mut self.stop).await {
             reconciler.desired_state.change(name, latest, |channel| channel.result_pending = false);
@@ -452,6 +494,18 @@ impl Task {
             }
         }
     }
+}
+
+/// Returns the end of a run, as far as its channel depends on it.
+fn run_end(ended: &RunResult) -> ChannelRunEnd {
+    if !ended.planned {
+        return ChannelRunEnd::NotPlanned(ended.reason().to_owned());
+    }
+    if !ended.is_failed() {
+        return ChannelRunEnd::Planned(ended.health);
+    }
+    let failure = ended.failures.iter().next().map(|(resource, error)| format!("{resource}: {error}"));
+    ChannelRunEnd::Failed(failure.unwrap_or_else(|| ended.reason().to_owned()), ended.health)
 }
 
 fn time_until(then: Timestamp, now: Timestamp) -> Duration {

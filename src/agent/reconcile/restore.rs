@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::store::desired_state::RevertRecord;
 use crate::store::{ChannelRecord, DesiredStateStore, StoreError};
 use crate::trust::{Rejection, Verified};
 use crate::wire::command::Command;
 use crate::wire::report::ChannelPosition;
 
-use super::assignment::{Assignment, ChannelAssignments, record};
+use super::assignment::{Assignment, ChannelAssignments, RevertState};
 use crate::agent::durable::state::DurableState;
 use crate::agent::jitter;
 
@@ -63,11 +64,17 @@ where
         if let Some(verified) = redo.remove(&name) {
             let latest = Assignment::new(Arc::new(verified));
             let good = good.filter(|_| latest.assign().is_some());
-            if file.is_none_or(|kept| kept.latest != latest.command.envelope()) {
-                store.write(&name, &record(&latest, good.as_deref()))?;
-                tracing::info!(channel = name, id = %latest.command.id, "restored the assignment from the ledger");
+            let mut channel = ChannelAssignments::new(latest, good, false, due);
+            match file {
+                Some(kept) if kept.latest == channel.latest.command.envelope() => {
+                    channel.revert = restore_revert(kept.revert, due, reverify);
+                }
+                _ => {
+                    store.write(&name, &channel.record())?;
+                    tracing::info!(channel = name, id = %channel.latest.command.id, "restored the assignment from the ledger");
+                }
             }
-            channels.insert(name, ChannelAssignments::new(latest, good, false, due));
+            channels.insert(name, channel);
             continue;
         }
         let Some(file) = file else { continue };
@@ -82,10 +89,14 @@ where
                 Some(state) if accepted.get(&name).is_none_or(|last| version(last) < version(&state)) => {
                     tracing::error!(channel = name, "the file of the channel is newer than the ledger: recorded in the ledger");
                     durable.record_accepted(&verified, None)?;
-                    channels.insert(name, ChannelAssignments::new(Assignment::new(Arc::new(verified)), good, false, due));
+                    let mut channel = ChannelAssignments::new(Assignment::new(Arc::new(verified)), good, false, due);
+                    channel.revert = restore_revert(file.revert, due, reverify);
+                    channels.insert(name, channel);
                 }
                 _ => {
-                    channels.insert(name, ChannelAssignments::new(Assignment::new(Arc::new(verified)), good, false, due));
+                    let mut channel = ChannelAssignments::new(Assignment::new(Arc::new(verified)), good, false, due);
+                    channel.revert = restore_revert(file.revert, due, reverify);
+                    channels.insert(name, channel);
                 }
             },
             (Err(refusal), Some(good)) => {
@@ -102,6 +113,21 @@ where
         }
     }
     Ok(channels)
+}
+
+/// Returns the way back as it was on disk. A rejected assignment before is none.
+fn restore_revert<R>(record: Option<RevertRecord>, ask_at: Instant, reverify: &R) -> RevertState
+where
+    R: Fn(&[u8]) -> Result<Verified<Command>, Rejection>,
+{
+    match record {
+        None => RevertState::None,
+        Some(RevertRecord::Reverted(reverted)) => RevertState::Reverted(reverted),
+        Some(RevertRecord::Undecided(previous)) => {
+            let previous = previous.and_then(|previous| reverify(&previous.0).ok());
+            RevertState::Undecided { previous: previous.map(|previous| Assignment::new(Arc::new(previous))), ask_at }
+        }
+    }
 }
 
 fn version(state: &ChannelPosition) -> (u64, u64) {

@@ -11,19 +11,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::agent::durable::cancelled_jobs::RecordCancelError;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::identity::AgentInstance;
-use crate::agent::status::board::StatusBoard;
+use crate::agent::status::board::{AlarmKind, StatusBoard};
 use crate::agent::status::messages;
 use crate::agent::trust::command_verifier::CommandVerifier;
 use crate::diag::error_chain;
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
 use crate::trust::{Verified, proves_success};
+use crate::wire::CommandOutcome;
 use crate::wire::command::{Action, Command, RolloutPlan};
 use crate::wire::receipt::HEADER;
 use crate::wire::rollout_plan::{RolloutPosition, Wave};
-use crate::wire::{CommandOutcome, Selector};
 
 use super::overrides::Overrides;
 
@@ -70,6 +71,20 @@ impl Gate {
             self.status.report_storage_error(self.overrides.persist());
         }
         is_newer
+    }
+
+    /// Records the cancel of a command in waves. Returns false for another override.
+    fn record_cancel(&self, about: &Command, verified: &Verified<Command>) -> bool {
+        let is_cancel = matches!(verified.action, Action::Cancel(_));
+        // An assignment ends by a withdrawal only.
+        if is_cancel && !about.action.is_desired_state() {
+            match self.verifier.durable.record_cancel(about.id, verified, self.identity.now()) {
+                // A command that this node received always has a place.
+                Ok(_) | Err(RecordCancelError::Full(_)) => {}
+                Err(RecordCancelError::Store(error)) => self.status.raise(AlarmKind::Disk, error_chain(&error)),
+            }
+        }
+        is_cancel
     }
 
     /// Verifies an override or a go-ahead of a job. A rejected one is reported once, and has no effect.
@@ -243,6 +258,7 @@ impl RolloutProgress {
         let control = subjects.rollout_control(command.id);
         if let Some(message) = bus.last(&stream, control.as_str()).await?
             && let Some(verified) = gate.verify_control(command, control.as_str(), &message.payload)
+            && !gate.record_cancel(command, &verified)
         {
             gate.record_override(&verified);
         }
@@ -260,11 +276,7 @@ impl RolloutProgress {
     /// Returns true when a failure of this node counts. A failure of a node outside of the target does not count. Only
     /// the nodes themselves know the members of a group.
     fn counts(&self, command: &Command, name: &NodeId) -> bool {
-        let is_target = match command.to.selector() {
-            Some(Selector::Nodes(nodes)) => nodes.contains(name),
-            _ => true,
-        };
-        is_target && !self.failed.contains(name)
+        command.to.includes_by_name(name) != Some(false) && !self.failed.contains(name)
     }
 
     fn budget_exhausted(&self, plan: &RolloutPlan) -> Option<String> {
@@ -286,7 +298,7 @@ mod tests {
     use super::*;
     use crate::model::HumanDuration;
     use crate::wire::command::Target;
-    use crate::wire::rollout_plan::{WAVE_MARGIN, Witness};
+    use crate::wire::rollout_plan::{OnFailure, WAVE_MARGIN, Witness};
 
     fn name(text: &str) -> NodeId {
         text.parse().unwrap()
@@ -315,7 +327,15 @@ mod tests {
             Wave { upto: RolloutPosition::try_from("7fffffffffffffff".to_owned()).unwrap(), witnesses, min_ok },
             Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 },
         ];
-        RolloutPlan { steps, hold: HumanDuration::seconds(60), margin: WAVE_MARGIN, max_failed, health: false, go: false }
+        RolloutPlan {
+            steps,
+            hold: HumanDuration::seconds(60),
+            margin: WAVE_MARGIN,
+            max_failed,
+            health: false,
+            go: false,
+            on_failure: OnFailure::Stop,
+        }
     }
 
     #[test]

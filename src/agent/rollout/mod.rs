@@ -2,7 +2,7 @@
 //!
 //! `gate.rs` decides whether this node may begin. `overrides.rs` keeps `halt` and `resume`. `queue.rs` holds commands
 //! until their wave, and `scheduler.rs` lets them begin. `health_gate.rs` delays a success until its hold is over.
-//! `results.rs` publishes success and failure.
+//! `results.rs` publishes success and failure. `wave_verdict.rs` decides whether an assignment stays.
 
 pub(super) mod gate;
 pub(super) mod health_gate;
@@ -11,5 +11,6 @@ pub(super) mod queue;
 pub(super) mod results;
 pub(super) mod scheduler;
 mod state;
+pub(super) mod wave_verdict;
 
 pub(super) use state::RolloutState;

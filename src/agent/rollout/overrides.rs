@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::agent::exec::result::truncate_error;
 use crate::config::AgentSettings;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::lock;
@@ -27,7 +28,9 @@ impl Override {
             _ => return None,
         };
         let by = verified.signers().to_vec();
-        Some((job, Self { issued: command.issued, id: command.id, halted, by, reason: command.reason.clone() }))
+        // Bounded, as the whole file has a limit: the agent does not start with a larger one.
+        let reason = command.reason.clone().map(truncate_error);
+        Some((job, Self { issued: command.issued, id: command.id, halted, by, reason }))
     }
 
     /// Returns true when this override counts over `other`: by time, then by id, which has a time too.

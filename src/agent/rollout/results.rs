@@ -50,7 +50,7 @@ impl RolloutResults {
     pub(in crate::agent) fn publish_success(&self, command: &Verified<Command>, outcome: CommandOutcome) {
         if self.is_witness(command) {
             let subject = self.identity.subjects.rollout_ok(command.id, &self.identity.node);
-            self.publish(command.id, command.digest(), ROLLOUT_SUCCESS, &subject, (self.identity.now(), outcome));
+            self.publish(command.id, command.digest(), ROLLOUT_SUCCESS, &subject, (self.identity.now(), outcome, false));
         }
     }
 
@@ -69,8 +69,17 @@ impl RolloutResults {
         };
         if counts && command.options.waves.is_some() {
             let subject = self.identity.subjects.rollout_failed(command.id, &self.identity.node);
-            self.publish(command.id, &result.digest, ROLLOUT_FAILURE, &subject, (result.at, result.outcome));
+            self.publish(command.id, &result.digest, ROLLOUT_FAILURE, &subject, (result.at, result.outcome, false));
         }
+    }
+
+    /// Publishes the failure of an assignment that this node ran, and goes back from.
+    ///
+    /// Called before the return is on disk: after a crash in between, the next start decides again.
+    pub(in crate::agent) fn publish_return(&self, command: &Verified<Command>) {
+        let subject = self.identity.subjects.rollout_failed(command.id, &self.identity.node);
+        let failed = (self.identity.now(), CommandOutcome::Failed, true);
+        self.publish(command.id, command.digest(), ROLLOUT_FAILURE, &subject, failed);
     }
 
     /// Publishes the failure of a command of which only the envelope in the ledger is known.
@@ -88,12 +97,12 @@ impl RolloutResults {
         digest: &str,
         protocol: &'static str,
         subject: &Subject,
-        (at, outcome): (Timestamp, CommandOutcome),
+        (at, outcome, reverts): (Timestamp, CommandOutcome, bool),
     ) {
         if !self.is_first(id, protocol) {
             return;
         }
-        let result = RolloutResult { protocol: protocol.to_owned(), id, node: self.identity.node.clone(), at, outcome };
+        let result = RolloutResult { protocol: protocol.to_owned(), id, node: self.identity.node.clone(), at, outcome, reverts };
         let (payload, msg_id) = (messages::json(&result), format!("{id}.{}.{protocol}", result.node));
         let (subject, command) = (subject.as_str().to_owned(), Some(digest.to_owned()));
         self.publisher.post(&OutboxMessage { subject, msg_id, payload, priority: Priority::Result, command });

@@ -77,6 +77,9 @@ impl RolloutScheduler {
                 return Some(self.not_run(job, CommandOutcome::Refused, (rejection.code, rejection.message)));
             }
             let turn = progress.may_begin(command, &self.rollouts.gate, &self.bus).await;
+            if let Some(result) = self.cancelled(job) {
+                return Some(result);
+            }
             attempt = if matches!(turn, RolloutTurn::Unknown(_)) { attempt + 1 } else { 0 };
             let pause = match turn {
                 RolloutTurn::Ended(why) => return Some(self.halted(job, why)),
@@ -114,6 +117,12 @@ impl RolloutScheduler {
         messages::not_run(&self.identity, Some(job.id()), job.digest(), outcome, why)
     }
 
+    /// Returns the end of a command that an operator cancelled; none for another command.
+    pub(in crate::agent) fn cancelled(&self, job: &Job) -> Option<CommandResult> {
+        let why = self.verifier.durable.cancelled().find(job.id())?;
+        Some(self.not_run(job, CommandOutcome::Interrupted, (RejectionCode::Cancelled, why)))
+    }
+
     fn halted(&self, job: &Job, why: String) -> CommandResult {
         self.not_run(job, CommandOutcome::Halted, (RejectionCode::Halted, why))
     }
@@ -131,17 +140,21 @@ impl RolloutScheduler {
     /// Decides about a command that the queue of the executor returns. After a long wait behind another run, the gate
     /// is asked again.
     pub(in crate::agent) async fn decide(&self, job: &Job) -> QueueDecision {
-        if job.command.options.waves.is_none() || matches!(job.kind, JobKind::HealthCheck) {
+        if matches!(job.kind, JobKind::HealthCheck) {
             return QueueDecision::Begin;
         }
         let known = self.rollouts.queue.remove(job.id());
         let gate = &self.rollouts.gate;
         let may_begin = match known {
+            _ if job.command.options.waves.is_none() => true,
             Some((_, Some(result))) => return QueueDecision::Ended(Box::new(result)),
             Some((asked, None)) if asked.elapsed() < FRESH => self.rollouts.overrides.halted(job.id()).is_none(),
             Some((_, None)) => RolloutProgress::default().may_still_begin(&job.command, gate, &self.bus).await,
             None => RolloutProgress::default().may_begin(&job.command, gate, &self.bus).await == RolloutTurn::Begin,
         };
+        if let Some(result) = self.cancelled(job) {
+            return QueueDecision::Ended(Box::new(result));
+        }
         if may_begin {
             return QueueDecision::Begin;
         }

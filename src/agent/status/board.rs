@@ -41,6 +41,8 @@ pub(in crate::agent) enum AlarmKind {
     Identity,
     /// An assignment is not in force.
     Channels,
+    /// A due run of a channel has waited too long for the running command.
+    RepairWait,
     /// Drift is not repaired when it happens, or something else causes the same drift again and again.
     Watches,
     /// The stream of desired state differs from the assignments of this node.
@@ -53,6 +55,8 @@ pub(in crate::agent) enum AlarmKind {
     Config,
     /// A program of the directory of types is no resource type.
     Types,
+    /// Another program is at the path of the agent, and does not accept the configuration.
+    Upgrade,
     /// The page for monitoring cannot be served.
     Http,
     /// The file system of the state directory is nearly full.

@@ -20,11 +20,11 @@ use crate::agent::config::reload::{ReadSettings, Reload};
 use crate::agent::exec::confinement;
 use crate::agent::status::status_view::StatusView;
 use crate::agent::trust::anchor;
-use crate::agent::{self, AgentError, AgentOptions, NodeKeyError, RunBackend};
+use crate::agent::{self, AgentError, AgentOptions, NodeKeyError, RestartableProgram, RunBackend};
 use crate::config::{AgentSettings, NatsSettings};
 use crate::diag::Diagnostic;
 use crate::facts;
-use crate::host::{Host, fs};
+use crate::host::{Host, fs, program::ProgramFile};
 use crate::resource::Types;
 use crate::trust::TrustedBundle;
 use crate::web::{self, StatusSource};
@@ -107,9 +107,19 @@ fn run(args: &ConfigArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         search_path,
         platform: facts::platform_name(),
         backend: RunBackend::Engine,
+        program: restartable_program(&args.config),
     };
     agent::run(parts, reload, serve_status_page).map_err(|error| failure(&error))?;
     Ok(Exit::Success)
+}
+
+/// Returns this program when a service manager started it, which then starts it again after its end.
+fn restartable_program(config: &Path) -> Option<RestartableProgram> {
+    std::env::var_os("NOTIFY_SOCKET")?;
+    let config = std::env::current_dir().map_or_else(|_| config.to_owned(), |here| here.join(config));
+    let check = ["agent", "check", "--config"].map(str::to_owned).into_iter().chain([config.to_string_lossy().into_owned()]);
+    let file = std::env::current_exe().and_then(ProgramFile::at).ok()?;
+    Some(RestartableProgram { file, check: check.collect() })
 }
 
 fn key(args: &AgentCheckArgs, ui: &mut Ui) -> Result<Exit, CliError> {

@@ -14,19 +14,16 @@ use super::target::TargetArgs;
 pub(super) struct ApplyArgs {
     #[command(flatten)]
     manifest: ManifestArgs,
-    /// Plan to approve, by its id or its file: nodes apply it where their plan is still the same.
+    /// Plan to approve: its id, @last or its file. Nodes apply it where their plan is still the same.
     #[arg(long, value_name = "ID|FILE", conflicts_with_all = ["source", "sha256", "size", "channel"])]
     approve: Option<String>,
-    /// Sign without a question, with --approve.
-    #[arg(long, requires = "approve")]
-    yes: bool,
     #[command(flatten)]
     target: TargetArgs,
 }
 
 pub(super) async fn run(args: ApplyArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     if let Some(plan) = &args.approve {
-        return approve(plan, args.yes, &args.target, context, ui).await;
+        return approve(plan, &args.target, context, ui).await;
     }
     let (draft, states, session) = args.manifest.draft(&args.target, context, ui).await?;
     Ok(send(draft, &args.target, &states, &session, ui).await?.exit)

@@ -4,12 +4,10 @@
 //! before it signs.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::diag::Diagnostic;
 use crate::fleet::job::records;
 use crate::fleet::plan::{self, FleetPlan};
 use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode, NodeStates};
@@ -22,6 +20,8 @@ use super::super::format::{ago, names, nodes};
 use super::super::ui::{Ui, text};
 use super::super::verify;
 use super::channel_position::next_position;
+use super::confirm::{self, ConfirmArgs};
+use super::job_name::JobName;
 use super::job_record::{record, results};
 use super::plan_output::{plan_failure, plan_file, print_groups};
 use super::send::send;
@@ -30,25 +30,22 @@ use super::target::TargetArgs;
 use crate::cli::local::inputs::OutputFormat;
 
 /// Approves a plan, for its nodes or for the named ones.
-pub(super) async fn approve(
-    name: &str,
-    yes: bool,
-    target: &TargetArgs,
-    context: &OperatorArgs,
-    ui: &mut Ui,
-) -> Result<Exit, CliError> {
-    let chosen = !target.node.is_empty() || !target.group.is_empty() || target.all || target.only_where.is_some();
+pub(super) async fn approve(name: &str, target: &TargetArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let chosen = target.nodes.is_given() || target.only_where.is_some();
     let to = if chosen { Some(target.target()?) } else { None };
     let file = Path::new(name);
-    let id = name.parse::<Uuid>().ok();
-    if id.is_none() && !fs::is_file(file) {
-        return Err(CliError::usage(format!("{name} is neither the id nor the file of a plan")));
-    }
+    // A whole id comes before a file of this name, and the file before the first characters of an id.
+    let plan = match JobName::parse(name) {
+        Ok(id @ JobName::Id(_)) => Some(id),
+        _ if fs::is_file(file) => None,
+        Ok(id) => Some(id),
+        Err(_) => return Err(CliError::usage(format!("{name} is neither the id nor the file of a plan"))),
+    };
     let session = context.open().await?;
     let mut states = session.states().await?;
-    let (planned, plan) = match id {
+    let (planned, plan) = match plan {
         None => read_file(file, &session).await?,
-        Some(id) => find(id, &states, &session, ui).await?,
+        Some(id) => find(id.resolve(&session).await?, &states, &session, ui).await?,
     };
     plan.check_approvable(&session.operator.fleet, session.now()).map_err(|error| plan_failure(&error))?;
     // The timeout changes only where the command line names one.
@@ -59,17 +56,16 @@ pub(super) async fn approve(
     };
     let mut order = plan::approval_draft(&planned, to, timeout, target.reason.clone(), channel);
     order.options.noop = target.noop;
+    target.check_offline(&order.to, &states)?;
     show_approved(&plan, &order, &states, &session, ui);
     show_signed(&planned, &order, target, ui);
-    if !yes && session.output == OutputFormat::Text && std::io::stdin().is_terminal() && ui.is_watched() {
-        let agreed = ui.confirm("sign and send it? [y/N]").map_err(|error| CliError::from_error(Exit::Failed, &error))?;
-        if !agreed {
-            return Err(CliError::new(Exit::Partial, Diagnostic::new("not approved: nothing was signed or sent")));
-        }
+    if confirm::confirm_signature(target.confirm.yes, "not approved", &session, ui).await? {
         // The answer may have taken minutes.
         states = session.states_of(&order.to).await?;
     }
-    let target = TargetArgs { timeout: Some(order.options.timeout), ..target.clone() };
+    // The question was asked above.
+    let confirm = ConfirmArgs { yes: true };
+    let target = TargetArgs { timeout: Some(order.options.timeout), confirm, ..target.clone() };
     Ok(send(order, &target, &states, &session, ui).await?.exit)
 }
 
@@ -154,7 +150,7 @@ fn show_approved(plan: &FleetPlan, order: &CommandDraft, states: &NodeStates, se
         .filter(|node| !has_plan(node) && plan.nodes.get(node).is_none_or(|node| node.outcome != "not_selected"))
         .collect();
     if !without.is_empty() {
-        let all = matches!(order.to.selector(), Some(Selector::All | Selector::Groups(_)));
+        let all = !matches!(order.to.selector(), Some(Selector::Nodes(_)));
         let why = if all { "they are targeted, but not in the plan" } else { "they are not in the plan" };
         ui.message(text!("{} will refuse, {}: {}", nodes(without.len()), why, names(&without)));
     }

@@ -94,7 +94,7 @@ pub(super) struct WithdrawArgs {
 
 pub(super) async fn withdraw(args: WithdrawArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     check_channel(&args.channel)?;
-    if args.target.target().is_ok() {
+    if args.target.nodes.is_given() || args.target.only_where.is_some() {
         let hint = "to leave some nodes out, assign it to the others";
         return Err(CliError::usage("a channel is withdrawn as a whole").hint(hint));
     }
@@ -175,6 +175,10 @@ fn print_row(row: &view::ChannelRow, now: Timestamp, ui: &mut Ui) {
     if !row.behind.is_empty() {
         let names = row.behind.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(" ");
         ui.line(text!("  not on      {}  (serials {})", names, serials(row)));
+    }
+    if row.reverted > 0 {
+        let what = format!("{} went back to the assignment before: `ensign fleet status` has the reasons", count(row.reverted));
+        ui.line(text!("  reverted    {}", ui.paint(Tone::Error, what)));
     }
     // An ended assignment needs no new signature.
     match row.expires.filter(|_| !ended) {

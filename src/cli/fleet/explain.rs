@@ -1,22 +1,22 @@
 //! `ensign fleet why`: explains the outcome of a command on a node.
 
 use clap::Args;
-use uuid::Uuid;
 
 use crate::fleet::job::explain::{Explanation, explain};
 use crate::model::NodeId;
 
 use super::super::error::{CliError, Exit};
 use super::super::ui::{Tone, Ui, text};
-use super::job_record::{job_id, recorded};
+use super::job_name::JobName;
+use super::job_record::recorded;
 use super::session::{OperatorArgs, configured_trust, connection_failure};
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct WhyArgs {
-    /// Id of the job.
-    #[arg(value_parser = job_id)]
-    id: Uuid,
+    /// Id of the job, its first characters, or @last.
+    #[arg(hide_possible_values = true)]
+    id: JobName,
     /// Id of the node.
     node: NodeId,
 }
@@ -24,7 +24,7 @@ pub(super) struct WhyArgs {
 pub(super) async fn run(args: WhyArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     let trust = configured_trust(&session.operator)?;
-    let (command, envelope) = recorded(args.id, &session).await?;
+    let (command, envelope) = recorded(args.id.resolve(&session).await?, &session).await?;
     let states = session.states().await?;
     let (bus, subjects, node_keys) = (&session.bus, &session.subjects, &session.node_keys);
     let what = (&command, &envelope);

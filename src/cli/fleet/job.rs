@@ -1,28 +1,32 @@
 //! `ensign fleet job`: commands that were sent, from any machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::diag::clean::cell_with_limit;
+use crate::fleet::desired_state::view;
 use crate::fleet::job::follow::remaining_wait;
 use crate::fleet::job::outcome_groups;
 use crate::fleet::job::records::{self, JobRecord};
 use crate::fleet::{JobFollower, NodeOutcome, NodeResult, SealedCommand, plan};
 use crate::model::{HumanDuration, NodeId};
-use crate::wire::Command;
+use crate::wire::report::RevertStatus;
 
 use super::super::error::{CliError, Exit};
 use super::super::format;
 use super::super::ui::{Tone, Ui, text};
-use super::job_record::{job_id, record, record_failure, results};
+use super::cancel::{self, JobCancelArgs};
+use super::job_name::{JobName, action_name};
+use super::job_record::{record, record_failure, results};
 use super::plan_output::print_groups;
 use super::render_job::{self, group_lines, node_line};
+use super::retry::{self, JobRetryArgs};
 use super::send::{follow, watch};
 use super::session::{FleetSession, OperatorArgs, connection_failure};
+use super::unknown_nodes::known_names;
 use crate::cli::local::inputs::OutputFormat;
 
 /// Widest column of the list; a wider value moves the rest of its line.
@@ -44,13 +48,17 @@ enum JobCommand {
     Show(JobShowArgs),
     /// Send the same bytes again, for nodes that did not answer; the other nodes run nothing twice.
     Resend(JobResendArgs),
+    /// Sign the action of a job again, for the nodes on which it failed.
+    Retry(JobRetryArgs),
+    /// Cancel a command: nodes that have not begun never begin, and a run in progress is stopped.
+    Cancel(JobCancelArgs),
 }
 
 #[derive(Debug, Args)]
 struct JobWatchArgs {
-    /// Id of the job.
-    #[arg(value_parser = job_id)]
-    id: Uuid,
+    /// Id of the job, its first characters, or @last.
+    #[arg(hide_possible_values = true)]
+    id: JobName,
     /// Longest wait; by default until no node can report anything new.
     #[arg(long, value_name = "DURATION")]
     timeout: Option<HumanDuration>,
@@ -64,13 +72,19 @@ struct JobListArgs {
     /// Age of the oldest command.
     #[arg(long, value_name = "DURATION", default_value = "7d")]
     since: HumanDuration,
+    /// Only commands that failed, were refused or were interrupted on a node.
+    #[arg(long)]
+    failed: bool,
+    /// Only commands that name this key as a signer.
+    #[arg(long, value_name = "NAME")]
+    signer: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct JobShowArgs {
-    /// Id of the job.
-    #[arg(value_parser = job_id)]
-    id: Uuid,
+    /// Id of the job, its first characters, or @last.
+    #[arg(hide_possible_values = true)]
+    id: JobName,
     /// Node whose messages are shown in full.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
@@ -78,9 +92,9 @@ struct JobShowArgs {
 
 #[derive(Debug, Args)]
 struct JobResendArgs {
-    /// Id of the job.
-    #[arg(value_parser = job_id)]
-    id: Uuid,
+    /// Id of the job, its first characters, or @last.
+    #[arg(hide_possible_values = true)]
+    id: JobName,
     /// Longest wait; by default until no node can report anything new.
     #[arg(long, value_name = "DURATION")]
     timeout: Option<HumanDuration>,
@@ -90,13 +104,15 @@ pub(super) async fn run(args: JobArgs, context: &OperatorArgs, ui: &mut Ui) -> R
     let session = context.open().await?;
     match args.command {
         JobCommand::Watch(JobWatchArgs { id, timeout }) => {
-            let record = record(id, &session).await?;
+            let record = record(id.resolve(&session).await?, &session).await?;
             let states = session.states().await?;
             Ok(watch(&record.command, &record.digest, timeout, &states, &session, ui).await?.exit)
         }
         JobCommand::List(args) => list(&args, &session, ui).await,
         JobCommand::Show(args) => show(args, &session, ui).await,
         JobCommand::Resend(args) => resend(args, &session, ui).await,
+        JobCommand::Retry(args) => retry::run(args, &session, ui).await,
+        JobCommand::Cancel(args) => cancel::run(args, &session, ui).await,
     }
 }
 
@@ -105,12 +121,19 @@ async fn list(args: &JobListArgs, session: &FleetSession, ui: &mut Ui) -> Result
     let since = session.now().saturating_sub(back).unwrap_or_default();
     let mut records = records::read_records(&session.bus, &session.subjects).await.map_err(|error| record_failure(&error))?;
     records.retain(|record| record.command.issued >= since);
-    records.truncate(args.limit);
+    if let Some(signer) = &args.signer {
+        check_signer(signer, &records)?;
+        records.retain(|record| record.keyids.contains(signer));
+    }
+    if !args.failed {
+        records.truncate(args.limit);
+    }
     let mut tallies = records::count_outcomes(&session.bus, &session.subjects, &session.node_keys, &records)
         .await
         .map_err(|error| record_failure(&error))?;
     let rows: Vec<(&JobRecord, BTreeMap<&str, usize>)> =
         records.iter().map(|record| (record, tallies.remove(&record.command.id).unwrap_or_default())).collect();
+    let rows: Vec<_> = rows.into_iter().filter(|(_, counts)| !args.failed || has_failure(counts)).take(args.limit).collect();
     match session.output {
         OutputFormat::Json => ui.json(&rows.iter().map(|(record, counts)| job_summary(record, counts)).collect::<Vec<_>>()),
         OutputFormat::Jsonl => rows.iter().for_each(|(record, counts)| ui.jsonl(&job_summary(record, counts))),
@@ -140,6 +163,19 @@ async fn list(args: &JobListArgs, session: &FleetSession, ui: &mut Ui) -> Result
     Ok(Exit::Success)
 }
 
+/// Checks that a record names the signer.
+fn check_signer(signer: &str, records: &[JobRecord]) -> Result<(), CliError> {
+    let known: BTreeSet<&str> = records.iter().flat_map(|record| &record.keyids).map(String::as_str).collect();
+    if known.contains(signer) {
+        return Ok(());
+    }
+    Err(CliError::usage(format!("no command in this time names the signer {signer}")).hint(known_names("signers", &known)))
+}
+
+fn has_failure(counts: &BTreeMap<&str, usize>) -> bool {
+    ["failed", "refused", "interrupted"].iter().any(|word| counts.contains_key(word))
+}
+
 /// Returns the columns behind the age: action, results, target, and the object with the reason.
 fn columns(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> [String; 4] {
     let command = &record.command;
@@ -147,17 +183,7 @@ fn columns(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> [String; 4] {
     let counts = if counts.is_empty() { "no answers".to_owned() } else { counts };
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!("({reason})"));
     let what = format::spaced(&[&records::describe_object(&command.action), &reason]);
-    [action(command), counts, records::describe_target(&command.to), what]
-}
-
-/// `apply`, `dry apply`, `apply, plan`
-fn action(command: &Command) -> String {
-    let name = command.action.name();
-    match (command.options.noop, command.options.approves.is_some()) {
-        (true, _) => format!("dry {name}"),
-        (false, true) => format!("{name}, plan"),
-        (false, false) => name.to_owned(),
-    }
+    [action_name(command), counts, records::describe_target(&command.to), what]
 }
 
 /// Returns a command without its properties, which may be secret.
@@ -180,26 +206,38 @@ fn job_summary(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> Value {
 }
 
 async fn show(args: JobShowArgs, session: &FleetSession, ui: &mut Ui) -> Result<Exit, CliError> {
-    let record = record(args.id, session).await?;
+    let record = record(args.id.resolve(session).await?, session).await?;
     let states = session.states().await?;
     let mut results = results(&record, &states, session).await?;
     if let Some(node) = &args.node {
         results.retain(|result| result.node.as_str() == node);
         if results.is_empty() {
-            return Err(CliError::usage(format!("the job {} does not target the node {node}", args.id)));
+            return Err(CliError::usage(format!("the job {} does not target the node {node}", record.command.id)));
         }
     }
+    let mut reverted = view::reverted_nodes(&states, record.command.id);
+    reverted.retain(|node, _| args.node.as_ref().is_none_or(|wanted| node.as_str() == wanted));
     match session.output {
         OutputFormat::Json => {
             let mut document = job_summary(&record, &render_job::counts(&results));
             if let Some(document) = document.as_object_mut() {
                 document.insert("clusters".to_owned(), json!(outcome_groups::group_results(&results)));
                 document.insert("nodes".to_owned(), json!(results));
+                if !reverted.is_empty() {
+                    document.insert("reverted".to_owned(), json!(reverted));
+                }
             }
             ui.json(&document);
         }
         OutputFormat::Jsonl => results.iter().for_each(|result| ui.jsonl(result)),
-        OutputFormat::Text => print(&record, &results, args.node.is_some(), session, ui),
+        OutputFormat::Text => {
+            print(&record, &results, args.node.is_some(), session, ui);
+            for (node, RevertStatus { to, at, why }) in &reverted {
+                let back =
+                    to.map_or_else(|| "ended, as no assignment was before".to_owned(), |to| format!("reverted to serial {to}"));
+                ui.line(text!("{}  {} {} ago: {}", node, ui.paint(Tone::Error, back), format::ago(*at, session.now()), why));
+            }
+        }
     }
     Ok(render_job::exit_of_results(&results))
 }
@@ -210,7 +248,7 @@ fn print(record: &JobRecord, results: &[NodeResult], in_full: bool, session: &Fl
     ui.message(text!(
         "job {}: {}for {}",
         command.id,
-        format::spaced(&[&action(command), &records::describe_object(&command.action)]),
+        format::spaced(&[&action_name(command), &records::describe_object(&command.action)]),
         records::describe_target(&command.to)
     ));
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!(", because: {reason}"));
@@ -245,7 +283,7 @@ fn print(record: &JobRecord, results: &[NodeResult], in_full: bool, session: &Fl
 }
 
 async fn resend(args: JobResendArgs, session: &FleetSession, ui: &mut Ui) -> Result<Exit, CliError> {
-    let record = record(args.id, session).await?;
+    let record = record(args.id.resolve(session).await?, session).await?;
     let command = &record.command;
     if command.action.is_desired_state() {
         return Err(CliError::usage("desired state is not resent: nodes fetch it themselves"));

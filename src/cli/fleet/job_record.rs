@@ -1,4 +1,4 @@
-//! Records of jobs, by the id that the command line names.
+//! Records of jobs, by their ids.
 
 use uuid::Uuid;
 
@@ -8,11 +8,6 @@ use crate::wire::{Command, Envelope};
 
 use super::super::error::{CliError, Exit};
 use super::session::{FleetSession, check_failure, connection_failure};
-
-/// Parses the id of a job on the command line.
-pub(super) fn job_id(text: &str) -> Result<Uuid, String> {
-    text.parse().map_err(|_| "not the id of a job; `ensign fleet job list` shows them".to_owned())
-}
 
 /// Adds a hint to an error of reading a record.
 pub(super) fn record_failure(error: &JobError) -> CliError {

@@ -1,17 +1,23 @@
 //! `ensign fleet`: one file per subcommand.
 //!
 //! `session.rs` connects to the fleet. `target.rs` and `target_filter.rs` are the flags that choose nodes, `source.rs` and
-//! `manifest_args.rs` those of a manifest. `send.rs` sends commands and `query.rs` queries, both with the keys of `seal.rs`.
-//! `render_job.rs` prints the events of a job, `job_record.rs` reads the record of one.
+//! `manifest_args.rs` those of a manifest. `confirm.rs` asks before a change of many nodes. `send.rs` sends commands and `query.rs` queries, both with the keys of `seal.rs`.
+//! `render_job.rs` prints the events of a job (`job_progress.rs` its progress), `job_record.rs` reads the record of one. `job_name.rs` finds a job by its id, by the
+//! first characters of its id, or as the last one (`last_job.rs`).
 
 mod admit;
 pub(super) mod apply;
 mod approve;
 pub(super) mod audit;
+mod cancel;
+mod channel_history;
 mod channel_position;
 mod channels;
+mod confirm;
 mod create;
 mod ensure;
+mod event_filter;
+mod event_text;
 mod events;
 mod explain;
 mod facts;
@@ -19,16 +25,22 @@ mod healthcheck;
 mod init;
 mod interrupt;
 mod job;
+mod job_name;
+mod job_progress;
 mod job_record;
+mod last_job;
 mod manifest_args;
 mod node_keys;
 mod node_revoke;
+mod node_selection;
 mod nodes;
 mod plan;
 mod plan_output;
 mod query;
 mod render_job;
+mod retry;
 mod rollout;
+mod run;
 mod seal;
 mod selection;
 pub(super) mod send;
@@ -46,6 +58,7 @@ use clap::{Args, Subcommand};
 
 use super::error::{CliError, Exit};
 use super::ui::Ui;
+use crate::wire::Action;
 use session::OperatorArgs;
 
 /// Sign and send commands to a fleet, and watch it.
@@ -71,8 +84,12 @@ enum FleetCommand {
     Assign(channels::AssignArgs),
     /// Withdraw the assignment of a channel.
     Withdraw(channels::WithdrawArgs),
+    /// Run the assignment of a channel now, on every chosen node.
+    Run(run::RunArgs),
     /// Show the assignments, and the progress of the nodes.
     Channels,
+    /// Show the versions of a channel, or assign an earlier one again.
+    Channel(channel_history::ChannelArgs),
     /// Plan the changes of an apply or ensure on every chosen node, and approve a plan.
     Plan(plan::PlanArgs),
     /// Show fleet status.
@@ -85,7 +102,7 @@ enum FleetCommand {
     Healthcheck(healthcheck::HealthcheckArgs),
     /// Show the events of the nodes.
     Events(events::EventsArgs),
-    /// List, show, watch or resend commands that were sent.
+    /// List, show, watch, resend or cancel commands that were sent.
     Job(job::JobArgs),
     /// Show or watch a rollout, wave by wave.
     Rollout(rollout::RolloutArgs),
@@ -120,7 +137,9 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Apply(args) => apply::run(args, &context, ui).await,
             FleetCommand::Assign(args) => channels::assign(args, &context, ui).await,
             FleetCommand::Withdraw(args) => channels::withdraw(args, &context, ui).await,
+            FleetCommand::Run(args) => run::run(args, &context, ui).await,
             FleetCommand::Channels => channels::list(&context, ui).await,
+            FleetCommand::Channel(args) => channel_history::run(args, &context, ui).await,
             FleetCommand::Status => status::status(&context, ui).await,
             FleetCommand::Plan(args) => plan::run(args, &context, ui).await,
             FleetCommand::Nodes(args) => nodes::nodes(args, &context, ui).await,
@@ -129,8 +148,8 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, CliError> {
             FleetCommand::Events(args) => events::run(args, &context, ui).await,
             FleetCommand::Job(args) => job::run(args, &context, ui).await,
             FleetCommand::Rollout(args) => rollout::run(args, &context, ui).await,
-            FleetCommand::Halt(args) => rollout::send_override(args, true, &context, ui).await,
-            FleetCommand::Resume(args) => rollout::send_override(args, false, &context, ui).await,
+            FleetCommand::Halt(args) => rollout::send_override(args, Action::Halt, &context, ui).await,
+            FleetCommand::Resume(args) => rollout::send_override(args, Action::Resume, &context, ui).await,
             FleetCommand::Why(args) => explain::run(args, &context, ui).await,
             FleetCommand::Audit(args) => audit::run(args, &context, ui).await,
             FleetCommand::Token(args) => token::run(args, &context, ui),

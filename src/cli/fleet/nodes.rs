@@ -5,13 +5,14 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::diag::{Diagnostic, count_noun, did_you_mean};
+use crate::fleet::desired_state::view;
 use crate::fleet::status;
-use crate::fleet::status::NodeStatus;
+use crate::fleet::status::{NodeConditions, NodeStatus};
 use crate::fleet::targeting::states::NodeLiveness;
 use crate::fleet::{NodeOutcome, NodeStates};
 use crate::model::{HumanDuration, NodeId, RunOutcome};
 use crate::wire::command::NoParameters;
-use crate::wire::{Action, NodeState, Selector, Target, json as strict};
+use crate::wire::{Action, NodeState, Target, json as strict};
 
 use super::super::error::{CliError, Exit};
 use super::super::format::{ago, describe_watch, names};
@@ -19,7 +20,7 @@ use super::super::ui::{Tone, Ui, text};
 use super::facts::print_without;
 use super::node_keys::{self, NodeCommand};
 use super::query::{query_draft, run_query};
-use super::session::{FleetSession, OperatorArgs};
+use super::session::{FleetSession, OperatorArgs, connection_failure};
 use super::status::print_rows;
 use super::target_filter::TargetFilterArgs;
 use super::{render_job, selection, unknown_nodes};
@@ -32,6 +33,15 @@ const STATUS_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 pub(super) struct NodesArgs {
     #[command(flatten)]
     which: TargetFilterArgs,
+    /// Only nodes with a failed or interrupted last run, or with a failing resource.
+    #[arg(long, conflicts_with = "only_where")]
+    failed: bool,
+    /// Only nodes that are offline: silent or stopped.
+    #[arg(long, conflicts_with = "only_where")]
+    offline: bool,
+    /// Only nodes without the latest assignment, or with an older agent or trust bundle than most nodes.
+    #[arg(long, conflicts_with = "only_where")]
+    outdated: bool,
     /// Longest wait for the nodes, with --where.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: HumanDuration,
@@ -42,13 +52,15 @@ pub(super) async fn nodes(args: NodesArgs, context: &OperatorArgs, ui: &mut Ui) 
     let session = context.open().await?;
     session.expect(&to);
     let states = session.states().await?;
+    unknown_nodes::check_groups(&args.which.nodes.group, &states)?;
     let Some(expression) = &args.which.only_where else {
         unknown_nodes::warn(&to, &states, ui);
-        let chosen = select_status(&states, |state| match to.selector() {
-            Some(Selector::Nodes(nodes)) => nodes.contains(&state.node),
-            Some(Selector::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
-            Some(Selector::All) | None => true,
-        });
+        let mut chosen = select_status(&states, |state| to.includes(&state.node, &state.groups));
+        let desired = match args.outdated {
+            true => Some(view::read_channels(&session.bus, &session.subjects).await.map_err(|error| connection_failure(&error))?),
+            false => None,
+        };
+        NodeConditions { failed: args.failed, offline: args.offline, outdated: desired }.retain(&mut chosen, &states);
         print_rows(&chosen, &session, ui);
         return Ok(Exit::Success);
     };

@@ -14,6 +14,7 @@ use super::super::error::{CliError, Exit};
 use super::super::format::{self, spaced};
 use super::super::ui::{Ui, text};
 use super::approve::approve;
+use super::last_job;
 use super::manifest_args::ManifestArgs;
 use super::plan_output::{plan_failure, print_groups, save};
 use super::query::run_query;
@@ -27,12 +28,9 @@ use crate::cli::local::inputs::OutputFormat;
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(super) struct PlanArgs {
-    /// Plan to approve, by its id or its file: nodes apply it where their plan is still the same.
+    /// Plan to approve: its id, @last or its file. Nodes apply it where their plan is still the same.
     #[arg(long, value_name = "ID|FILE")]
     approve: Option<String>,
-    /// Sign without a question, with --approve.
-    #[arg(long, requires = "approve")]
-    yes: bool,
     /// File for the plan, instead of one named by its id in $XDG_STATE_HOME/ensign/plans.
     #[arg(long, global = true, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -57,9 +55,9 @@ struct PlanEnsureArgs {
 }
 
 pub(super) async fn run(args: PlanArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
-    let PlanArgs { approve: approved, yes, out, target, what } = args;
+    let PlanArgs { approve: approved, out, target, what } = args;
     match (approved, what) {
-        (Some(name), None) => approve(&name, yes, &target, context, ui).await,
+        (Some(name), None) => approve(&name, &target, context, ui).await,
         (None, Some(what)) => make_plan(what, out.as_deref(), TargetArgs { noop: true, ..target }, context, ui).await,
         (Some(_), Some(_)) => Err(CliError::usage("--approve takes no apply or ensure beside it")),
         (None, None) => {
@@ -83,8 +81,10 @@ async fn make_plan(
             (draft, states, session)
         }
     };
+    target.check_offline(&draft.to, &states)?;
     if target.detach {
         let signed = sign_draft(draft, &session)?;
+        last_job::record(&signed.command, ui);
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| dispatch_failure(&error, &session))?;
         render_job::detached(&signed, &session, ui);
         return Ok(Exit::Success);
@@ -153,9 +153,9 @@ mod tests {
     fn flags_may_stand_before_and_after() {
         Line::command().debug_assert();
         let line = Line::parse_from(["plan", "apply", "site", "--all", "--out", "p.json", "--where", "true"]);
-        assert!(line.plan.target.all && line.plan.out.is_some() && line.plan.target.only_where.is_some());
+        assert!(line.plan.target.nodes.all && line.plan.out.is_some() && line.plan.target.only_where.is_some());
         let line = Line::parse_from(["plan", "ensure", "file", "/a", "--node", "web1", "--content", "x"]);
-        assert_eq!(line.plan.target.node, ["web1"]);
+        assert_eq!(line.plan.target.nodes.node, ["web1"]);
         assert!(matches!(line.plan.what, Some(PlanCommand::Ensure(_))));
         let line = Line::parse_from(["plan", "--approve", "x", "--group", "web"]);
         assert!(line.plan.what.is_none() && line.plan.approve.as_deref() == Some("x"));

@@ -13,6 +13,7 @@ use crate::store::state_dir;
 use super::super::error::{CliError, Exit};
 use super::super::format;
 use super::super::ui::{Tone, Ui, text};
+use super::super::user_state;
 use super::render_job::outcome_mark;
 
 /// Groups that are printed; the file has all of them.
@@ -70,16 +71,9 @@ pub(super) fn print_groups(groups: &[PlanGroup], ui: &mut Ui) {
     }
 }
 
-/// Returns the directory of the plans of this user.
-fn plan_directory() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-    state.filter(|path| path.is_absolute()).map(|state| state.join("ensign/plans"))
-}
-
 /// Returns the file of a plan.
 pub(super) fn plan_file(id: Uuid) -> Option<PathBuf> {
-    plan_directory().map(|directory| directory.join(format!("{id}.json")))
+    user_state::path("plans").map(|directory| directory.join(format!("{id}.json")))
 }
 
 /// Writes a plan to `out`, else to the directory of plans. A failure there is only a warning, as the nodes and the server
@@ -108,7 +102,7 @@ pub(super) fn save(plan: &FleetPlan, out: Option<&Path>, ui: &mut Ui) -> Result<
 
 /// Removes the files of expired plans. A file that stays does no harm.
 fn remove_expired(now: Timestamp) {
-    let files = plan_directory().and_then(|directory| fs::list(&directory).ok()).unwrap_or_default();
+    let files = user_state::path("plans").and_then(|directory| fs::list(&directory).ok()).unwrap_or_default();
     for file in files {
         let made = file.file_stem().and_then(|stem| stem.to_str()?.parse::<Uuid>().ok()?.get_timestamp());
         let made = made.and_then(|made| i64::try_from(made.to_unix().0).ok());

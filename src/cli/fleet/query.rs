@@ -9,7 +9,7 @@ use crate::wire::{Action, CommandOptions, Target};
 use super::super::error::CliError;
 use super::super::ui::Ui;
 use super::interrupt::interrupted;
-use super::render_job::ProgressDisplay;
+use super::job_progress::ProgressDisplay;
 use super::seal::seal;
 use super::session::{FleetSession, disconnect_failure};
 use super::start::start;

@@ -1,13 +1,13 @@
 //! Prints the events of a job, and the results of its nodes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::fleet::job::event::{JobEvent, MissingNode};
+use crate::fleet::job::event::JobEvent;
 use crate::fleet::job::outcome_groups::{self, OutcomeGroup};
 use crate::fleet::job::tracker::Grade;
 use crate::fleet::{JobOutcome, NodeOutcome, NodeResult, SealedCommand};
@@ -16,84 +16,12 @@ use crate::model::NodeId;
 use super::super::error::Exit;
 use super::super::format::{ago, names, nodes};
 use super::super::ui::{Text, Tone, Ui, text};
+use super::job_progress::ProgressDisplay;
 use super::session::FleetSession;
 use crate::cli::local::inputs::OutputFormat;
 
-/// Most nodes of a job that get a line each. The nodes of a larger job are printed in groups.
-const MAX_NODE_LINES: usize = 20;
-/// Time between two updates of the progress. A terminal takes longer to show a line than ten nodes to send theirs.
-const REFRESH_INTERVAL: Duration = Duration::from_millis(50);
-/// Pause before the first line about missing nodes, doubled after each. A terminal always shows them.
-const FIRST_PAUSE: Duration = Duration::from_secs(10);
-/// Messages without a valid receipt that are shown: any client that may publish can send more.
-const MAX_UNVERIFIED: usize = 50;
-/// Missing nodes that are named.
-const MAX_NAMED: usize = 3;
-
-/// The progress of a job on the terminal, and warnings about unverified messages.
-#[derive(Debug)]
-pub(super) struct ProgressDisplay {
-    /// Messages that failed verification.
-    unverified: usize,
-    /// The last update of the progress.
-    updated: Instant,
-    /// The last line about missing nodes, and the pause before the next.
-    reported: Instant,
-    pause: Duration,
-    /// True for a job of more than [`MAX_NODE_LINES`] nodes.
-    is_large: bool,
-}
-
-impl Default for ProgressDisplay {
-    fn default() -> Self {
-        let now = Instant::now();
-        Self { unverified: 0, updated: now, reported: now, pause: FIRST_PAUSE, is_large: false }
-    }
-}
-
-impl ProgressDisplay {
-    /// Shows an event, except for the results of nodes.
-    pub(super) fn show(&mut self, event: &JobEvent, ui: &mut Ui) {
-        match event {
-            JobEvent::Started { nodes, .. } => self.is_large = *nodes > MAX_NODE_LINES,
-            JobEvent::Acknowledged(_) => {}
-            JobEvent::NodeDone(_) | JobEvent::Finished { .. } => ui.end_progress(),
-            JobEvent::Unverified { node, reason } => self.warn_unverified(node, reason, ui),
-            JobEvent::AllAnswered(after) if self.is_large => {
-                ui.end_progress();
-                ui.message(text!("all online nodes answered in {:.2}s", after.as_secs_f64()));
-            }
-            JobEvent::AllAnswered(_) => {}
-            JobEvent::Progress(progress) => {
-                if self.updated.elapsed() >= REFRESH_INTERVAL {
-                    self.updated = Instant::now();
-                    ui.progress(text!("{} / {} nodes", progress.done, progress.total));
-                }
-            }
-            JobEvent::Waiting { progress, missing, at } => {
-                let missing = missing_nodes(missing, *at);
-                let text = format!("{} / {} nodes; waiting for {missing}", progress.done, progress.total);
-                if ui.is_watched() {
-                    ui.progress(text);
-                } else if self.reported.elapsed() >= self.pause {
-                    (self.reported, self.pause) = (Instant::now(), self.pause.saturating_mul(2));
-                    ui.message(text);
-                }
-            }
-        }
-    }
-
-    fn warn_unverified(&mut self, node: &NodeId, reason: &str, ui: &mut Ui) {
-        self.unverified += 1;
-        if self.unverified <= MAX_UNVERIFIED {
-            ui.end_progress();
-            ui.warn(text!("{}: {}", node, reason));
-        }
-        if self.unverified == MAX_UNVERIFIED {
-            ui.warn("further messages of this kind are not shown");
-        }
-    }
-}
+/// Failures of a large job that a terminal shows at once. The groups at the end have all failures.
+const MAX_EARLY_FAILURES: usize = 5;
 
 /// Prints a job: each node when it is done, or groups of nodes at the end.
 pub(super) struct JobRenderer<'a> {
@@ -101,12 +29,14 @@ pub(super) struct JobRenderer<'a> {
     progress: ProgressDisplay,
     /// Nodes with a line already.
     printed: HashSet<NodeId>,
+    /// Failures that were shown before the end.
+    early_failures: usize,
 }
 
 impl<'a> JobRenderer<'a> {
     /// Renders in the output format of the session.
     pub(super) fn new(session: &'a FleetSession) -> Self {
-        Self { session, progress: ProgressDisplay::default(), printed: HashSet::new() }
+        Self { session, progress: ProgressDisplay::default(), printed: HashSet::new(), early_failures: 0 }
     }
 
     /// Prints an event.
@@ -117,13 +47,26 @@ impl<'a> JobRenderer<'a> {
             JobEvent::NodeDone(result) => {
                 match self.session.output {
                     OutputFormat::Jsonl => ui.jsonl(&result),
-                    OutputFormat::Text if !self.progress.is_large => ui.line(node_line(&result, self.session.now(), ui)),
-                    _ => {}
+                    OutputFormat::Text if !self.progress.is_large() => ui.line(node_line(&result, self.session.now(), ui)),
+                    _ => self.show_early_failure(&result, ui),
                 }
                 ui.flush();
                 self.printed.insert(result.node);
             }
             _ => {}
+        }
+    }
+
+    /// Shows the first failures of a job at once, above the progress of a terminal.
+    fn show_early_failure(&mut self, result: &NodeResult, ui: &mut Ui) {
+        if !ui.is_watched() || result.outcome.grade() < Grade::Refused || self.early_failures > MAX_EARLY_FAILURES {
+            return;
+        }
+        self.early_failures += 1;
+        if self.early_failures > MAX_EARLY_FAILURES {
+            ui.message("  further failures are counted; the end lists them");
+        } else {
+            ui.message(node_line(result, self.session.now(), ui));
         }
     }
 
@@ -138,7 +81,7 @@ impl<'a> JobRenderer<'a> {
                 ui.json(&JobDocument { id, digest, nodes: results, clusters, complete: *complete && *all_known });
             }
             OutputFormat::Jsonl => unprinted.for_each(|result| ui.jsonl(result)),
-            OutputFormat::Text if self.progress.is_large => {
+            OutputFormat::Text if self.progress.is_large() => {
                 outcome_groups::group_results(results).iter().for_each(|group| group_lines(group, ui));
             }
             OutputFormat::Text => unprinted.for_each(|result| ui.line(node_line(result, now, ui))),
@@ -178,23 +121,6 @@ pub(super) fn detached(signed: &SealedCommand, session: &FleetSession, ui: &mut 
         OutputFormat::Text => ui.line(text!("{}", signed.command.id)),
         _ => ui.jsonl(&serde_json::json!({"id": signed.command.id, "digest": signed.digest})),
     }
-}
-
-/// `web1 (no answer, heard 45s ago), db1 (has it, heard 3s ago) +7`
-fn missing_nodes(missing: &[MissingNode], now: Timestamp) -> String {
-    let named: Vec<String> = missing
-        .iter()
-        .take(MAX_NAMED)
-        .map(|MissingNode { node, last_seen, acknowledged }| match (last_seen, acknowledged) {
-            (Some(seen), true) => format!("{node} (has it, heard {} ago)", ago(*seen, now)),
-            (Some(seen), false) => format!("{node} (no answer, heard {} ago)", ago(*seen, now)),
-            (None, true) => format!("{node} (has it)"),
-            (None, false) => format!("{node} (no answer)"),
-        })
-        .collect();
-    let more = missing.len().saturating_sub(MAX_NAMED);
-    let more = if more > 0 { format!(" +{more}") } else { String::new() };
-    format!("{}{more}", named.join(", "))
 }
 
 /// Returns the exit code of the worst of the results. A command that selected no node did not do its work.
@@ -312,23 +238,5 @@ mod tests {
         let text =
             summary(&[gone, result("a", NodeOutcome::Stable), result("b", NodeOutcome::Stable)], Duration::from_millis(1500));
         assert_eq!(text, "3 nodes: 1 offline, 2 stable in 1.5s");
-    }
-
-    #[test]
-    fn missing_nodes_are_named() {
-        let now: Timestamp = "2026-01-02T00:01:00Z".parse().unwrap();
-        let missing = |node: &str, last_seen: Option<&str>, acknowledged| MissingNode {
-            node: node.parse().unwrap(),
-            last_seen: last_seen.map(|seen| seen.parse().unwrap()),
-            acknowledged,
-        };
-        let mut all = vec![
-            missing("a", Some("2026-01-02T00:00:15Z"), false),
-            missing("b", Some("2026-01-02T00:00:57Z"), true),
-            missing("c", None, false),
-        ];
-        assert_eq!(missing_nodes(&all, now), "a (no answer, heard 45s ago), b (has it, heard 3s ago), c (no answer)");
-        all.extend([missing("d", None, true), missing("e", None, true)]);
-        assert!(missing_nodes(&all, now).ends_with("c (no answer) +2"));
     }
 }

@@ -10,12 +10,14 @@ use crate::fleet::job::records::JobRecord;
 use crate::fleet::rollout::overrides;
 use crate::fleet::rollout::view::{self, RolloutView};
 use crate::model::HumanDuration;
-use crate::wire::command::RolloutPlan;
+use crate::wire::Action;
+use crate::wire::command::{JobRef, RolloutPlan};
 
 use super::super::error::{CliError, Exit};
 use super::super::format::{ago, first_names, nodes as count};
 use super::super::ui::{Tone, Ui, text};
-use super::job_record::{checked_command, job_id, record, results};
+use super::job_name::{JobName, show_signed_about};
+use super::job_record::{checked_command, record, results};
 use super::seal::{sign, sign_draft};
 use super::send::{deliver, watch};
 use super::session::{FleetSession, OperatorArgs, connection_failure};
@@ -35,24 +37,24 @@ pub(super) struct RolloutArgs {
 enum RolloutCommand {
     /// Show the progress of a rollout, wave by wave.
     Status {
-        /// Id of the job.
-        #[arg(value_parser = job_id)]
-        id: Uuid,
+        /// Id of the job, its first characters, or @last.
+        #[arg(hide_possible_values = true)]
+        id: JobName,
     },
     /// Release the next wave of a rollout that was sent with --go, once the wave before has succeeded.
     Go {
-        /// Id of the job.
-        #[arg(value_parser = job_id)]
-        id: Uuid,
+        /// Id of the job, its first characters, or @last.
+        #[arg(hide_possible_values = true)]
+        id: JobName,
         /// Last wave to release, with all waves before it; the next wave by default.
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(2..=64))]
         wave: Option<u64>,
     },
     /// Follow a rollout until every node has reached its terminal state, then show its progress.
     Watch {
-        /// Id of the job.
-        #[arg(value_parser = job_id)]
-        id: Uuid,
+        /// Id of the job, its first characters, or @last.
+        #[arg(hide_possible_values = true)]
+        id: JobName,
         /// Longest wait; by default until no node can report anything new.
         #[arg(long, value_name = "DURATION")]
         timeout: Option<HumanDuration>,
@@ -62,15 +64,15 @@ enum RolloutCommand {
 pub(super) async fn run(args: RolloutArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     match args.command {
-        RolloutCommand::Go { id, wave } => release_wave(id, wave, &session, ui).await,
+        RolloutCommand::Go { id, wave } => release_wave(id.resolve(&session).await?, wave, &session, ui).await,
         RolloutCommand::Status { id } => {
-            let (record, waves) = rollout_record(id, &session).await?;
+            let (record, waves) = rollout_record(id.resolve(&session).await?, &session).await?;
             let results = results(&record, &session.states().await?, &session).await?;
             show(&record, &waves, &results, &session, ui).await?;
             Ok(Exit::Success)
         }
         RolloutCommand::Watch { id, timeout } => {
-            let (record, waves) = rollout_record(id, &session).await?;
+            let (record, waves) = rollout_record(id.resolve(&session).await?, &session).await?;
             let states = session.states().await?;
             let followed = watch(&record.command, &record.digest, timeout, &states, &session, ui).await?;
             // JSON has its document or its lines already.
@@ -104,6 +106,7 @@ async fn release_wave(id: Uuid, wave: Option<u64>, session: &FleetSession, ui: &
     if wave > waves.steps.len() as u64 {
         return Err(CliError::usage(format!("the job {id} has {} waves; all of them have their go-ahead", waves.steps.len())));
     }
+    show_signed_about(&format!("release wave {wave} of"), &job, session, ui);
     let signed = sign_draft(overrides::go_ahead_draft(job.command(), wave), session)?;
     overrides::store_go_ahead(&session.bus, &session.subjects, id, &signed).await.map_err(|error| connection_failure(&error))?;
     ui.message(text!("wave {} of {} may begin once wave {} has succeeded", wave, id, wave.saturating_sub(1)));
@@ -169,16 +172,20 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
     ui.line(text!("budget  {} of {} may fail  {}", view.failed.len(), view.max_failed, names));
     if let Some(word) = &view.word {
         let reason = word.reason.as_deref().unwrap_or("no reason given");
-        let what = if word.what == "halt" { "halted" } else { "resumed" };
+        let what = match word.what {
+            "halt" => "halted",
+            "cancel" => "cancelled",
+            _ => "resumed",
+        };
         ui.line(text!("{} by {} {} ago: {}", what, word.by.join(", "), ago(word.at, now), reason));
     }
 }
 
 #[derive(Debug, Args)]
 pub(super) struct OverrideArgs {
-    /// Id of the job.
-    #[arg(value_parser = job_id)]
-    id: Uuid,
+    /// Id of the job, its first characters, or @last.
+    #[arg(hide_possible_values = true)]
+    id: JobName,
     /// Reason, for the audit trail and for the status of the rollout.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -187,21 +194,30 @@ pub(super) struct OverrideArgs {
     timeout: HumanDuration,
 }
 
-pub(super) async fn send_override(args: OverrideArgs, halt: bool, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+pub(super) async fn send_override(
+    args: OverrideArgs,
+    action: fn(JobRef) -> Action,
+    context: &OperatorArgs,
+    ui: &mut Ui,
+) -> Result<Exit, CliError> {
     let session = context.open().await?;
     let checker = session.checker()?;
-    let job = checked_command(args.id, &checker, &session).await?;
+    let job = checked_command(args.id.resolve(&session).await?, &checker, &session).await?;
     let id = job.command().id;
     if job.command().options.waves.is_none() {
         return Err(no_waves_failure(id));
     }
-    let at = overrides::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
+    show_signed_about(action(JobRef { job: id }).name(), &job, &session, ui);
     // A halt must go out also where there is no stream to keep it.
-    let at = at.unwrap_or_else(|_| session.now());
-    let command = overrides::override_draft(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
-    let signed = sign(command, &session)?;
+    let last = overrides::read_checked_override(&session.bus, &session.subjects, &checker, id).await.unwrap_or_default();
+    if last.as_ref().is_some_and(|last| overrides::is_cancel(last, id)) {
+        return Err(CliError::usage(format!("the job {id} is cancelled, for good")).hint("send a new command"));
+    }
+    let at = overrides::next_override_time(last.as_ref(), session.now());
+    let draft = overrides::override_draft(action, &job, args.reason);
+    let signed = sign(draft.command(&session.operator.fleet, session.host.new_id(), at), &session)?;
     let kept = overrides::store_override(&session.bus, &session.subjects, id, &signed).await;
-    let what = if halt { "halted" } else { "resumed" };
+    let what = if matches!(signed.command.action, Action::Halt(_)) { "halted" } else { "resumed" };
     match &kept {
         Ok(()) => ui.message(text!("{}: every node that has not begun reads it before its turn", what)),
         Err(error) => ui.warn(text!("cannot store it, so only online nodes get it: {}", error_chain(error))),

@@ -42,7 +42,7 @@ fn size_hint(command: &Command) -> &'static str {
     let length = |value: serde_json::Result<Vec<u8>>| value.map_or(0, |bytes| bytes.len());
     let (action, to) = (length(serde_json::to_vec(&command.action)), length(serde_json::to_vec(&command.to)));
     match command.action {
-        _ if to > action => "name its nodes by --group, or by --all with --where",
+        _ if to > action => "name its nodes by a pattern as 'web*', by --group, or by --all with --where",
         Action::Ensure(_) => {
             "pack it as a bundle: a directory with manifest.yaml and its files, and `ensign fleet apply DIR`; or shorten it"
         }

@@ -11,7 +11,9 @@ use crate::wire::Command;
 
 use super::super::error::{CliError, Exit};
 use super::super::ui::Ui;
+use super::confirm::confirm_draft;
 use super::interrupt::interrupted;
+use super::last_job;
 use super::render_job::{self, JobRenderer};
 use super::seal::{seal, sign_draft};
 use super::selection;
@@ -32,7 +34,7 @@ pub(in crate::cli) struct FollowedJob {
 /// Signs a draft, sends it, and follows it unless it is detached.
 ///
 /// # Errors
-/// When the draft can't be signed or sent, or the connection is lost.
+/// When the draft can't be signed or sent, too many nodes are offline, or the connection is lost.
 pub(super) async fn send(
     draft: CommandDraft,
     target: &TargetArgs,
@@ -59,15 +61,19 @@ pub(super) async fn send_after(
     if target.waves.counts().is_some() {
         start::check_streams(states)?;
     }
+    target.check_offline(&draft.to, states)?;
     if session.output == OutputFormat::Text && !target.detach {
         selection::show_selected(&draft.to, states, session, ui).await?;
     }
+    let fresh = confirm_draft(&draft, &target.confirm, states, session, ui).await?;
+    let states = fresh.as_ref().unwrap_or(states);
     let expected = states.expected(&draft.to);
     let mut job = PreparedJob::new(session, draft, expected);
     target.waves.add_to(&mut job, session, ui)?;
     let (signed, expected) = seal(job, session)?;
     let signed = SealedCommand { last_sequence: after, ..signed };
     if target.detach {
+        last_job::record(&signed.command, ui);
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| dispatch_failure(&error, session))?;
         render_job::detached(&signed, session, ui);
         return Ok(FollowedJob { exit: Exit::Success, results: Vec::new() });

@@ -5,6 +5,7 @@ use crate::fleet::{ExpectedNode, JobFollower, NodeStates, SealedCommand};
 
 use super::super::error::{CliError, Exit};
 use super::super::ui::{Ui, text};
+use super::last_job;
 use super::session::{FleetSession, connection_failure, dispatch_failure};
 use super::unknown_nodes;
 
@@ -29,6 +30,7 @@ pub(super) async fn start(
     session: &FleetSession,
     ui: &mut Ui,
 ) -> Result<JobFollower, CliError> {
+    last_job::record(&signed.command, ui);
     let Some(reason) = &states.unavailable else {
         unknown_nodes::warn(&signed.command.to, states, ui);
         return JobFollower::send(session, signed, expected).await.map_err(|error| dispatch_failure(&error, session));

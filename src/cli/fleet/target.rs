@@ -3,8 +3,10 @@
 use clap::Args;
 
 use crate::diag::{Diagnostic, SourceLocation};
+use crate::fleet::job::offline_limit;
+use crate::fleet::rollout::request::Count;
 use crate::fleet::{CommandDraft, NodeStates};
-use crate::model::{HumanDuration, NodeId, check_name};
+use crate::model::HumanDuration;
 use crate::template::Scope;
 use crate::wire::command::{Channel, MAX_LIFETIME};
 use crate::wire::{Action, CommandOptions, Target};
@@ -12,21 +14,20 @@ use crate::wire::{Action, CommandOptions, Target};
 use crate::cli::args::types::TypesArgs;
 
 use super::super::error::{CliError, Exit};
+use super::super::format::first_names;
+use super::confirm::ConfirmArgs;
+use super::node_selection::NodeSelectionArgs;
 use super::session::FleetSession;
 use super::waves::WavesArgs;
+
+/// Offline nodes that are named.
+const MAX_NAMED: usize = 5;
 
 /// The target and the options of a command.
 #[derive(Debug, Clone, Default, Args)]
 pub(in crate::cli) struct TargetArgs {
-    /// Node to target. May be repeated, or several with commas.
-    #[arg(long, global = true, value_name = "NODE", value_delimiter = ',')]
-    pub(in crate::cli) node: Vec<String>,
-    /// Group to target. May be repeated, or several with commas.
-    #[arg(long, global = true, value_name = "GROUP", value_delimiter = ',')]
-    pub(in crate::cli) group: Vec<String>,
-    /// Target every node.
-    #[arg(long, global = true)]
-    pub(in crate::cli) all: bool,
+    #[command(flatten)]
+    pub(in crate::cli) nodes: NodeSelectionArgs,
     /// Expression over facts, which narrows the target.
     #[arg(long = "where", global = true, value_name = "EXPRESSION")]
     pub(in crate::cli) only_where: Option<String>,
@@ -42,6 +43,9 @@ pub(in crate::cli) struct TargetArgs {
     /// Print the id of the job without waiting; `ensign fleet job watch ID` waits.
     #[arg(long, global = true)]
     pub(in crate::cli) detach: bool,
+    /// Send nothing when more of the targeted nodes are offline, as 3 or 5%.
+    #[arg(long, global = true, value_name = "COUNT")]
+    pub(in crate::cli) max_offline: Option<Count>,
     /// Skip the check of a manifest or resource for errors that every node would report.
     #[arg(long, global = true)]
     pub(in crate::cli) no_check: bool,
@@ -49,6 +53,8 @@ pub(in crate::cli) struct TargetArgs {
     pub(in crate::cli) types: TypesArgs,
     #[command(flatten)]
     pub(in crate::cli) waves: WavesArgs,
+    #[command(flatten)]
+    pub(in crate::cli) confirm: ConfirmArgs,
 }
 
 impl TargetArgs {
@@ -60,30 +66,9 @@ impl TargetArgs {
     /// Returns the target.
     ///
     /// # Errors
-    /// When none or several kinds of nodes are chosen, or a name is invalid.
+    /// As [`NodeSelectionArgs::target`], or when the filter is invalid.
     pub(in crate::cli) fn target(&self) -> Result<Target, CliError> {
-        let mut audience = match (self.node.as_slice(), self.group.as_slice(), self.all) {
-            (nodes, [], false) if !nodes.is_empty() => {
-                let mut nodes = nodes
-                    .iter()
-                    .map(|node| node.parse::<NodeId>().map_err(|error| CliError::usage(error.to_string())))
-                    .collect::<Result<Vec<_>, _>>()?;
-                nodes.sort();
-                nodes.dedup();
-                Target::nodes(nodes)
-            }
-            ([], groups, false) if !groups.is_empty() => {
-                let mut checked = groups.iter().map(|group| check_name("group", group));
-                checked.try_for_each(|name| name.map_err(|error| CliError::usage(error.to_string())))?;
-                let mut groups = groups.to_vec();
-                groups.sort();
-                groups.dedup();
-                Target::groups(groups)
-            }
-            ([], [], true) => Target::all(),
-            ([], [], false) => return Err(CliError::usage("no nodes are chosen").hint("use --node, --group or --all")),
-            _ => return Err(CliError::usage("--node, --group and --all exclude each other")),
-        };
+        let mut audience = self.nodes.target()?;
         self.only_where.as_deref().map_or(Ok(()), check_where)?;
         audience.filter.clone_from(&self.only_where);
         Ok(audience)
@@ -98,16 +83,32 @@ impl TargetArgs {
         self.target().map(drop)
     }
 
-    /// Reads the states of the nodes. A detached command without waves needs none.
+    /// Reads the states of the nodes. A detached command needs none without waves and without `--max-offline`.
     ///
     /// # Errors
     /// As [`FleetSession::states_if_available`].
     pub(super) async fn states(&self, to: &Target, session: &FleetSession) -> Result<NodeStates, CliError> {
-        if self.detach && self.waves.counts().is_none() {
+        if self.detach && self.waves.counts().is_none() && self.max_offline.is_none() {
             session.expect(to);
             return Ok(NodeStates::default());
         }
         session.states_if_available(to).await
+    }
+
+    /// Checks `--max-offline`, before a command is signed.
+    ///
+    /// # Errors
+    /// When too many nodes of `to` are offline, or their states are unavailable.
+    pub(super) fn check_offline(&self, to: &Target, states: &NodeStates) -> Result<(), CliError> {
+        let Some(limit) = self.max_offline else { return Ok(()) };
+        if let Some(reason) = &states.unavailable {
+            let wrong = Diagnostic::new(format!("cannot count the offline nodes: JetStream does not answer: {reason}"));
+            return Err(CliError::new(Exit::Partial, wrong.hint("--max-offline needs it; nothing was signed or sent")));
+        }
+        offline_limit::check_offline(&states.expected(to), limit).map_err(|error| {
+            let hint = format!("offline: {}; nothing was signed or sent", first_names(&error.offline, MAX_NAMED));
+            CliError::from_error(Exit::Partial, &error).hint(hint)
+        })
     }
 
     /// Returns the longest run on a node.
@@ -156,22 +157,6 @@ fn check_where(expression: &str) -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exactly_one_kind_of_nodes_is_chosen() {
-        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let target = |node: &[&str], group: &[&str], all| {
-            TargetArgs { node: texts(node), group: texts(group), all, ..TargetArgs::default() }.target()
-        };
-        assert_eq!(target(&["b", "a", "b"], &[], false).unwrap().nodes.unwrap().len(), 2);
-        assert_eq!(target(&[], &["web"], false).unwrap().groups, Some(texts(&["web"])));
-        assert_eq!(target(&[], &[], true).unwrap().all, Some(true));
-        for wrong in
-            [target(&[], &[], false), target(&["a"], &[], true), target(&["a.b"], &[], false), target(&[], &["*"], false)]
-        {
-            assert_eq!(wrong.unwrap_err().exit, super::super::super::error::Exit::Usage);
-        }
-    }
 
     #[test]
     fn a_wrong_expression_is_shown_with_its_place() {

@@ -5,20 +5,14 @@ use clap::Args;
 use crate::wire::Target;
 
 use super::super::error::CliError;
+use super::node_selection::NodeSelectionArgs;
 use super::target::TargetArgs;
 
 /// The target of a query.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct TargetFilterArgs {
-    /// Node to target. May be repeated, or several with commas.
-    #[arg(long, value_name = "NODE", value_delimiter = ',')]
-    node: Vec<String>,
-    /// Group to target. May be repeated, or several with commas.
-    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
-    group: Vec<String>,
-    /// Target every node.
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    pub(super) nodes: NodeSelectionArgs,
     /// Expression over facts, which narrows the target.
     #[arg(long = "where", value_name = "EXPRESSION")]
     pub(super) only_where: Option<String>,
@@ -30,16 +24,16 @@ impl TargetFilterArgs {
     /// # Errors
     /// As [`TargetArgs::target`].
     pub(super) fn target(&self) -> Result<Target, CliError> {
-        let Self { node, group, all, only_where } = self.clone();
-        TargetArgs { node, group, all, only_where, ..TargetArgs::default() }.target()
+        let Self { nodes, only_where } = self.clone();
+        TargetArgs { nodes, only_where, ..TargetArgs::default() }.target()
     }
 
-    /// Returns the target; all nodes when none are named.
+    /// Returns the target; all nodes when none are selected.
     ///
     /// # Errors
     /// As [`TargetArgs::target`].
     pub(super) fn target_or_all(&self) -> Result<Target, CliError> {
-        let none = self.node.is_empty() && self.group.is_empty();
-        Self { all: self.all || none, ..self.clone() }.target()
+        let all = self.nodes.all || !self.nodes.selects();
+        Self { nodes: NodeSelectionArgs { all, ..self.nodes.clone() }, ..self.clone() }.target()
     }
 }

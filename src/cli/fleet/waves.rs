@@ -5,7 +5,7 @@ use clap::Args;
 use crate::fleet::PreparedJob;
 use crate::fleet::rollout::request::{Count, InvalidPlan, RolloutRequest};
 use crate::model::HumanDuration;
-use crate::wire::rollout_plan::WAVE_MARGIN;
+use crate::wire::rollout_plan::{OnFailure, WAVE_MARGIN};
 
 use super::super::error::{CliError, Exit};
 use super::super::format::nodes;
@@ -43,6 +43,9 @@ pub(in crate::cli) struct WavesArgs {
     /// go` gives it by hand.
     #[arg(long, global = true)]
     go: bool,
+    /// Reaction of nodes whose wave failed: stop, or revert, by which they go back to their assignment before. For `assign`.
+    #[arg(long, global = true, value_name = "stop|revert")]
+    on_failure: Option<OnFailure>,
 }
 
 impl WavesArgs {
@@ -54,15 +57,27 @@ impl WavesArgs {
         let usage = |error: InvalidPlan| CliError::usage(error.to_string());
         let Some(counts) = &self.waves else {
             return match self {
-                Self { hold: None, margin: None, max_failed: None, min_ok: None, health_gate: false, go: false, .. } => Ok(None),
-                _ => Err(CliError::usage("--hold, --margin, --max-failed, --min-ok, --health-gate and --go need --waves")
-                    .hint("--waves 1,10%,50%,100% begins with one node, goes on with a tenth of all, ...")),
+                Self {
+                    hold: None,
+                    margin: None,
+                    max_failed: None,
+                    min_ok: None,
+                    health_gate: false,
+                    go: false,
+                    on_failure: None,
+                    ..
+                } => Ok(None),
+                _ => Err(CliError::usage(
+                    "--hold, --margin, --max-failed, --min-ok, --health-gate, --go and --on-failure need --waves",
+                )
+                .hint("--waves 1,10%,50%,100% begins with one node, goes on with a tenth of all, ...")),
             };
         };
         let budget: Count = self.max_failed.as_deref().unwrap_or("0").parse().map_err(usage)?;
         let min_ok = self.min_ok.as_deref().map(str::parse::<Count>).transpose().map_err(usage)?;
         let plan = RolloutRequest::new(counts, self.hold.unwrap_or(DEFAULT_HOLD), budget, self.health_gate).map_err(usage)?;
-        Ok(Some(plan.with_min_ok(min_ok).with_go(self.go).with_margin(self.margin.unwrap_or(WAVE_MARGIN))))
+        let plan = plan.with_min_ok(min_ok).with_go(self.go).with_margin(self.margin.unwrap_or(WAVE_MARGIN));
+        Ok(Some(plan.with_on_failure(self.on_failure.unwrap_or_default())))
     }
 
     /// Returns the counts of the waves, as the user wrote them.
@@ -90,6 +105,9 @@ impl WavesArgs {
             waves.hold,
             nodes(usize::try_from(waves.max_failed).unwrap_or(usize::MAX))
         ));
+        if waves.on_failure == OnFailure::Revert {
+            ui.message("nodes of a wave that fails go back to their assignment before");
+        }
         if job.command.to.filter.is_some() {
             ui.message("wave sizes are upper bounds: `--where` is evaluated on the nodes");
         }

@@ -28,6 +28,7 @@ use crate::cli::args::types::TypesArgs;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::ui;
 use crate::cli::ui::Ui;
+use crate::cli::user_state;
 
 /// Output formats of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -128,10 +129,7 @@ pub fn history() -> Option<History> {
         Some(off) if off.as_os_str() == "off" => None,
         Some(directory) => Some(History::in_directory(directory)),
         None if account::effective_uid() == 0 => Some(History::in_directory("/var/lib/ensign/runs")),
-        None => {
-            let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-            state.filter(|path| path.is_absolute()).map(|state| History::in_directory(state.join("ensign/runs")))
-        }
+        None => user_state::path("runs").map(History::in_directory),
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Ui {
     terminal_out: bool,
     terminal_err: bool,
     gone: bool,
+    /// The progress on the last line of the terminal.
+    progress: Option<Text>,
 }
 
 impl Default for Ui {
@@ -58,6 +60,7 @@ impl Ui {
             terminal_out,
             terminal_err,
             gone: false,
+            progress: None,
         }
     }
 
@@ -109,21 +112,39 @@ impl Ui {
     /// Prints a message.
     pub fn message(&mut self, text: impl Into<Text>) {
         self.flush();
-        let _gone = writeln!(self.err, "{}", text.into().as_str());
+        let text = text.into();
+        self.above_progress(|ui| {
+            let _gone = writeln!(ui.err, "{}", text.as_str());
+        });
     }
 
-    /// Prints a message that the next one replaces; only on a terminal.
+    /// Shows a text on the last line of the terminal until the next text or [`Ui::end_progress`]; only on a terminal.
     pub fn progress(&mut self, text: impl Into<Text>) {
         if self.terminal_err {
-            progress::rewrite(Some(&text.into()));
+            let text = text.into();
+            progress::rewrite(Some(&text));
+            self.progress = Some(text);
         }
     }
 
-    /// Clears the replaced line.
+    /// Clears the last line.
     pub fn end_progress(&mut self) {
-        if self.terminal_err {
+        if self.progress.take().is_some() {
             progress::rewrite(None);
         }
+    }
+
+    /// Prints above the progress, which stays on the last line.
+    fn above_progress(&mut self, print: impl FnOnce(&mut Self)) {
+        let progress = self.progress.take();
+        if progress.is_some() {
+            progress::rewrite(None);
+        }
+        print(self);
+        if let Some(progress) = &progress {
+            progress::rewrite(Some(progress));
+        }
+        self.progress = progress;
     }
 
     /// Asks the user at the terminal; any answer but `y` or `yes` is no.
@@ -132,9 +153,7 @@ impl Ui {
     /// When there is no answer to read.
     pub fn confirm(&mut self, question: impl Into<Text>) -> std::io::Result<bool> {
         self.message(question);
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
-        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+        read_answer()
     }
 
     /// True when a user may be reading the messages.
@@ -150,6 +169,8 @@ impl Ui {
 
     /// Prints the messages of a failure, and returns its exit code.
     pub fn report(&mut self, failure: &CliError) -> Exit {
+        // The work that it was about is over.
+        self.end_progress();
         for diagnostic in &failure.diagnostics {
             self.error(diagnostic);
         }
@@ -186,8 +207,21 @@ impl Ui {
 
     /// Flushes standard output.
     pub fn flush(&mut self) {
+        if self.terminal_out && !self.out.buffer().is_empty() {
+            return self.above_progress(|ui| ui.gone |= ui.out.flush().is_err());
+        }
         self.gone |= self.out.flush().is_err();
     }
+}
+
+/// Reads the answer to a question; any answer but `y` or `yes` is no, also the end of the input.
+///
+/// # Errors
+/// When standard input can't be read.
+pub fn read_answer() -> std::io::Result<bool> {
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Prints a panic, whose text may have foreign parts.

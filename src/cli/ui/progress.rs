@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use crate::host::{Progress, ProgressEvent, ProgressListener};
+use crate::host::{Progress, ProgressEvent, ProgressListener, terminal};
 use crate::model::lock;
 
 use super::text::{Text, text};
@@ -103,8 +103,12 @@ pub(super) fn rewrite(line: Option<&Text>) {
     let mut err = std::io::stderr().lock();
     let _gone = match line {
         None => write!(err, "{CLEAR_LINE}"),
-        // The terminal cuts a long line: a wrapped line could not be replaced.
-        Some(line) => write!(err, "{CLEAR_LINE}\x1b[?7l{}\x1b[?7h", line.as_str()).and_then(|()| err.flush()),
+        // A long line is cut, as a wrapped line could not be replaced. One write, so that the line does not flicker.
+        Some(line) => {
+            let columns = terminal::columns().unwrap_or(usize::MAX).saturating_sub(1);
+            let line: String = line.as_str().chars().take(columns).collect();
+            err.write_all(format!("\r\x1b[?7l{line}\x1b[K\x1b[?7h").as_bytes()).and_then(|()| err.flush())
+        }
     };
 }
 

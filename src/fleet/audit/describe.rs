@@ -11,7 +11,8 @@ pub fn describe_action(action: &Action) -> String {
         }
         Action::Apply(apply) => format!("apply {}", apply.url),
         Action::Assign(assign) => format!("assign {}", assign.manifest.url),
-        Action::Halt(of) | Action::Resume(of) => format!("{} {}", action.name(), of.job),
+        Action::Run(run) => format!("run {}", run.channel),
+        Action::Halt(of) | Action::Resume(of) | Action::Cancel(of) => format!("{} {}", action.name(), of.job),
         Action::Go(ahead) => format!("go {} wave {}", ahead.job, ahead.wave),
         Action::Withdraw(_) | Action::Healthcheck(_) | Action::Facts(_) | Action::Status(_) => action.name().to_owned(),
     }
@@ -23,8 +24,10 @@ pub fn describe_target(audience: &Target) -> String {
         Some(Selector::Nodes(nodes)) => nodes.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(", "),
         Some(Selector::Groups(groups)) => format!("group {}", groups.join(", ")),
         Some(Selector::All) => "all".to_owned(),
+        Some(Selector::Mixed) => audience.describe_selection(usize::MAX),
         None => "no node".to_owned(),
     };
+    let to = format!("{to}{}", audience.describe_exclusion(usize::MAX));
     match &audience.filter {
         Some(condition) => format!("{to} where {condition}"),
         None => to,

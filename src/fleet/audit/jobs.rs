@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::model::NodeId;
-use crate::wire::{Command, CommandOutcome, Selector};
+use crate::wire::{Command, CommandOutcome};
 
 use super::finding::{Finding, FindingKind};
 use super::message_check::RecordedCommand;
@@ -68,8 +68,10 @@ fn check_job(id: Uuid, job: &JobAudit, horizon: Option<Timestamp>, exported: Tim
             find(FindingKind::NoResult, Some(node), "the node accepted the command, and its result is missing".to_owned());
         }
     }
-    if let Some(Selector::Nodes(nodes)) = given.command.to.selector().filter(|_| has_timed_out(&given.command, exported)) {
-        for node in nodes.iter().filter(|node| !job.nodes.contains_key(node)) {
+    if has_timed_out(&given.command, exported) {
+        let to = &given.command.to;
+        let must_answer = |node: &&NodeId| to.includes_by_name(node) == Some(true) && !job.nodes.contains_key(*node);
+        for node in to.nodes.iter().flatten().filter(must_answer) {
             find(FindingKind::NoAnswer, Some(node), "the node never answered".to_owned());
         }
     }

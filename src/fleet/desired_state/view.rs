@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
 use crate::wire::command::{Action, Assign, Channel, Command, Target};
+use crate::wire::report::RevertStatus;
 use crate::wire::{Envelope, NodeState, Subjects, json};
 
 /// The latest command of a channel, as published and not verified: for display only. Nodes verify its signature.
@@ -110,6 +111,8 @@ pub struct ChannelRow {
     pub serials: BTreeMap<String, usize>,
     /// Nodes on which it is not active, the first 20.
     pub behind: Vec<NodeId>,
+    /// Number of nodes in its target that went back to the assignment before.
+    pub reverted: usize,
     /// Number of nodes in divergence: they have another assignment under the same or a later serial.
     pub differing: usize,
     /// Nodes in divergence, the first 20.
@@ -155,6 +158,7 @@ fn row_without_command(name: &str) -> ChannelRow {
         in_force: 0,
         serials: BTreeMap::new(),
         behind: Vec::new(),
+        reverted: 0,
         differing: 0,
         differ: Vec::new(),
     }
@@ -188,9 +192,25 @@ fn channel_row(desired: &ChannelCommand, states: &BTreeMap<NodeId, NodeState>) -
         in_force: nodes.len() - behind.len(),
         serials,
         behind: behind.into_iter().take(MAX_NAMED_NODES).collect(),
+        reverted: nodes.iter().filter(|state| revert_status(state, command.id).is_some()).count(),
         differing: differ.len(),
         differ: differ.into_iter().take(MAX_NAMED_NODES).collect(),
     }
+}
+
+/// True for a node without the latest command of a channel that targets it.
+pub fn is_behind(state: &NodeState, desired: &BTreeMap<String, ChannelCommand>) -> bool {
+    desired.values().any(|latest| latest.command.to.includes(&state.node, &state.groups) && !has_latest(state, latest))
+}
+
+/// Returns the return of a node from this assignment to the one before, if it went back.
+fn revert_status(state: &NodeState, id: Uuid) -> Option<&RevertStatus> {
+    state.assignments.iter().find(|assignment| assignment.id == id)?.reverted.as_ref()
+}
+
+/// Returns the nodes that went back from this assignment to the one before.
+pub fn reverted_nodes(states: &BTreeMap<NodeId, NodeState>, id: Uuid) -> BTreeMap<&NodeId, &RevertStatus> {
+    states.iter().filter_map(|(node, state)| Some((node, revert_status(state, id)?))).collect()
 }
 
 /// True for a node in divergence: its assignment is not in the stream. A node at an earlier serial is only behind.
@@ -214,7 +234,8 @@ fn has_latest(state: &NodeState, desired: &ChannelCommand) -> bool {
     let mine = state.assignments.iter().find(|assignment| assignment.channel == desired.place.name);
     match (&desired.command.action, mine) {
         (Action::Assign(assign), Some(mine)) => {
-            mine.id == desired.command.id && (!mine.selected || mine.in_force.as_ref() == Some(&assign.manifest.sha256))
+            let is_active = mine.reverted.is_none() && mine.in_force.as_ref() == Some(&assign.manifest.sha256);
+            mine.id == desired.command.id && (!mine.selected || is_active)
         }
         (Action::Assign(_), None) => false,
         _ => state.channels.get(&desired.place.name).is_some_and(|at| at.serial == desired.place.serial),
@@ -253,6 +274,7 @@ mod tests {
             stable_runs: 0,
             health: None,
             watch: None,
+            reverted: None,
         });
         state
     }
@@ -306,6 +328,15 @@ mod tests {
         assert_eq!((shown.nodes, shown.in_force), (4, 1));
         assert_eq!(shown.behind.iter().map(NodeId::as_str).collect::<Vec<_>>(), ["web2", "web3", "web4"]);
         assert_eq!(shown.serials, BTreeMap::from([("4".into(), 1), ("5".into(), 2), ("none".into(), 1)]));
+        // The same manifest with other data is not active either, after the return.
+        let mut back = states.values().find(|state| state.node.as_str() == "web1").unwrap().clone();
+        back.assignments[0].reverted =
+            Some(RevertStatus { to: Some(4), at: "2026-11-20T10:00:00Z".parse().unwrap(), why: "its run failed".into() });
+        let states: BTreeMap<_, _> = states.into_iter().chain([(back.node.clone(), back)]).collect();
+        let assign = command(&json!({"assign": {"manifest": {"url": "https://h/m", "sha256": sha, "size": 1}}}));
+        let shown = channel_row(&of(assign), &states);
+        assert_eq!((shown.in_force, shown.reverted), (0, 1));
+        assert_eq!(reverted_nodes(&states, ID.parse().unwrap()).len(), 1);
         let withdraw = command(&json!({"withdraw": {}}));
         let shown = channel_row(&of(withdraw), &states);
         assert_eq!((shown.manifest, shown.in_force), (None, 2));

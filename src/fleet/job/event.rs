@@ -32,7 +32,7 @@ pub enum JobEvent {
     },
     /// Every online node answered. The time since the start.
     AllAnswered(Duration),
-    /// The number of nodes in a terminal state changed, or may have.
+    /// The number of nodes in a terminal state changed, or may have. Emitted every second, too.
     Progress(JobProgress),
     /// The liveness of the missing nodes was checked.
     Waiting {
@@ -50,13 +50,15 @@ pub enum JobEvent {
     },
 }
 
-/// Counts of nodes: those in a terminal state, and all.
+/// Counts of nodes: those in a terminal state, all, and those that the job waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobProgress {
     /// Nodes in a terminal state.
     pub done: usize,
     /// All nodes of the job.
     pub total: usize,
+    /// Online nodes that are not in a terminal state.
+    pub missing: usize,
 }
 
 /// A node that a job waits for.

@@ -9,7 +9,7 @@ use crate::transport::{Bus, Message, StartAt, TransportError};
 use crate::trust::TrustedBundle;
 use crate::wire::report::RejectionEvent;
 use crate::wire::subject::{EventKind, ReportStage};
-use crate::wire::{Ack, AckStatus, Command, CommandResult, Envelope, Selector, Subjects, json};
+use crate::wire::{Ack, AckStatus, Command, CommandResult, Envelope, Subjects, json};
 
 use crate::fleet::audit::export::next_message;
 use crate::fleet::audit::job_log;
@@ -241,15 +241,9 @@ fn situation(states: &NodeStates, node: &NodeId, command: &Command) -> NodeSitua
 }
 
 fn is_targeted(command: &Command, situation: &NodeSituation, node: &NodeId) -> Option<bool> {
-    match command.to.selector()? {
-        Selector::All => Some(true),
-        Selector::Nodes(nodes) => Some(nodes.contains(node)),
-        // Only the node itself reports its groups.
-        Selector::Groups(groups) if situation.heard.is_some() => {
-            Some(groups.iter().any(|group| situation.groups.contains(group)))
-        }
-        Selector::Groups(_) => None,
-    }
+    // Only the node itself reports its groups.
+    let by_groups = || situation.heard.map(|_| command.to.includes(node, &situation.groups));
+    command.to.includes_by_name(node).or_else(by_groups)
 }
 
 #[cfg(test)]

@@ -24,6 +24,9 @@ use super::tracker::{self, JobTracker, NodeResult};
 /// Longest time for the messages of a command to travel, beside the time of the work.
 pub const TRAVEL_TIME: Duration = Duration::from_secs(5);
 
+/// Time after which the progress is emitted again, so that a reader sees the time pass.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The end of a job that was followed.
 #[derive(Debug)]
 pub struct JobOutcome {
@@ -73,8 +76,10 @@ impl JobFollower {
         expected: Vec<ExpectedNode>,
     ) -> Result<Self, TransportError> {
         let FleetConnection { bus, subjects, node_keys, .. } = fleet;
-        // Only the names of nodes are known; groups and `all` are those that answer.
-        let all_known = matches!(signed.command.to.selector(), Some(Selector::Nodes(_)));
+        // Only the names of nodes are known; groups, patterns and `all` are those that answer.
+        let to = &signed.command.to;
+        let is_certain = |node: &NodeId| to.includes_by_name(node).is_some();
+        let all_known = matches!(to.selector(), Some(Selector::Nodes(nodes)) if nodes.iter().all(is_certain));
         let tracker = JobTracker::new(subjects.clone(), Arc::clone(node_keys), signed.command.id, &*signed.digest, expected);
         let answers = dispatch::dispatch_unrecorded(bus, subjects, signed).await?;
         Ok(Self { tracker: tracker.without_stream(!all_known), stream: None, all_known, answers: Some(answers) })
@@ -148,13 +153,18 @@ impl JobFollower {
         loop {
             let answers = answers.as_mut().map(|(inbox, asked)| (inbox, asked.as_slice()));
             let check = stream.as_ref().map(|(_, monitor)| monitor.next());
-            let until = [check, tracker.open_until()].into_iter().flatten().fold(deadline, Instant::min);
+            let tick = Some(Instant::now() + PROGRESS_INTERVAL);
+            let until = [check, tracker.open_until(), tick].into_iter().flatten().fold(deadline, Instant::min);
             let reports = stream.as_mut().map(|(reports, _)| reports);
             tracker::read_reports(tracker, reports, answers, until, &mut |tracker, event| emitter.emit(tracker, event)).await?;
             if tracker.is_done() || Instant::now() >= deadline {
                 break;
             }
+            (emitter.emit)(JobEvent::Progress(tracker.progress()));
             let Some((_, monitor)) = stream else { continue };
+            if Instant::now() < monitor.next() {
+                continue;
+            }
             let (events, missing) = monitor.check(tracker).await;
             events.into_iter().for_each(|event| emitter.emit(tracker, event));
             if !missing.is_empty() {
@@ -222,7 +232,7 @@ mod tests {
     use super::*;
     use crate::model::HumanDuration;
     use crate::wire::command::RolloutPlan;
-    use crate::wire::rollout_plan::{RolloutPosition, WAVE_MARGIN, Wave};
+    use crate::wire::rollout_plan::{OnFailure, RolloutPosition, WAVE_MARGIN, Wave};
 
     fn command(waves: usize) -> Command {
         let mut command: Command = serde_json::from_value(json!({
@@ -232,7 +242,15 @@ mod tests {
         .unwrap();
         let step = Wave { upto: RolloutPosition::LAST, witnesses: Vec::new(), min_ok: 0 };
         let hold = HumanDuration::seconds(600);
-        let plan = RolloutPlan { steps: vec![step; waves], hold, margin: WAVE_MARGIN, max_failed: 0, health: false, go: false };
+        let plan = RolloutPlan {
+            steps: vec![step; waves],
+            hold,
+            margin: WAVE_MARGIN,
+            max_failed: 0,
+            health: false,
+            go: false,
+            on_failure: OnFailure::Stop,
+        };
         command.options.waves = (waves > 0).then_some(plan);
         command
     }

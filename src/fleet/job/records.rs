@@ -220,7 +220,8 @@ pub fn describe_object(action: &Action) -> String {
         Action::Assign(assign) => manifest(&assign.manifest.url, &assign.manifest.sha256),
         Action::Facts(facts) => facts.query.clone().unwrap_or_default(),
         Action::Healthcheck(health) => health.channel.clone().unwrap_or_default(),
-        Action::Halt(job) | Action::Resume(job) => job.job.to_string(),
+        Action::Run(run) => run.channel.clone(),
+        Action::Halt(job) | Action::Resume(job) | Action::Cancel(job) => job.job.to_string(),
         Action::Go(ahead) => format!("{} wave {}", ahead.job, ahead.wave),
         Action::Withdraw(_) | Action::Status(_) => String::new(),
     }
@@ -244,8 +245,10 @@ pub fn describe_target(to: &Target) -> String {
         Some(Selector::All) => "all nodes".to_owned(),
         Some(Selector::Groups(groups)) => format!("the nodes of {}", list(groups.iter().map(String::as_str).collect())),
         Some(Selector::Nodes(nodes)) => list(nodes.iter().map(NodeId::as_str).collect()),
+        Some(Selector::Mixed) => to.describe_selection(NAMES),
         None => "no node".to_owned(),
     };
+    let whom = format!("{whom}{}", to.describe_exclusion(NAMES));
     match &to.filter {
         Some(expression) => format!("{whom} where {expression}"),
         None => whom,

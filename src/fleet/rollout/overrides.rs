@@ -1,4 +1,4 @@
-//! Overrides of a rollout by an operator: halt, resume, and the go-ahead for a wave.
+//! Overrides of a job by an operator: halt, resume, cancel, and the go-ahead for a wave.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -22,12 +22,11 @@ const OVERRIDE_LIFETIME: HumanDuration = HumanDuration::seconds(300);
 /// Time between two checks of the witnesses of a wave.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Drafts a halt or resume of a job, for the signed target of the job. The filter of the job is left out, as facts may have
-/// changed since.
-pub fn override_draft(halt: bool, job: &CheckedCommand, reason: Option<String>) -> CommandDraft {
+/// Drafts a halt, resume or cancel of a job, for the signed target of the job. The filter of the job is left out, as facts may
+/// have changed since.
+pub fn override_draft(action: fn(JobRef) -> Action, job: &CheckedCommand, reason: Option<String>) -> CommandDraft {
     let job = job.command();
-    let about = JobRef { job: job.id };
-    let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
+    let action = action(JobRef { job: job.id });
     let to = Target { filter: None, ..job.to.clone() };
     CommandDraft { action, to, options: CommandOptions::default(), channel: None, reason, lifetime: OVERRIDE_LIFETIME }
 }
@@ -47,25 +46,31 @@ pub async fn store_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &
     store(bus, &subjects.rollout_go_ahead(job), signed).await
 }
 
-/// Returns the signing time with which a new override replaces the last override.
-///
-/// This is now, or just after the last override, whose clock may have been ahead. An override without a valid signature does
-/// not count, as its time would be signed again.
+/// Reads the last override of a job. An override without a valid signature does not count.
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn next_override_time(
+pub async fn read_checked_override(
     bus: &Bus,
     subjects: &Subjects,
     checker: &Checker,
     job: Uuid,
-    now: Timestamp,
-) -> Result<Timestamp, TransportError> {
+) -> Result<Option<CheckedCommand>, TransportError> {
     let control = subjects.rollout_control(job);
     let messages = bus.last_per_subject(&subjects.stream("ROLLOUTS"), control.as_str()).await?;
-    let last = messages.first().and_then(|message| checker.check(&message.payload).ok());
+    Ok(messages.first().and_then(|message| checker.check(&message.payload).ok()))
+}
+
+/// Returns true for the cancel of this job. A cancel is final: no later override takes its place.
+pub fn is_cancel(last: &CheckedCommand, job: Uuid) -> bool {
+    matches!(last.command().action, Action::Cancel(JobRef { job: cancelled }) if cancelled == job)
+}
+
+/// Returns the signing time with which a new override replaces the last override. This is now, or just after the last override.
+/// The clock of its operator may have been ahead.
+pub fn next_override_time(last: Option<&CheckedCommand>, now: Timestamp) -> Timestamp {
     let after = |time: Timestamp| time.saturating_add(SignedDuration::from_millis(1)).unwrap_or(time);
-    Ok(last.map_or(now, |last| now.max(after(last.command().issued))))
+    last.map_or(now, |last| now.max(after(last.command().issued)))
 }
 
 /// Stores an override in the stream of rollouts, where every node reads it before its wave.

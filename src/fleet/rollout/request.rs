@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::model::{HumanDuration, NodeId};
 use crate::trust::PublicKey;
 use crate::wire::command::RolloutPlan;
-use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, RolloutPosition, WAVE_MARGIN, Wave, Witness};
+use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, OnFailure, RolloutPosition, WAVE_MARGIN, Wave, Witness};
 
 use crate::fleet::targeting::states::{ExpectedNode, Liveness};
 
@@ -92,7 +92,7 @@ impl Count {
     }
 
     /// Returns the count out of `all` nodes, rounded down.
-    fn rounded_down(self, all: u64) -> u64 {
+    pub fn rounded_down(self, all: u64) -> u64 {
         match self {
             Self::Nodes(count) => count,
             Self::Part(parts) => all.saturating_mul(parts) / 10_000,
@@ -110,6 +110,7 @@ pub struct RolloutRequest {
     min_ok: Option<Count>,
     health: bool,
     go: bool,
+    on_failure: OnFailure,
 }
 
 /// Most witnesses of all waves together: their names and keys must fit into the command.
@@ -145,7 +146,7 @@ impl RolloutRequest {
         if hold == HumanDuration::default() {
             return Err(InvalidPlan::Hold);
         }
-        Ok(Self { counts, hold, margin: WAVE_MARGIN, budget, min_ok: None, health, go: false })
+        Ok(Self { counts, hold, margin: WAVE_MARGIN, budget, min_ok: None, health, go: false, on_failure: OnFailure::Stop })
     }
 
     /// Sets the number of successes of a wave that are enough for the next wave.
@@ -158,6 +159,12 @@ impl RolloutRequest {
     #[must_use]
     pub fn with_go(self, go: bool) -> Self {
         Self { go, ..self }
+    }
+
+    /// Sets the reaction of nodes whose wave failed.
+    #[must_use]
+    pub fn with_on_failure(self, on_failure: OnFailure) -> Self {
+        Self { on_failure, ..self }
     }
 
     /// Sets the time that a wave may take beside its timeout and its hold.
@@ -213,7 +220,15 @@ impl RolloutRequest {
             }
             steps.push(step);
         }
-        Ok(RolloutPlan { steps, hold: self.hold, margin: self.margin, max_failed, health: self.health, go: self.go })
+        Ok(RolloutPlan {
+            steps,
+            hold: self.hold,
+            margin: self.margin,
+            max_failed,
+            health: self.health,
+            go: self.go,
+            on_failure: self.on_failure,
+        })
     }
 
     /// Returns the number of witnesses of a wave that must succeed: all except for their share of the error budget.

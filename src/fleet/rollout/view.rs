@@ -146,6 +146,7 @@ fn parse_override(envelope: &[u8]) -> Option<OverrideView> {
     let what = match command.action {
         Action::Halt(_) => "halt",
         Action::Resume(_) => "resume",
+        Action::Cancel(_) => "cancel",
         _ => return None,
     };
     Some(OverrideView { what, at: command.issued, by, reason: command.reason })
@@ -179,6 +180,7 @@ fn build_view(
     }
     let waiting = views.iter().any(|wave| wave.waiting > 0);
     let state = match &word {
+        Some(word) if word.what == "cancel" => "cancelled",
         _ if failed.len() as u64 > waves.max_failed => "over_budget",
         Some(word) if word.what == "halt" && waiting => "halted",
         _ if waiting => "running",

@@ -33,6 +33,11 @@ pub struct Permissions {
 
 /// Returns the prefix of the reply subjects of a node. The prefix is the node's own: no other node can subscribe to them.
 pub fn inbox_prefix(node: &NodeId) -> String {
+    format!("_INBOX_{node}")
+}
+
+/// Returns the prefix of the reply subjects of a node under a scoped signing key: [`node_template`] needs whole tokens.
+pub fn scoped_inbox_prefix(node: &str) -> String {
     format!("_INBOX_NODE.{node}")
 }
 
@@ -75,8 +80,10 @@ pub fn node_template(subjects: &Subjects, domain: Option<&str>) -> Permissions {
     let (node, group) = STAND_INS;
     let Ok(name) = node.parse() else { return Permissions::default() };
     let one = permissions(&Role::Node(name, vec![group.to_owned()]), subjects, domain);
+    let inbox = format!("_INBOX_{node}");
     let token = |token: &str| match token {
         _ if token == node => "{{name()}}".to_owned(),
+        _ if token == inbox => scoped_inbox_prefix("{{name()}}"),
         _ if token == group => "{{tag(group)}}".to_owned(),
         // Servers before 2.11 replace whole tokens only. Of its discovery requests, a node then sees those to other nodes too.
         _ if token.contains(node) => "*".to_owned(),
@@ -300,7 +307,7 @@ mod tests {
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles.>",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_STATE.ensign.v1.prod.state.web1",
-                "_INBOX_NODE.web1.>",
+                "_INBOX_web1.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED.>",
@@ -318,7 +325,7 @@ mod tests {
                 "ensign.v1.prod.live.desired.*",
                 "ensign.v1.prod.state.web1",
                 "ensign.v1.prod.live.trust.>",
-                "_INBOX_NODE.web1.>",
+                "_INBOX_web1.>",
                 "$SRV.*",
                 "$SRV.*.ensign",
                 "$SRV.*.ensign.prod-web1"
@@ -334,6 +341,7 @@ mod tests {
             let own = permissions(&Role::Node("web1".parse().unwrap(), vec!["web".into()]), &subjects, domain);
             let insert = |subject: &String| {
                 let subject = subject.replace("$SRV.*.ensign.*", "$SRV.*.ensign.prod-web1");
+                let subject = subject.replace("_INBOX_NODE.{{name()}}", "_INBOX_web1");
                 subject.replace("{{name()}}", "web1").replace("{{tag(group)}}", "web")
             };
             assert_eq!(template.publish.iter().map(insert).collect::<Vec<_>>(), own.publish);

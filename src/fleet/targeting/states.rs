@@ -1,6 +1,6 @@
 //! The latest states of nodes, their liveness, and the nodes that must answer a command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -162,21 +162,35 @@ impl NodeStates {
     /// A known node with an unverified state must answer too: its groups are not certain. To leave it out would trust the
     /// unverified state. A node whose key is not pinned is left out.
     pub fn expected(&self, target: &Target) -> Vec<ExpectedNode> {
+        let named = target.nodes.iter().flatten().filter(|node| self.may_include(target, node));
+        let named = named.map(|node| self.expected_node(node));
         match target.selector() {
             None => Vec::new(),
-            Some(Selector::All) => self.expected_nodes(|_| true),
-            Some(Selector::Groups(groups)) => {
-                self.expected_nodes(|state| groups.iter().any(|group| state.groups.contains(group)))
+            Some(Selector::Nodes(_)) => named.collect(),
+            Some(Selector::All | Selector::Groups(_) | Selector::Mixed) => {
+                let mut expected = self.expected_nodes(target);
+                let known: BTreeSet<NodeId> = expected.iter().map(|expected| expected.node.clone()).collect();
+                expected.extend(named.filter(|named| !known.contains(&named.node)));
+                expected
             }
-            Some(Selector::Nodes(nodes)) => nodes.iter().map(|node| self.expected_node(node)).collect(),
         }
     }
 
-    fn expected_nodes(&self, wanted: impl Fn(&NodeState) -> bool) -> Vec<ExpectedNode> {
-        let verified = self.values().filter(|state| wanted(state)).map(|state| &state.node);
-        let unverified = self.unverified.iter().filter(|doubtful| doubtful.is_known);
-        let unverified = unverified.filter(|doubtful| doubtful.state.as_ref().is_none_or(&wanted));
-        let verified = verified.map(|node| self.build_expected(node, None));
+    /// True when a named node is in the target, as far as known. Only its verified state shows its groups.
+    fn may_include(&self, target: &Target, node: &NodeId) -> bool {
+        let by_groups = || self.get(node).is_none_or(|state| target.includes(node, &state.groups));
+        target.includes_by_name(node).unwrap_or_else(by_groups)
+    }
+
+    /// Returns the nodes of a target that have a state.
+    fn expected_nodes(&self, target: &Target) -> Vec<ExpectedNode> {
+        let is_wanted = |state: &NodeState| target.includes(&state.node, &state.groups);
+        let verified = self.values().filter(|state| is_wanted(state)).map(|state| self.build_expected(&state.node, None));
+        let is_possible = |doubtful: &&UnverifiedState| {
+            let by_groups = || doubtful.state.as_ref().is_none_or(is_wanted);
+            doubtful.is_known && target.includes_by_name(&doubtful.node).unwrap_or_else(by_groups)
+        };
+        let unverified = self.unverified.iter().filter(is_possible);
         verified.chain(unverified.map(|doubtful| self.build_expected(&doubtful.node, Some(doubtful)))).collect()
     }
 
@@ -279,8 +293,17 @@ pub(in crate::fleet) mod tests {
         assert_eq!(shown(&Target::groups(vec!["web".into(), "none".into()]), &states), format!("web1 alive, {late}"));
         let named = Target::nodes(vec!["web1".parse().unwrap(), "typo".parse().unwrap()]);
         assert_eq!(shown(&named, &states), "web1 alive, typo unknown");
-        assert_eq!(shown(&Target { nodes: None, groups: None, all: None, filter: None }, &states), "");
+        assert_eq!(shown(&Target::default(), &states), "");
+        let combined = |value: serde_json::Value| serde_json::from_value::<Target>(value).unwrap();
+        let not_web2 = combined(serde_json::json!({"groups": ["web"], "not": {"nodes": ["web2"]}}));
+        let mixed = combined(serde_json::json!({"nodes": ["typo", "web1"], "globs": ["d*"], "not": {"groups": ["eu"]}}));
+        let without_web = combined(serde_json::json!({"nodes": ["web1", "typo"], "not": {"groups": ["web"]}}));
+        assert_eq!(shown(&not_web2, &states), "web1 alive");
+        assert_eq!(shown(&mixed, &states), format!("{stopped}, typo unknown"));
+        assert_eq!(shown(&without_web, &states), "typo unknown");
         states.unverified = vec![doubtful("web9", Some(forged)), doubtful("typo", None)];
+        assert_eq!(shown(&not_web2, &states), "web1 alive, web9 doubtful, typo doubtful");
+        assert_eq!(shown(&mixed, &states), format!("{stopped}, typo doubtful"));
         assert_eq!(shown(&named, &states), "web1 alive, typo doubtful");
         assert_eq!(
             shown(&Target::groups(vec!["web".into()]), &states),

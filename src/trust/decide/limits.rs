@@ -84,7 +84,9 @@ impl NodeLimits {
             | Action::Status(_)
             | Action::Halt(_)
             | Action::Resume(_)
-            | Action::Go(_) => Ok(()),
+            | Action::Go(_)
+            | Action::Cancel(_)
+            | Action::Run(_) => Ok(()),
         }
     }
 

@@ -1,16 +1,14 @@
-//! Patterns for names. `?` matches one character and `*` any number, neither across a `/`. `**` matches across.
+//! Patterns of rules: for names, paths and commands. `model/pattern.rs` has the wildcards.
 
 use crate::model::effects::PathScope;
+use crate::model::pattern::matches_where;
+
+pub(in crate::trust) use crate::model::pattern::{covers, matches};
 
 /// A path component that no pattern contains literally.
 const ANY_NAME: &str = "/\u{1}";
 /// Levels below a directory at which patterns are tested: only `**` matches both the first level and this one.
 const DEEP: usize = 40;
-
-/// True when the whole of `text` matches `pattern`. The time is at most pattern × text.
-pub(in crate::trust) fn matches(pattern: &str, text: &str) -> bool {
-    matches_where(pattern, text, |_| true)
-}
 
 /// True when a command matches a pattern. Wildcards match characters without meaning to a shell; a pattern must contain signs
 /// such as `;` or `$` literally. The pattern `**` alone matches every command.
@@ -54,49 +52,6 @@ pub(in crate::trust) fn resolve_links(pattern: &str, real: &impl Fn(&str) -> Str
     let (directory, rest) = pattern.split_at(slash);
     let directory = if directory.is_empty() { String::new() } else { real(directory) };
     format!("{}{rest}", directory.trim_end_matches('/'))
-}
-
-/// True when the whole of `text` matches `pattern`, and wildcards match only characters that `reaches` allows.
-fn matches_where(pattern: &str, text: &str, reaches: impl Fn(char) -> bool) -> bool {
-    let text: Vec<char> = text.chars().collect();
-    // reach[i]: the pattern so far matches the first i characters.
-    let mut reach = vec![false; text.len() + 1];
-    if let Some(start) = reach.first_mut() {
-        *start = true;
-    }
-    let mut rest = pattern.chars().peekable();
-    while let Some(c) = rest.next() {
-        reach = match c {
-            '*' => {
-                let across = rest.next_if_eq(&'*').is_some();
-                spread(&reach, &text, |c| reaches(c) && (across || c != '/'))
-            }
-            '?' => step(&reach, &text, |c| reaches(c) && c != '/'),
-            wanted => step(&reach, &text, |c| c == wanted),
-        };
-    }
-    reach.last() == Some(&true)
-}
-
-/// Extends each match by any number of characters that fit.
-fn spread(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<bool> {
-    let mut on = false;
-    let mut before = None;
-    reach
-        .iter()
-        .enumerate()
-        .map(|(i, here)| {
-            let stopped = before.is_some_and(|c: &char| !fits(*c));
-            on = *here || (on && !stopped);
-            before = text.get(i);
-            on
-        })
-        .collect()
-}
-
-/// Extends each match by one character that fits.
-fn step(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<bool> {
-    std::iter::once(false).chain(reach.iter().zip(text).map(|(here, c)| *here && fits(*c))).collect()
 }
 
 /// True when some pattern of the list matches.

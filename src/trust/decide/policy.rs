@@ -104,23 +104,24 @@ fn check_resource(rule: &Rule, PolicyQuery { command, effects, .. }: &PolicyQuer
     }
 }
 
+/// Compares the signed selection alone, part by part. The exclusion does not count: a rule for other nodes allows nothing here.
 fn check_target(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     if rule.nodes.is_none() && rule.groups.is_none() {
         return None;
     }
+    let to = &command.to;
+    if matches!(to.selector(), Some(Selector::All) | None) {
+        return Some("it does not allow all nodes".to_owned());
+    }
     // A rule that lists nodes allows no groups, and the other way round.
     let listed = |list: &Option<Vec<String>>, name: &str| list.as_deref().is_some_and(|list| pattern::matches_any(list, name));
-    match command.to.selector() {
-        Some(Selector::Nodes(nodes)) => {
-            let other = nodes.iter().find(|node| !listed(&rule.nodes, node.as_str()))?;
-            Some(format!("it does not allow the node {other}"))
-        }
-        Some(Selector::Groups(groups)) => {
-            let other = groups.iter().find(|group| !listed(&rule.groups, group))?;
-            Some(format!("it does not allow the group {other}"))
-        }
-        Some(Selector::All) | None => Some("it does not allow all nodes".to_owned()),
-    }
+    let covered = |glob: &str| rule.nodes.iter().flatten().any(|wider| pattern::covers(wider, glob));
+    let node = to.nodes.iter().flatten().find(|node| !listed(&rule.nodes, node.as_str()));
+    let glob = to.globs.iter().flatten().find(|glob| !covered(glob.as_str()));
+    let group = to.groups.iter().flatten().find(|group| !listed(&rule.groups, group));
+    let node = node.map(|node| format!("it does not allow the node {node}"));
+    let glob = || glob.map(|glob| format!("it does not allow all nodes that match {glob}"));
+    node.or_else(glob).or_else(|| group.map(|group| format!("it does not allow the group {group}")))
 }
 
 fn check_node_count(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
@@ -134,9 +135,9 @@ fn check_node_count(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) 
 
 fn check_channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let channels = rule.channels.as_deref()?;
-    match &command.channel {
-        Some(channel) if pattern::matches_any(channels, &channel.name) => None,
-        Some(channel) => Some(format!("it does not allow the channel {}", channel.name)),
+    match command.channel_name() {
+        Some(name) if pattern::matches_any(channels, name) => None,
+        Some(name) => Some(format!("it does not allow the channel {name}")),
         None => Some("it allows only commands in a channel".to_owned()),
     }
 }
@@ -144,10 +145,15 @@ fn check_channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> 
 fn check_noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let changes_nothing = match &command.action {
         Action::Facts(_) | Action::Status(_) => true,
-        Action::Ensure(_) | Action::Apply(_) => command.options.noop,
+        Action::Ensure(_) | Action::Apply(_) | Action::Run(_) => command.options.noop,
         Action::Assign(assign) => !assign.enforce,
         // Health checks run programs.
-        Action::Healthcheck(_) | Action::Withdraw(_) | Action::Halt(_) | Action::Resume(_) | Action::Go(_) => false,
+        Action::Healthcheck(_)
+        | Action::Withdraw(_)
+        | Action::Halt(_)
+        | Action::Resume(_)
+        | Action::Go(_)
+        | Action::Cancel(_) => false,
     };
     (rule.noop_only && !changes_nothing).then(|| "it allows dry runs only".to_owned())
 }
@@ -160,4 +166,61 @@ fn check_quorum(rule: &Rule, PolicyQuery { keys, .. }: &PolicyQuery<'_>) -> Opti
 /// True when a list has a name. A missing list allows everything.
 fn allows(list: Option<&[String]>, name: &str) -> bool {
     list.is_none_or(|list| pattern::matches_any(list, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn denial(mut rule: Value, to: &Value) -> Option<String> {
+        rule["keys"] = json!(["ops"]);
+        let rule: Rule = serde_json::from_value(rule).unwrap();
+        let command = json!({
+            "id": "0198c1f2-7a3b-7c4d-8e5f-102030405060", "fleet": "f", "to": to, "action": {"status": {}},
+            "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
+        });
+        let command: Command = serde_json::from_value(command).unwrap();
+        assert_eq!(command.check(), Ok(()), "{}", command.to.describe_selection(9));
+        decide(&[rule], &command, &Effects::default(), &["ops".to_owned()]).err().map(|denial| denial.to_string())
+    }
+
+    #[test]
+    fn every_part_of_a_target_must_be_allowed() {
+        let (web, groups) = (json!({"nodes": ["web*", "db1"]}), json!({"groups": ["w*"]}));
+        let both = json!({"nodes": ["web*"], "groups": ["db"]});
+        for (rule, to, wanted) in [
+            (&web, json!({"nodes": ["web1", "db1"]}), None),
+            (&web, json!({"globs": ["web*", "web1*"]}), None),
+            (&web, json!({"nodes": ["db1"], "globs": ["web*"], "not": {"groups": ["canary"]}}), None),
+            (&web, json!({"globs": ["web*", "db*"]}), Some("all nodes that match db*")),
+            (&web, json!({"globs": ["*"], "not": {"globs": ["db*"]}}), Some("all nodes that match *")),
+            (&web, json!({"nodes": ["db2"], "globs": ["web*"]}), Some("the node db2")),
+            (&web, json!({"nodes": ["web1"], "groups": ["web"]}), Some("the group web")),
+            (&groups, json!({"groups": ["web"], "not": {"nodes": ["web1"]}}), None),
+            (&groups, json!({"groups": ["web", "db"]}), Some("the group db")),
+            (&groups, json!({"nodes": ["web1"], "groups": ["web"]}), Some("the node web1")),
+            (&groups, json!({"globs": ["w*"]}), Some("all nodes that match w*")),
+            (&both, json!({"globs": ["web*"], "groups": ["db"]}), None),
+            (&both, json!({"all": true, "not": {"nodes": ["x"]}}), Some("it does not allow all nodes")),
+            (&json!({"nodes": ["web?"]}), json!({"globs": ["web*"]}), Some("all nodes that match web*")),
+            (&json!({"max_nodes": 2}), json!({"globs": ["web1*"]}), Some("at most 2 nodes, each of them named")),
+            (&json!({"max_nodes": 2}), json!({"nodes": ["a"], "groups": ["g"]}), Some("at most 2 nodes, each of them named")),
+            (
+                &json!({"max_nodes": 2}),
+                json!({"nodes": ["a", "b", "c"], "not": {"globs": ["c*"]}}),
+                Some("at most 2 nodes, not 3"),
+            ),
+            (&json!({"max_nodes": 2}), json!({"nodes": ["a", "b"], "not": {"groups": ["g"]}}), None),
+            (&json!({}), json!({"globs": ["*"]}), None),
+        ] {
+            let denial = denial(rule.clone(), &to);
+            let is_right = match wanted {
+                None => denial.is_none(),
+                Some(wanted) => denial.as_ref().is_some_and(|denial| denial.contains(wanted)),
+            };
+            assert!(is_right, "{rule} {to}: {denial:?}");
+        }
+    }
 }

@@ -77,6 +77,12 @@ codes! {
     PlanChanged = "plan_changed",
     /// The job was halted, or too many nodes failed before the wave of this node.
     Halted = "halted",
+    /// No assignment of the channel is in force on this node.
+    NoChannel = "no_channel",
+    /// An operator cancelled the job.
+    Cancelled = "cancelled",
+    /// The job is an assignment, which only a withdrawal ends.
+    NotCancellable = "not_cancellable",
     /// The queue of the node is full.
     Busy = "busy",
     /// The agent is stopping.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::model::NodeId;
 use crate::wire::receipt::{MalformedReceipt, RECEIPT_TYPE, Receipt, ReceiptBody};
-use crate::wire::report::{ROLLOUT_SUCCESS, RolloutResult};
+use crate::wire::report::{ROLLOUT_FAILURE, ROLLOUT_SUCCESS, RolloutResult};
 use crate::wire::rollout_plan::Witness;
 use crate::wire::{digest, json};
 
@@ -92,11 +92,28 @@ pub fn verify_receipt(
 /// True for a message of a witness that proves the success of the command `id`. The signed bytes of the command have the digest
 /// `command`.
 pub fn proves_success(witness: &Witness, id: Uuid, command: &str, subject: &str, receipt: Option<&str>, payload: &[u8]) -> bool {
-    let Ok(key) = witness.key.parse::<PublicKey>() else { return false };
-    let attested =
-        verify_receipt(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.check_command(command));
-    let mark = json::read::<RolloutResult>(payload);
-    attested.is_ok() && mark.is_ok_and(|mark| mark.protocol == ROLLOUT_SUCCESS && mark.id == id && mark.node == witness.node)
+    signed_result(witness, id, command, subject, receipt, payload).is_some_and(|mark| mark.protocol == ROLLOUT_SUCCESS)
+}
+
+/// True for a message of a witness that ran the assignment `id`, failed, and went back. The arguments are those of
+/// [`proves_success`].
+pub fn proves_return(witness: &Witness, id: Uuid, command: &str, subject: &str, receipt: Option<&str>, payload: &[u8]) -> bool {
+    let mark = signed_result(witness, id, command, subject, receipt, payload);
+    mark.is_some_and(|mark| mark.protocol == ROLLOUT_FAILURE && mark.reverts)
+}
+
+/// Returns the report of a witness about the command `id`, if the key of the witness signed the report.
+fn signed_result(
+    witness: &Witness,
+    id: Uuid,
+    command: &str,
+    subject: &str,
+    receipt: Option<&str>,
+    payload: &[u8],
+) -> Option<RolloutResult> {
+    let key = witness.key.parse::<PublicKey>().ok()?;
+    verify_receipt(receipt, &key, &witness.node, subject, payload).ok()?.check_command(command).ok()?;
+    json::read::<RolloutResult>(payload).ok().filter(|mark| mark.id == id && mark.node == witness.node)
 }
 
 impl VerifiedReceipt {
@@ -136,12 +153,12 @@ mod tests {
     fn a_success_is_proved_by_its_witness_for_one_command() {
         let (key, other, id) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]), Uuid::from_u128(7));
         let witness = |key: &SigningKey| Witness { node: node("web1"), key: key.public().to_short() };
-        let mark = |id| {
-            let at = Timestamp::UNIX_EPOCH;
-            let outcome = crate::wire::CommandOutcome::Changed;
-            serde_json::to_vec(&RolloutResult { protocol: ROLLOUT_SUCCESS.to_owned(), id, node: node("web1"), at, outcome })
-                .unwrap()
+        let result = |protocol: &str, id, reverts| {
+            let (at, outcome) = (Timestamp::UNIX_EPOCH, crate::wire::CommandOutcome::Changed);
+            let result = RolloutResult { protocol: protocol.to_owned(), id, node: node("web1"), at, outcome, reverts };
+            serde_json::to_vec(&result).unwrap()
         };
+        let mark = |id| result(ROLLOUT_SUCCESS, id, false);
         let payload = mark(id);
         let receipt =
             |key: &SigningKey, payload: &[u8]| issue_receipt(key, &ReceiptBody { sha256: digest(payload), ..statement() });
@@ -159,6 +176,16 @@ mod tests {
             (Witness { node: node("web1"), key: "no key".into() }, id, "c", "s", None, payload.clone()),
         ] {
             assert!(!proves_success(&witness, id, command, subject, receipt.as_deref(), &payload));
+        }
+        // A success proves no return, nor does a failure of a node that did not run the assignment.
+        for (protocol, reverts, is_return) in
+            [(ROLLOUT_FAILURE, true, true), (ROLLOUT_FAILURE, false, false), (ROLLOUT_SUCCESS, true, false)]
+        {
+            let payload = result(protocol, id, reverts);
+            let receipt = receipt(&key, &payload);
+            assert_eq!(proves_return(&witness(&key), id, "c", "s", Some(&receipt), &payload), is_return, "{protocol}");
+            assert!(!proves_return(&witness(&other), id, "c", "s", Some(&receipt), &payload), "another key");
+            assert!(!proves_return(&witness(&key), id, "c", "s", None, &payload), "no receipt");
         }
     }
 

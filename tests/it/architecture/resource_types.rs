@@ -29,9 +29,9 @@ const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
     ("model/registration.rs", &["service"], "a key of a registration"),
     ("template/", &["exec", "file", "service"], "functions of templates, and keys of registrations"),
     ("trust/decide/limits.rs", &["file"], "the scheme of a URL"),
-    ("cli/fleet/target.rs", &["group"], "a group of nodes"),
+    ("cli/fleet/node_selection.rs", &["group"], "a group of nodes"),
     ("wire/action.rs", &["apply"], "an action"),
-    ("wire/command.rs", &["group"], "a group of nodes"),
+    ("wire/target.rs", &["group"], "a group of nodes"),
     ("wire/subject.rs", &["group"], "a token of subjects"),
 ];
 

@@ -9,7 +9,7 @@ use ensign::model::HumanDuration;
 use ensign::trust::SigningKey;
 use ensign::wire::command::{Action, Command, JobRef, RolloutPlan};
 use ensign::wire::report::RolloutResult;
-use ensign::wire::rollout_plan::{RolloutPosition as Turn, WAVE_MARGIN, Wave, Witness};
+use ensign::wire::rollout_plan::{OnFailure, RolloutPosition as Turn, WAVE_MARGIN, Wave, Witness};
 use ensign::wire::{CommandOutcome, CommandResult};
 use futures_util::future::join_all;
 use jiff::SignedDuration;
@@ -21,8 +21,24 @@ use crate::support::node_dir::{NodeDir, NodeSettings, read, stop, stored, wait_f
 use crate::support::single_node::{PATIENCE, SingleNodeFleet, apply, assign_action, ensure_action};
 
 /// Checkpoints that only these tests reach.
-pub(super) const ONLY: &[Checkpoint] =
-    &[Checkpoint::HealthGateScheduled, Checkpoint::HealthGateCompleted, Checkpoint::OverrideStored];
+pub(super) const ONLY: &[Checkpoint] = &[
+    Checkpoint::AssignmentReverted,
+    Checkpoint::RevertReported,
+    Checkpoint::HealthGateScheduled,
+    Checkpoint::HealthGateCompleted,
+    Checkpoint::OverrideStored,
+];
+
+/// From the end of a failed run to the report about the return to the assignment before.
+const REVERTED: &[Checkpoint] = &[
+    Checkpoint::RunEnded,
+    Checkpoint::StateWritten,
+    Checkpoint::AssignmentReverted,
+    Checkpoint::ResultPosted,
+    Checkpoint::ResultRecorded,
+    Checkpoint::RevertReported,
+    Checkpoint::OutboxSent,
+];
 
 /// From the end of the run to the end of the health gate.
 const LOOKED: &[Checkpoint] =
@@ -47,8 +63,15 @@ fn gated(place: &NodeDir, mut command: Command) -> Command {
     let witness = Witness { node: place.node.clone(), key: SigningKey::from_seed(&[7; 32]).public().to_short() };
     let first = Wave { upto: Turn::for_node(command.id, &place.node), witnesses: vec![witness], min_ok: 1 };
     let steps = vec![first, Wave { upto: Turn::LAST, witnesses: vec![], min_ok: 0 }];
-    command.options.waves =
-        Some(RolloutPlan { steps, hold: HumanDuration::seconds(2), margin: WAVE_MARGIN, max_failed: 0, health: true, go: false });
+    command.options.waves = Some(RolloutPlan {
+        steps,
+        hold: HumanDuration::seconds(2),
+        margin: WAVE_MARGIN,
+        max_failed: 0,
+        health: true,
+        go: false,
+        on_failure: OnFailure::Stop,
+    });
     command
 }
 
@@ -188,4 +211,68 @@ async fn a_halt_survives_the_death_of_the_agent() {
     assert_eq!(said(&after).await.outcome, CommandOutcome::Changed);
     assert_eq!(place.only_result(&fleet.bus, job.id).await.outcome, CommandOutcome::Changed);
     assert_eq!(stop(&mut agent).await.code(), Some(0));
+}
+
+/// An assignment in the first of two waves whose nodes go back. It appends its name to `effect`, and may fail at the end.
+fn reverting(fleet: &SingleNodeFleet, place: &NodeDir, serial: u64, name: &str) -> Command {
+    let at = |file: &str| place.site().join(file).display().to_string();
+    let own = nix::unistd::geteuid().as_raw().to_string();
+    let file = json!({at("conf"): {"ensure": "present", "content": name, "owner": own, "group": own, "mode": "0644"}});
+    let effect = json!({"effect": {"command": format!("echo {name} >> {}", at("effect")), "provider": "shell"}});
+    let last = json!({"last": {"command": if name == "bad" { "false" } else { "true" }, "provider": "shell"}});
+    let manifest = place.path(&format!("{name}.yaml"));
+    std::fs::write(&manifest, json!({"ccm": {"resources": [{"file": [file]}, {"exec": [effect, last]}]}}).to_string()).unwrap();
+    let mut command = fleet.assignment(serial, assign_action(apply(&manifest)));
+    command.channel.as_mut().unwrap().name = place.node.to_string();
+    command.to = ensign::wire::Target::nodes(vec![place.node.clone()]);
+    let mut command = gated(place, command);
+    let waves = command.options.waves.as_mut().unwrap();
+    (waves.hold, waves.on_failure) = (HumanDuration::seconds(60), OnFailure::Revert);
+    command
+}
+
+/// Dies at a checkpoint on the way back from a failed assignment, and starts again.
+async fn crash_on_the_way_back(fleet: &SingleNodeFleet, at: Checkpoint) {
+    let place = place(fleet, &format!("back-{}", at.name().replace('.', "-")));
+    let mut agent = place.start(&fleet.bus, &mut place.process()).await;
+    let good = reverting(fleet, &place, 1, "good");
+    send(fleet, &place, &good).await;
+    assert_eq!(place.only_result(&fleet.bus, good.id).await.outcome, CommandOutcome::Changed);
+    assert_eq!(stop(&mut agent).await.code(), Some(0));
+    let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", at.name())).await;
+    let bad = reverting(fleet, &place, 2, "bad");
+    send(fleet, &place, &bad).await;
+    assert_eq!(wait_for_exit(&mut agent).await.signal(), Some(9), "{}\n{}", at.name(), place.log());
+    let file = std::fs::read_to_string(place.state_dir().join(format!("channels/{}.json", place.node))).unwrap();
+    let (is_back, runs) = (file.contains("reverted"), place.lines("effect"));
+
+    let mut agent = place.start(&fleet.bus, &mut place.process()).await;
+    let conf = place.site().join("conf");
+    until(&place, "the content before", || std::fs::read_to_string(&conf).unwrap() == "good").await;
+    let done = place.only_result(&fleet.bus, bad.id).await;
+    let said = done.message.clone().unwrap_or_default();
+    assert!(done.outcome == CommandOutcome::Failed && said.contains("reverted from serial 2 to serial 1"), "{done:?}");
+    let back = |state: &ensign::wire::NodeState| {
+        state.assignments.first().and_then(|assignment| assignment.reverted.as_ref()?.to) == Some(1)
+    };
+    place.until(&fleet.bus, "the return", |state| back(state) && state.outbox == 0 && state.running.is_none()).await;
+    assert_eq!(stop(&mut agent).await.code(), Some(0));
+    let text = std::fs::read_to_string(place.site().join("effect")).unwrap();
+    let bad_runs = text.lines().filter(|line| *line == "bad").count();
+    assert!(!is_back || bad_runs == 1, "{}: the failed assignment ran again: {text} ({runs})", at.name());
+    let marks = rollout_failures(fleet, &bad).await;
+    assert!(marks.len() == 1 && marks[0].reverts, "{}: {marks:?}", at.name());
+    let events = place.events(&fleet.bus).await;
+    let returns = events.iter().filter(|event| read::<Value>(event).is_some_and(|event| event["what"] == "reverted"));
+    assert_eq!(returns.count(), 1, "{}: one event", at.name());
+    assert_eq!(place.results(&fleet.bus, bad.id).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_return_to_the_assignment_before_survives_the_death_of_the_agent() {
+    if !is_armed() {
+        return;
+    }
+    let fleet = SingleNodeFleet::new(binaries().last().unwrap(), "").await;
+    join_all(REVERTED.iter().map(|at| crash_on_the_way_back(&fleet, *at))).await;
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use ensign::fleet::account::{AccountDirectory, Admission, TokenTerms, append_admission};
-use ensign::fleet::setup::permissions::{Role, inbox_prefix, join_inbox_prefix, permissions};
+use ensign::fleet::setup::permissions::{Role, inbox_prefix, join_inbox_prefix, permissions, scoped_inbox_prefix};
 use ensign::transport::nkey::{UserKey, creds};
 use ensign::transport::{Bus, BusSettings, Credentials, TransportError};
 use ensign::trust::SigningKey;
@@ -54,7 +54,7 @@ async fn connect(fleet: &Fleet, name: &str, inbox: Option<String>) -> Result<Bus
 }
 
 async fn connect_node(fleet: &Fleet, node: &str) -> Result<Bus, TransportError> {
-    connect(fleet, node, Some(inbox_prefix(&node.parse().unwrap()))).await
+    connect(fleet, node, Some(scoped_inbox_prefix(node))).await
 }
 
 async fn confined(binary: &Path) {
@@ -69,13 +69,15 @@ async fn confined(binary: &Path) {
         let groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
         let role = Role::Node(node.parse().unwrap(), groups);
         let own = permissions(&role, subjects, None);
+        let inbox = inbox_prefix(&node.parse().unwrap());
+        let scoped = |subject: &String| subject.replace(&inbox, &scoped_inbox_prefix(node));
         let bus = connect_node(&fleet, node).await.unwrap();
         let mut inboxes = Vec::new();
         for subject in &own.subscribe {
-            inboxes.push(bus.subscribe(subject).await.unwrap());
+            inboxes.push(bus.subscribe(&scoped(subject)).await.unwrap());
         }
         for subject in &own.publish {
-            bus.publish(&subject.replace('*', "x").replace('>', "x"), &[], b"{}".to_vec()).await.unwrap();
+            bus.publish(&scoped(subject).replace(['*', '>'], "x"), &[], b"{}".to_vec()).await.unwrap();
         }
         bus.flush_roundtrip().await.unwrap();
         let refused = bus.denied_subscriptions();
@@ -134,15 +136,13 @@ fn agents_of_a_created_fleet_run_commands_by_node_and_group() {
         let config = std::fs::read(fleet.path("nats-server.conf")).unwrap();
         for (node, group) in [("web1", "web"), ("web2", "web"), ("db1", "db")] {
             admit(&fleet, node, &[group]);
-            fleet.start(node, group);
+            fleet.start_with(node, group, "", "exec = true");
         }
         for (target, count) in [(["--node", "web1"], 1), (["--group", "web"], 2), (["--group", "db"], 1)] {
-            let name = fleet.path(&format!("web1/site/{}", target[1])).display().to_string();
-            let ran = fleet.run(&[&["ensure", "file", &name, "--content", "x\n", "--output", "json"], &target[..]].concat());
+            let args = ["ensure", "exec", "hello", "--command", "true", "--output", "json"];
+            let ran = fleet.run(&[&args, &target[..]].concat());
             assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-            let written =
-                ["web1", "web2", "db1"].iter().filter(|node| fleet.path(&format!("{node}/site/{}", target[1])).exists());
-            assert_eq!(written.count(), count, "{target:?}");
+            assert_eq!(ran.json()["nodes"].as_array().unwrap().len(), count, "{target:?}");
         }
         assert_eq!(std::fs::read(fleet.path("nats-server.conf")).unwrap(), config, "a node adds nothing to the configuration");
     });

@@ -63,7 +63,7 @@ pub async fn connect(token: &JoinToken) -> Bus {
     let settings = BusSettings {
         servers: token.servers.clone(),
         credentials: Some(Credentials::Jwt { jwt: token.jwt.clone(), seed: token.seed.clone() }),
-        inbox_prefix: Some(format!("_INBOX_{user}")),
+        inbox_prefix: Some(format!("_INBOX_JOIN.{user}")),
         ..BusSettings::default()
     };
     Bus::connect(&settings).await.unwrap()

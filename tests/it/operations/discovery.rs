@@ -53,7 +53,7 @@ fn every_agent_answers_service_discovery() {
             assert!(answers(&bus, "$SRV.PING.other", 0).await.is_empty());
         }
         // A node can't query others, and can't answer for others.
-        let node = fleet.connect("web1", Some("_INBOX_NODE.web1")).await;
+        let node = fleet.connect("web1", Some("_INBOX_web1")).await;
         assert!(answers(&node, "$SRV.PING", 0).await.is_empty());
         let mut other = node.subscribe("$SRV.*.ensign.test-db1").await.unwrap();
         node.flush_roundtrip().await.unwrap();

@@ -368,6 +368,7 @@ fn actions() -> Vec<Case> {
     let mut cases = Vec::new();
     for (action, only) in [
         (json!({"halt": job}), &["files", "service", "halts", "names", "noop-exec"][..]),
+        (json!({"cancel": job}), &["files", "service", "halts", "names", "noop", "noop-exec"]),
         (json!({"resume": job}), &["files", "service", "halts", "names", "noop-exec"]),
         (json!({"go": {"job": "0198c1f2-7a3b-7c4d-8e5f-102030405060", "wave": 1}}), &["files", "service", "halts", "noop"]),
         (json!({"facts": {}}), &["files", "service", "halts", "names"]),

@@ -120,7 +120,7 @@ pub fn dry_runs(_: &Arena) -> Vec<Case> {
         cases.push(noop("noop", "exec", json!({"name": "x", "command": program, "refreshonly": true})));
     }
     let job = json!({"job": "0198c1f2-7a3b-7c4d-8e5f-102030405060"});
-    for action in [json!({"halt": job}), json!({"resume": job})] {
+    for action in [json!({"halt": job}), json!({"resume": job}), json!({"cancel": job})] {
         for is_noop in [true, false] {
             let about = format!("noop: {action} {is_noop}");
             cases.push(Case {

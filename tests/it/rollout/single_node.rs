@@ -8,7 +8,7 @@ use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::command::{Action, Command, GoAhead, JobRef, RolloutPlan};
 use ensign::wire::receipt::{HEADER, ReceiptBody};
 use ensign::wire::report::{ROLLOUT_SUCCESS, RolloutResult};
-use ensign::wire::rollout_plan::{RolloutPosition, WAVE_MARGIN, Wave, Witness};
+use ensign::wire::rollout_plan::{OnFailure, RolloutPosition, WAVE_MARGIN, Wave, Witness};
 use ensign::wire::subject::EventKind;
 use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandOutcome, CommandResult, RejectionEvent};
 use jiff::{SignedDuration, Timestamp};
@@ -18,7 +18,15 @@ use crate::support::clock::{Clock, library};
 use crate::support::single_node::{PATIENCE, SingleNodeFleet, ensure_action, node, on_every_server};
 
 fn waves(steps: Vec<Wave>, max_failed: u64) -> RolloutPlan {
-    RolloutPlan { steps, hold: HumanDuration::seconds(1), margin: WAVE_MARGIN, max_failed, health: false, go: false }
+    RolloutPlan {
+        steps,
+        hold: HumanDuration::seconds(1),
+        margin: WAVE_MARGIN,
+        max_failed,
+        health: false,
+        go: false,
+        on_failure: OnFailure::Stop,
+    }
 }
 
 /// In one wave: the node may begin at once.
@@ -58,7 +66,8 @@ impl Canary {
     async fn publish_success(&self, fleet: &SingleNodeFleet, command: &Command, key: &SigningKey, digest: &str) {
         let subject = fleet.subjects.rollout_ok(command.id, &self.node);
         let (protocol, outcome) = (ROLLOUT_SUCCESS.to_owned(), CommandOutcome::Changed);
-        let mark = RolloutResult { protocol, id: command.id, node: self.node.clone(), at: Timestamp::now(), outcome };
+        let mark =
+            RolloutResult { protocol, id: command.id, node: self.node.clone(), at: Timestamp::now(), outcome, reverts: false };
         let payload = serde_json::to_vec(&mark).unwrap();
         let statement = ReceiptBody {
             node: self.node.clone(),

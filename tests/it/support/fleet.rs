@@ -43,7 +43,7 @@ pub struct Fleet {
     pub connections: BTreeMap<String, String>,
     pub server: NatsServer,
     pub subjects: Subjects,
-    /// The form of the credentials of nodes in `agent.toml`: `nkey`, or `creds` in operator mode.
+    /// The form of the credentials of nodes in `agent.toml`: `nkey`, or `creds` with the inbox of operator mode.
     login: &'static str,
     base: PathBuf,
     _dir: TempDir,
@@ -89,7 +89,7 @@ impl Fleet {
             connections: BTreeMap::new(),
             server,
             subjects,
-            login: "nkey = \"../NODE.nk\"",
+            login: "nkey = \"../@.nk\"",
             base,
             _dir: dir,
         };
@@ -114,7 +114,7 @@ impl Fleet {
             connections: BTreeMap::new(),
             server,
             subjects: Subjects::new(FLEET),
-            login: "creds = \"../NODE.creds\"",
+            login: "creds = \"../@.creds\"\ninbox_prefix = \"_INBOX_NODE.@\"",
             base,
             _dir: dir,
         };
@@ -181,7 +181,7 @@ impl Fleet {
             "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"5s\"\n{settings}\
              [http]\nlisten = \"off\"\n[nats]\n{}\n{}\n{trust}\n[limits]\npaths = [\"{}\"]\n{limits}\n",
             self.connections.get(node).cloned().unwrap_or_else(|| format!("servers = [\"{}\"]", self.server.url())),
-            self.login.replace("NODE", node),
+            self.login.replace("@", node),
             home.display()
         );
         std::fs::write(home.join("agent.toml"), config).unwrap();
@@ -321,7 +321,7 @@ pub fn ensign(args: &[&str]) -> Ran {
 }
 
 /// Runs the program for a user with this state directory.
-fn ensign_in(state: &Path, args: &[&str]) -> Ran {
+pub fn ensign_in(state: &Path, args: &[&str]) -> Ran {
     ran(Command::new(env!("CARGO_BIN_EXE_ensign")).args(args).env("XDG_STATE_HOME", state))
 }
 

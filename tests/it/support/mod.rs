@@ -12,11 +12,13 @@ pub mod paths;
 pub mod port;
 pub mod processes;
 pub mod proxy;
+pub mod relay;
 #[cfg(feature = "simulator")]
 pub mod sim;
 pub mod single_node;
 pub mod skip;
 pub mod source;
+pub mod terminal;
 pub mod tmpfs;
 pub mod violations;
 pub mod web;

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::fleet::{Ran, ensign};
+use super::fleet::{Ran, ensign, ensign_in};
 use super::nats::{NatsServer, Options};
 
 pub const FLEET: &str = "simulated";
@@ -149,14 +149,15 @@ impl SimulatedFleet {
 
     /// Runs `ensign fleet` as the operator.
     pub fn run(&self, args: &[&str]) -> Ran {
-        ensign(&[&["fleet", "--operator", self.path("operator.toml").to_str().unwrap()], args].concat())
+        let config = self.path("operator.toml");
+        ensign_in(&self.path("home"), &[&["fleet", "--operator", config.to_str().unwrap()], args].concat())
     }
 
     /// `ensign fleet` as the operator, before its start, for tests that kill it.
     pub fn process(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ensign"));
         command.arg("fleet").arg("--operator").arg(self.path("operator.toml")).args(args);
-        command.stdin(Stdio::null()).env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).env("NO_COLOR", "1").env("XDG_STATE_HOME", self.path("home"));
         command
     }
 

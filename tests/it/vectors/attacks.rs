@@ -664,6 +664,142 @@ fn permissions() -> Vec<(&'static str, Attack)> {
 }
 
 /// Resources with further effects, by keys with fewer rights.
+/// A command of alice's on the subject of all nodes, for this target.
+fn aimed(expect: &str, about: &str, to: Value) -> Attack {
+    Attack { subject: Some("ensign.v1.prod.cmd.ensure.all".into()), ..attack(expect, about, changed("/to", to)) }
+}
+
+/// The same under one rule, which narrows the target.
+fn narrowed(expect: &str, about: &str, mut rule: Value, to: Value) -> Attack {
+    rule["keys"] = json!(["alice"]);
+    Attack { trust: ruled(expect, about, &rule).trust, ..aimed(expect, about, to) }
+}
+
+/// Patterns, combinations and exclusions.
+fn targets() -> Vec<(&'static str, Attack)> {
+    let malformed = |about: &str, to: Value| aimed("malformed", about, to);
+    let denied = |about: &str, rule: Value, to: Value| narrowed("not_allowed", about, rule, to);
+    let on = |subject: &str, attack: Attack| Attack { subject: Some(format!("ensign.v1.prod.cmd.ensure.{subject}")), ..attack };
+    let mixed = json!({"nodes": ["db1"], "globs": ["web*"], "groups": ["db"], "not": {"nodes": ["web3"], "groups": ["canary"]}});
+    let web = json!({"nodes": ["web*", "db1"], "groups": ["db"]});
+    vec![
+        ("control-glob", narrowed("accepted", "No attack: a narrower pattern.", web.clone(), json!({"globs": ["web*1"]}))),
+        ("control-mixed", narrowed("accepted", "No attack: every part is allowed.", web, mixed)),
+        ("control-outside", aimed("not_targeted", "No attack: for other nodes.", json!({"globs": ["db*"]}))),
+        (
+            "control-excluded",
+            on(
+                "group.web",
+                aimed("not_targeted", "No attack: without this node.", json!({"groups": ["web"], "not": {"globs": ["web*"]}})),
+            ),
+        ),
+        ("target-glob-question", malformed("Another wildcard than `*`.", json!({"globs": ["web?"]}))),
+        ("target-glob-plain", malformed("A pattern without a wildcard.", json!({"globs": ["web1"]}))),
+        ("target-glob-stars", malformed("A second form of the same pattern.", json!({"globs": ["web**"]}))),
+        ("target-glob-unicode", malformed("A letter that no node id has.", json!({"globs": ["w\u{435}b*"]}))),
+        ("target-glob-subject", malformed("A wildcard of subjects.", json!({"globs": ["web1.>*"]}))),
+        ("target-glob-empty", malformed("An empty list of patterns.", json!({"nodes": ["web1"], "globs": []}))),
+        ("target-glob-twice", malformed("The same pattern twice.", json!({"globs": ["web*", "web*"]}))),
+        ("target-all-and-glob", malformed("All nodes, and a pattern.", json!({"all": true, "globs": ["web*"]}))),
+        ("target-not-alone", malformed("An exclusion that selects nothing.", json!({"not": {"nodes": ["db1"]}}))),
+        ("target-not-empty", malformed("An empty exclusion.", json!({"all": true, "not": {}}))),
+        ("target-not-all", malformed("An exclusion of all nodes.", json!({"all": true, "not": {"all": true}}))),
+        ("target-not-where", malformed("An exclusion by facts.", json!({"all": true, "not": {"where": "true"}}))),
+        (
+            "target-not-not",
+            malformed("An exclusion from the exclusion.", json!({"all": true, "not": {"not": {"nodes": ["web1"]}}})),
+        ),
+        (
+            "target-not-same",
+            malformed("A node that is selected and excluded.", json!({"nodes": ["web1"], "not": {"nodes": ["web1"]}})),
+        ),
+        (
+            "policy-glob-wider",
+            denied("A pattern wider than that of the rule.", json!({"nodes": ["web*"]}), json!({"globs": ["we*"]})),
+        ),
+        ("policy-glob-star", denied("The pattern of all nodes.", json!({"nodes": ["web1", "web*"]}), json!({"globs": ["*"]}))),
+        (
+            "policy-glob-question",
+            denied("A `*` in the place of a `?` of the rule.", json!({"nodes": ["web?"]}), json!({"globs": ["web*"]})),
+        ),
+        (
+            "policy-glob-group",
+            denied("A pattern, where the rule lists groups.", json!({"groups": ["*"]}), json!({"globs": ["web*"]})),
+        ),
+        (
+            "policy-glob-second",
+            denied(
+                "A second pattern that the rule does not cover.",
+                json!({"nodes": ["web*"]}),
+                json!({"globs": ["web*", "*1"]}),
+            ),
+        ),
+        (
+            "policy-not-narrows",
+            denied(
+                "A pattern that an exclusion narrows to the nodes of the rule.",
+                json!({"nodes": ["web1"]}),
+                json!({"globs": ["web*"], "not": {"nodes": ["web2", "web3"]}}),
+            ),
+        ),
+        (
+            "policy-not-of-all",
+            denied(
+                "All nodes without a group.",
+                json!({"nodes": ["*"], "groups": ["*"]}),
+                json!({"all": true, "not": {"groups": ["db"]}}),
+            ),
+        ),
+        (
+            "policy-mixed-group",
+            denied("A group beside an allowed node.", json!({"nodes": ["web1"]}), json!({"nodes": ["web1"], "groups": ["web"]})),
+        ),
+        (
+            "policy-mixed-node",
+            denied("A node beside an allowed group.", json!({"groups": ["web"]}), json!({"nodes": ["web1"], "groups": ["web"]})),
+        ),
+        (
+            "policy-mixed-glob",
+            denied(
+                "A pattern beside an allowed node and group.",
+                json!({"nodes": ["web1"], "groups": ["web"]}),
+                json!({"nodes": ["web1"], "globs": ["web1*"], "groups": ["web"]}),
+            ),
+        ),
+        ("policy-max-glob", denied("A pattern, where nodes are counted.", json!({"max_nodes": 50}), json!({"globs": ["web1*"]}))),
+        (
+            "policy-max-mixed",
+            denied("A group beside a counted node.", json!({"max_nodes": 50}), json!({"nodes": ["web1"], "groups": ["web"]})),
+        ),
+        (
+            "subject-glob-node",
+            on("node.web1", aimed("subject_mismatch", "A pattern on the subject of a node.", json!({"globs": ["web*"]}))),
+        ),
+        (
+            "subject-mixed-group",
+            on(
+                "group.web",
+                aimed(
+                    "subject_mismatch",
+                    "A combination on the subject of its group.",
+                    json!({"nodes": ["db1"], "groups": ["web"]}),
+                ),
+            ),
+        ),
+        (
+            "subject-excluded",
+            on(
+                "node.web1",
+                aimed(
+                    "not_for_me",
+                    "On the subject of an excluded node.",
+                    json!({"globs": ["web*"], "not": {"nodes": ["web1"]}}),
+                ),
+            ),
+        ),
+    ]
+}
+
 fn effects() -> Vec<(&'static str, Attack)> {
     let rule = |more: Value| {
         let mut rule = json!({"keys": ["alice"]});
@@ -753,6 +889,7 @@ fn effects() -> Vec<(&'static str, Attack)> {
         ),
         ("noop-halt", control("halt", "A halt that calls itself a dry run.")),
         ("noop-resume", control("resume", "A resume that calls itself a dry run.")),
+        ("noop-cancel", control("cancel", "A cancel that calls itself a dry run.")),
         ("long-timeout", Attack { subject: None, ..attack("malformed", "A run of a hundred years.", signed(&long, ALICE)) }),
         ("effect-source", by("A secret copied by a rule for types.", kinds("file"), file(json!({"source": "/etc/shadow"})))),
         (
@@ -916,7 +1053,7 @@ fn bundles() -> Vec<(&'static str, Attack)> {
 }
 
 fn attacks() -> Vec<(String, Value)> {
-    [controls(), signatures(), forms(), context(), permissions(), effects(), bundles()]
+    [controls(), signatures(), forms(), context(), permissions(), targets(), effects(), bundles()]
         .into_iter()
         .flatten()
         .map(|(name, attack)| (format!("{name}.json"), serde_json::to_value(attack).unwrap()))
@@ -965,6 +1102,7 @@ fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8])
         Ok(OpenedMessage::Duplicate { .. }) => "seen".into(),
         Ok(OpenedMessage::ForOtherNodes(_)) => "elsewhere".into(),
         Ok(OpenedMessage::FilteredOut(_)) => "not_selected".into(),
+        Ok(OpenedMessage::NotTargeted) => "not_targeted".into(),
         Err(refusal) => refusal.code.to_string(),
     }
 }
@@ -1000,6 +1138,9 @@ fn every_attack_is_refused_with_its_own_code() {
         RejectionCode::BadArtifact,
         RejectionCode::PlanChanged,
         RejectionCode::Halted,
+        RejectionCode::NoChannel,
+        RejectionCode::Cancelled,
+        RejectionCode::NotCancellable,
     ];
     for code in RejectionCode::ALL.iter().filter(|code| !own.contains(code)) {
         assert!(covered.contains(code.as_str()), "no attack is refused with {code}");

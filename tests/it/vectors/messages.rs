@@ -124,6 +124,17 @@ fn messages() -> Vec<(String, Value)> {
             "command-channel",
             with(with(apply(1, 42, "a"), "/to", json!({"groups": ["web"]})), "/action/apply/data", json!({"a": [1]})),
         ),
+        (
+            "command-target",
+            with(
+                nginx.clone(),
+                "/to",
+                json!({
+                    "nodes": ["db1"], "globs": ["web*"], "groups": ["db"],
+                    "not": {"nodes": ["web3"], "globs": ["*-old"], "groups": ["canary"]}, "where": "Facts.os == 'x'",
+                }),
+            ),
+        ),
         ("envelope", text(signed(&nginx, &[("ops-alice", 11)]))),
         ("trust", text(sealed(TRUST_TYPE, &bundle().to_string(), &roots))),
         (
@@ -191,7 +202,7 @@ fn within(small: &Value, large: &Value) -> bool {
 
 fn check(name: &str, value: &Value) -> Result<(), String> {
     match name {
-        "command-ensure" | "command-apply" | "command-channel" => {
+        "command-ensure" | "command-apply" | "command-channel" | "command-target" => {
             survives::<Command>(value)?.check().map_err(|error| error.to_string())
         }
         "envelope" => {

@@ -76,7 +76,7 @@ pub(super) fn run(inside: &ConfinedRun<'_>) -> Result<ConfinedResult, Box<RunRes
         let mut changes = PlanRecorder::for_job(job);
         let report = engine::run(&plan, &dry, host, &mut MemorySession::default(), &mut |event| changes.record(&event));
         if report.outcome == RunOutcome::Interrupted {
-            let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel().is_cancelled(), job);
+            let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel(), job);
             return Err(Box::new(RunResult::new(outcome, why)));
         }
         if let Err(why) = approved.check_unchanged(&changes.into_plan(job)) {
@@ -120,7 +120,7 @@ impl ConfinedRun<'_> {
             outputs: engine::OutputStore::default(),
             parallelism: engine::default_parallelism(),
             // The diff of a plan is for people. The diff of a run would only repeat the command.
-            diff: if job.command.options.noop { Diff::Public } else { Diff::None },
+            diff: if job.noop { Diff::Public } else { Diff::None },
             omit_details: false,
             run_id: job.run,
             node: Some(context.settings.now().node.clone()),

@@ -88,7 +88,7 @@ pub(in crate::agent) fn run(
     checkpoint(Checkpoint::RunEnded);
     let (told, manifest) =
         record.record_end(&RunEnd { ended: context.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
-    let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel().is_cancelled(), job);
+    let (outcome, why) = outcome_and_reason(report.outcome, report.error, host.cancel(), job);
     let corrective = told.causes.finish(context, job.selection.is_none() && report.outcome != RunOutcome::Interrupted);
     let state = ApplyState { corrective, ..summary(context, job, manifest, report.outcome, why.clone(), report.summary) };
     // Checks that follow from the agent's own changes are of no interest.
@@ -122,7 +122,9 @@ fn acquire_run_lock(context: &RunContext, job: &Job, host: &Host, until: Instant
     let waiting = |holder: &run_lock::RunLockHolder| host.notify(&format!("waiting for another run: {holder}"));
     match RunLock::acquire(&path, &what, LockMode::Shared, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
-        Err(RunLockError::RunEnded(_)) if host.cancel().is_cancelled() => Err(Box::new(RunResult::interrupted())),
+        Err(RunLockError::RunEnded(_)) if host.cancel().is_cancelled() => {
+            Err(Box::new(host.cancel().reason().map_or_else(RunResult::interrupted, RunResult::cancelled)))
+        }
         Err(RunLockError::Busy(holder) | RunLockError::RunEnded(holder)) => {
             Err(Box::new(RunResult::failed(format!("another run took longer than {}: {holder}", job.command.options.timeout))))
         }

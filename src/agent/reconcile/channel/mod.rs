@@ -10,9 +10,12 @@ mod terms;
 use std::time::{Duration, Instant};
 
 use crate::agent::rollout::gate::RolloutTurn;
+use crate::agent::rollout::wave_verdict::WaveVerdict;
 use crate::model::HealthStatus;
 
-pub(in crate::agent) use terms::{AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelWork, Enforced, Timers};
+pub(in crate::agent) use terms::{
+    AssignmentReport, ChannelEffect, ChannelEvent, ChannelRunEnd, ChannelWork, Enforced, RevertCause, Timers,
+};
 
 /// Pause before another attempt at an assignment that cannot be applied.
 const RETRY: Duration = Duration::from_secs(30);
@@ -65,6 +68,11 @@ pub(in crate::agent) enum ChannelState {
         /// The state that the channel came from.
         resume: Box<Self>,
     },
+    /// Waits for the verdict about the wave of this node.
+    AwaitingVerdict {
+        /// The state that the channel came from.
+        resume: Box<Self>,
+    },
     /// Waits for the result of the health checks.
     AwaitingHealth {
         /// The state that the channel came from.
@@ -97,6 +105,8 @@ pub(in crate::agent) enum ChannelState {
         /// The reason, for the alarm.
         why: String,
     },
+    /// The node went back: the rollout of the latest assignment failed. The assignment before is active, if there was one.
+    Reverted(Option<Timers>),
     /// Nothing is assigned: the assignment was withdrawn, or names other nodes.
     Absent,
 }
@@ -120,6 +130,12 @@ pub(in crate::agent) struct ChannelView {
     pub(in crate::agent) gate_interval: Duration,
     /// True when the health gate is due without health checks to observe.
     pub(in crate::agent) is_gate_only: bool,
+    /// True when a failure of this node, now, leads back to the assignment before.
+    pub(in crate::agent) may_revert: bool,
+    /// True when this node went back to the assignment before.
+    pub(in crate::agent) is_reverted: bool,
+    /// The next times of the assignment before, while the node may go back to it.
+    pub(in crate::agent) previous_timers: Option<Timers>,
 }
 
 /// The next state of a channel, and the effects to carry out.
@@ -156,11 +172,13 @@ impl ChannelState {
             Self::AwaitingTurn { ask_at, good, .. } | Self::Stopped { ask_at, good, .. } => {
                 earlier(Some((*ask_at, ChannelWork::Latest)), good.as_ref().and_then(|good| timed(good, ChannelWork::LastGood)))
             }
+            Self::Reverted(good) => good.as_ref().and_then(|good| timed(good, ChannelWork::LastGood)),
             Self::AwaitingFilter { .. }
             | Self::AwaitingGate { .. }
             | Self::AwaitingRun { .. }
             | Self::AwaitingLastGoodRun { .. }
             | Self::AwaitingRepair { .. }
+            | Self::AwaitingVerdict { .. }
             | Self::AwaitingHealth { .. }
             | Self::Absent => None,
         }
@@ -170,9 +188,11 @@ impl ChannelState {
     pub(in crate::agent) fn enforced(&self) -> Enforced {
         match self.at_rest() {
             Self::InForce(_) => Enforced::Latest,
-            Self::AwaitingFirstRun { .. } | Self::AwaitingTurn { .. } | Self::Degraded { .. } | Self::Stopped { .. } => {
-                Enforced::EarlierGood
-            }
+            Self::AwaitingFirstRun { .. }
+            | Self::AwaitingTurn { .. }
+            | Self::Degraded { .. }
+            | Self::Stopped { .. }
+            | Self::Reverted(_) => Enforced::EarlierGood,
             _ => Enforced::None,
         }
     }
@@ -199,6 +219,7 @@ impl ChannelState {
             | Self::AwaitingRun { resume }
             | Self::AwaitingLastGoodRun { resume }
             | Self::AwaitingRepair { resume }
+            | Self::AwaitingVerdict { resume }
             | Self::AwaitingHealth { resume } => resume.at_rest(),
             state => state,
         }
@@ -226,12 +247,17 @@ impl ChannelState {
             Self::Undecided { timers, why } => Self::Undecided { timers: moved(timers, view.next_timers), why },
             Self::AwaitingTurn { ask_at, good, why } => Self::AwaitingTurn { ask_at, good: good_moved(good), why },
             Self::Stopped { ask_at, good, why } => Self::Stopped { ask_at, good: good_moved(good), why },
+            Self::Reverted(good) => Self::Reverted(good_moved(good)),
             state => state,
         }
     }
 }
 
-fn earlier(one: Option<(Instant, ChannelWork)>, other: Option<(Instant, ChannelWork)>) -> Option<(Instant, ChannelWork)> {
+/// Returns the earlier one of two times of work.
+pub(in crate::agent) fn earlier(
+    one: Option<(Instant, ChannelWork)>,
+    other: Option<(Instant, ChannelWork)>,
+) -> Option<(Instant, ChannelWork)> {
     match (one, other) {
         (Some(one), Some(other)) if other.0 < one.0 => Some(other),
         (one, other) => one.or(other),
@@ -262,7 +288,15 @@ pub(in crate::agent) fn step(state: ChannelState, event: ChannelEvent, view: &Ch
             ChannelStep::to(S::Undecided { timers: retry_timers(view.next_timers, now), why }, [report])
         }
         (S::AwaitingGate { resume }, ChannelEvent::GateAnswered(turn)) => gate_answered(*resume, turn, view, now),
-        (S::AwaitingRun { .. }, ChannelEvent::RunEnded(ChannelRunEnd::Planned(health))) => {
+        (S::AwaitingRun { .. }, ChannelEvent::RunEnded(ChannelRunEnd::Failed(why, _))) if view.may_revert => {
+            revert(RevertCause::Node(format!("its run failed: {why}")), view)
+        }
+        (S::AwaitingRun { .. }, ChannelEvent::RunEnded(ChannelRunEnd::Planned(Some(HealthStatus::Critical))))
+            if view.may_revert =>
+        {
+            revert(unhealthy(), view)
+        }
+        (S::AwaitingRun { .. }, ChannelEvent::RunEnded(ChannelRunEnd::Planned(health) | ChannelRunEnd::Failed(_, health))) => {
             // The first run reports its health with its result.
             let health = (!view.result_pending).then_some(ChannelEffect::ReportHealth(health));
             let effects: Vec<ChannelEffect> = [ChannelEffect::Promote]
@@ -292,7 +326,22 @@ pub(in crate::agent) fn step(state: ChannelState, event: ChannelEvent, view: &Ch
             };
             ChannelStep::to(resume, [])
         }
+        (S::AwaitingRepair { resume }, ChannelEvent::RunEnded(ChannelRunEnd::Failed(why, _)))
+            if view.may_revert && matches!(*resume, S::InForce(_)) =>
+        {
+            revert(RevertCause::Node(format!("its run failed: {why}")), view)
+        }
         (S::AwaitingRepair { resume }, ChannelEvent::RunEnded(_)) => ChannelStep::to(*resume, []),
+        (S::AwaitingVerdict { .. }, ChannelEvent::VerdictGiven(WaveVerdict::Failed(why))) => revert(RevertCause::Wave(why), view),
+        (S::AwaitingVerdict { resume }, ChannelEvent::VerdictGiven(WaveVerdict::Stays)) => {
+            ChannelStep::to(*resume, [ChannelEffect::RemovePrevious])
+        }
+        (S::AwaitingVerdict { resume }, ChannelEvent::VerdictGiven(WaveVerdict::Undecided)) => ChannelStep::to(*resume, []),
+        (S::AwaitingHealth { resume }, ChannelEvent::HealthChecked(Some(HealthStatus::Critical)))
+            if view.may_revert && matches!(*resume, S::InForce(_)) =>
+        {
+            revert(unhealthy(), view)
+        }
         (S::AwaitingHealth { resume }, ChannelEvent::HealthChecked(health)) => {
             let is_critical = health == Some(HealthStatus::Critical);
             let effects = [ChannelEffect::ReportHealth(health), ChannelEffect::CompleteHealthGate(health)];
@@ -307,10 +356,33 @@ pub(in crate::agent) fn step(state: ChannelState, event: ChannelEvent, view: &Ch
 fn begin_work(state: ChannelState, work: ChannelWork, view: &ChannelView, now: Instant) -> ChannelStep {
     let resume = Box::new(state);
     match work {
+        ChannelWork::Verdict => ChannelStep::to(ChannelState::AwaitingVerdict { resume }, [ChannelEffect::AskVerdict]),
+        // After a restart too, a failed assignment is not applied again.
+        ChannelWork::Latest if view.is_reverted => ChannelStep::to(
+            ChannelState::Reverted(view.good_timers.map(|next| Timers { run_at: now, ..next })),
+            [ChannelEffect::Publish(AssignmentReport::Reverted), ChannelEffect::ReportRevert],
+        ),
         // The filter of the latest assignment does not apply to the last good one.
         ChannelWork::LastGood => ChannelStep::to(ChannelState::AwaitingLastGoodRun { resume }, [ChannelEffect::RunLastGood]),
+        ChannelWork::HealthCheck if view.is_reverted => filter_passed(*resume, work, view, now),
         _ if view.has_filter => ChannelStep::to(ChannelState::AwaitingFilter { work, resume }, [ChannelEffect::EvaluateFilter]),
         work => filter_passed(*resume, work, view, now),
+    }
+}
+
+fn unhealthy() -> RevertCause {
+    RevertCause::Node("a health check is critical".to_owned())
+}
+
+/// Goes back to the assignment before: on disk first, then reported, then applied.
+fn revert(cause: RevertCause, view: &ChannelView) -> ChannelStep {
+    let effects = [ChannelEffect::Revert(cause), ChannelEffect::Publish(AssignmentReport::Run), ChannelEffect::ReportRevert];
+    match view.previous_timers {
+        Some(next) => ChannelStep::to(
+            ChannelState::AwaitingLastGoodRun { resume: Box::new(ChannelState::Reverted(Some(next))) },
+            effects.into_iter().chain([ChannelEffect::RunLastGood]).collect::<Vec<_>>(),
+        ),
+        None => ChannelStep::to(ChannelState::Reverted(None), effects),
     }
 }
 
@@ -332,6 +404,7 @@ fn filter_passed(state: ChannelState, work: ChannelWork, view: &ChannelView, now
         ChannelWork::LastGood => ChannelStep::to(ChannelState::AwaitingLastGoodRun { resume }, [ChannelEffect::RunLastGood]),
         ChannelWork::Repair => ChannelStep::to(ChannelState::AwaitingRepair { resume }, [ChannelEffect::RunSelected]),
         ChannelWork::HealthCheck => ChannelStep::to(ChannelState::AwaitingHealth { resume }, [ChannelEffect::CheckHealth]),
+        ChannelWork::Verdict => ChannelStep::to(ChannelState::AwaitingVerdict { resume }, [ChannelEffect::AskVerdict]),
         ChannelWork::Latest if view.has_waves => ChannelStep::to(ChannelState::AwaitingGate { resume }, [ChannelEffect::AskGate]),
         ChannelWork::Latest => ChannelStep::to(ChannelState::AwaitingRun { resume }, [ChannelEffect::RunLatest]),
     }

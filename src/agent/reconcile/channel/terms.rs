@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::agent::rollout::gate::RolloutTurn;
+use crate::agent::rollout::wave_verdict::WaveVerdict;
 use crate::model::HealthStatus;
 
 /// The work that a channel can be due for.
@@ -16,6 +17,8 @@ pub(in crate::agent) enum ChannelWork {
     HealthCheck,
     /// Check the resources that may have drifted, of the assignment that is enforced.
     Repair,
+    /// Ask whether the wave of this node failed.
+    Verdict,
 }
 
 /// The assignment of a channel whose drift is repaired.
@@ -51,6 +54,8 @@ pub(in crate::agent) enum ChannelEvent {
     GateAnswered(RolloutTurn),
     /// A run of the latest assignment, or of the last good one, ended, or a run of selected resources.
     RunEnded(ChannelRunEnd),
+    /// The verdict about the wave of this node.
+    VerdictGiven(WaveVerdict),
     /// The health checks were observed; `None` without health checks.
     HealthChecked(Option<HealthStatus>),
     /// The agent stops: the work ended early, and the next start does it again.
@@ -60,8 +65,10 @@ pub(in crate::agent) enum ChannelEvent {
 /// The end of a run, as far as the channel depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) enum ChannelRunEnd {
-    /// The manifest was planned and run, with any outcome of its resources. Has the worst health check, if there was one.
+    /// The manifest was planned and run, and the run did not fail. Has the worst health check, if there was one.
     Planned(Option<HealthStatus>),
+    /// The manifest was planned and run, and the run failed for this reason. Has the worst health check, if there was one.
+    Failed(String, Option<HealthStatus>),
     /// The manifest could not be fetched or planned, for this reason.
     NotPlanned(String),
 }
@@ -83,6 +90,14 @@ pub(in crate::agent) enum ChannelEffect {
     CheckHealth,
     /// Make the latest assignment the last good one.
     Promote,
+    /// Ask whether the wave of this node failed. Ends in [`ChannelEvent::VerdictGiven`].
+    AskVerdict,
+    /// Go back to the assignment before, for good.
+    Revert(RevertCause),
+    /// Publish the event about the return, unless it is published.
+    ReportRevert,
+    /// Remove the way back: the assignment stays.
+    RemovePrevious,
     /// Forget the convergence records of the channel.
     Forget,
     /// Publish the result of the assignment, if the sender still waits for one.
@@ -104,6 +119,17 @@ pub(in crate::agent) enum AssignmentReport {
     BadFilter(String),
     /// The rollout stopped, for this reason.
     Halted(String),
+    /// The node went back to the assignment before.
+    Reverted,
     /// The result of the run that just ended.
     Run,
+}
+
+/// The cause of a return to the assignment before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum RevertCause {
+    /// The run or a health check of this node failed, for this reason.
+    Node(String),
+    /// The wave of this node failed, for this reason.
+    Wave(String),
 }

@@ -26,6 +26,9 @@ impl Clock {
             good_timers: Some(self.timers(700, 70)),
             gate_interval: Duration::from_secs(5),
             is_gate_only: false,
+            may_revert: false,
+            is_reverted: false,
+            previous_timers: None,
         }
     }
 }
@@ -298,4 +301,83 @@ fn work_in_progress_is_not_begun_twice_and_a_stop_forgets_it() {
         check(&rest, event, &view, now, &rest, &[]);
     }
     assert!(!S::NotSelected(view.next_timers).is_selected());
+}
+
+/// The way back: a failed run, a critical health check or a failed wave. Then the assignment before is active, for good.
+#[test]
+fn a_failed_rollout_leads_back_to_the_assignment_before() {
+    let clock = Clock(Instant::now());
+    let (plain, now) = (clock.view(), clock.at(0));
+    let previous = clock.timers(700, 70);
+    let first = ChannelView { may_revert: true, previous_timers: Some(previous), ..plain };
+    // The latest assignment is the last good one until the node goes back.
+    let later = ChannelView { good_timers: None, result_pending: false, ..first };
+    let alone = ChannelView { previous_timers: None, good_timers: None, ..first };
+    let kept = ChannelView { may_revert: false, ..later };
+    let in_force = S::InForce(plain.next_timers);
+    let run = S::AwaitingRun { resume: boxed(&S::AwaitingFirstRun { run_at: now }) };
+    let repair = S::AwaitingRepair { resume: boxed(&in_force) };
+    let health = S::AwaitingHealth { resume: boxed(&in_force) };
+    let verdict = S::AwaitingVerdict { resume: boxed(&in_force) };
+    let reverted = S::Reverted(Some(previous));
+    let back = S::AwaitingLastGoodRun { resume: boxed(&reverted) };
+    let failed = || ChannelEvent::RunEnded(ChannelRunEnd::Failed("file#x: no".into(), None));
+    let critical = Some(HealthStatus::Critical);
+    let given = ChannelEvent::VerdictGiven;
+    let effects = |cause: RevertCause, runs: bool| {
+        let all = [
+            ChannelEffect::Revert(cause),
+            ChannelEffect::Publish(AssignmentReport::Run),
+            ChannelEffect::ReportRevert,
+            ChannelEffect::RunLastGood,
+        ];
+        all.into_iter().take(if runs { 4 } else { 3 }).collect::<Vec<_>>()
+    };
+    let own = || RevertCause::Node("its run failed: file#x: no".into());
+    let ill = || RevertCause::Node("a health check is critical".into());
+    let wave = || RevertCause::Wave("2 of 2 failed".into());
+    for (from, event, view, to, wanted) in [
+        (&run, failed(), first, &back, effects(own(), true)),
+        (&run, failed(), later, &back, effects(own(), true)),
+        (&run, failed(), alone, &S::Reverted(None), effects(own(), false)),
+        (&run, ChannelEvent::RunEnded(ChannelRunEnd::Planned(critical)), first, &back, effects(ill(), true)),
+        (&repair, failed(), later, &back, effects(own(), true)),
+        (&health, ChannelEvent::HealthChecked(critical), later, &back, effects(ill(), true)),
+        (&verdict, given(WaveVerdict::Failed("2 of 2 failed".into())), later, &back, effects(wave(), true)),
+        (&verdict, given(WaveVerdict::Undecided), later, &in_force, vec![]),
+        (&verdict, given(WaveVerdict::Stays), later, &in_force, vec![ChannelEffect::RemovePrevious]),
+        // After the hold, a failure of this node sends it back no more.
+        (
+            &run,
+            failed(),
+            kept,
+            &in_force,
+            vec![ChannelEffect::Promote, ChannelEffect::ReportHealth(None), ChannelEffect::Publish(AssignmentReport::Run)],
+        ),
+        (&repair, failed(), kept, &in_force, vec![]),
+        (&in_force, ChannelEvent::Due(ChannelWork::Verdict), later, &verdict, vec![ChannelEffect::AskVerdict]),
+        (&verdict, ChannelEvent::Interrupted, later, &in_force, vec![]),
+    ] {
+        check(from, event, &view, now, to, &wanted);
+    }
+
+    // A node that cannot plan the assignment keeps the one before anyway, and tries again.
+    let not_planned = ChannelEvent::RunEnded(ChannelRunEnd::NotPlanned("not found".into()));
+    assert!(
+        matches!(step(run, not_planned, &first, now).state, S::AwaitingLastGoodRun { resume } if matches!(*resume, S::Degraded { .. }))
+    );
+
+    // For good: also after a restart, and without a question to the filter or the gate.
+    let gone = ChannelView { is_reverted: true, has_filter: true, has_waves: true, ..plain };
+    let again = S::Reverted(Some(Timers { run_at: now, ..previous }));
+    let reports = [ChannelEffect::Publish(AssignmentReport::Reverted), ChannelEffect::ReportRevert];
+    for from in [S::AwaitingFirstRun { run_at: now }, S::Absent] {
+        check(&from, ChannelEvent::Due(ChannelWork::Latest), &gone, now, &again, &reports);
+    }
+    assert_eq!(reverted.due(None), Some((clock.at(70), ChannelWork::HealthCheck)));
+    let good = S::AwaitingLastGoodRun { resume: boxed(&reverted) };
+    check(&reverted, ChannelEvent::Due(ChannelWork::LastGood), &gone, now, &good, &[ChannelEffect::RunLastGood]);
+    let checking = S::AwaitingHealth { resume: boxed(&reverted) };
+    check(&reverted, ChannelEvent::Due(ChannelWork::HealthCheck), &gone, now, &checking, &[ChannelEffect::CheckHealth]);
+    assert_eq!((reverted.enforced(), S::Reverted(None).due(None)), (Enforced::EarlierGood, None));
 }

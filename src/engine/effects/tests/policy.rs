@@ -309,6 +309,7 @@ fn dry_runs_run_no_programs() {
         (json!({"healthcheck": {}}), false),
         (json!({"halt": {"job": "0198c1f2-7a3b-7c4d-8e5f-102030405060"}}), false),
         (json!({"resume": {"job": "0198c1f2-7a3b-7c4d-8e5f-102030405060"}}), false),
+        (json!({"cancel": {"job": "0198c1f2-7a3b-7c4d-8e5f-102030405060"}}), false),
         (json!({"withdraw": {}}), false),
     ] {
         for dry in [true, false] {

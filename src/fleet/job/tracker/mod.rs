@@ -155,7 +155,7 @@ impl JobTracker {
 
     /// Returns the count of nodes in a terminal state.
     pub fn progress(&self) -> JobProgress {
-        JobProgress { done: self.counts.ended, total: self.nodes.len() }
+        JobProgress { done: self.counts.ended, total: self.nodes.len(), missing: self.counts.missing }
     }
 
     /// True when every online node is in its terminal state. An offline node that answers counts as online.

@@ -87,7 +87,7 @@ fn every_node_ends_in_a_named_state() {
     assert!(all.take_report(&done("again", "changed")).is_some());
     assert!(all.take_report(&done("again", "busy")).is_none());
     assert!(!all.is_complete() && !all.is_answered());
-    assert_eq!(all.progress(), JobProgress { done: 5, total: 9 });
+    assert_eq!(all.progress(), JobProgress { done: 5, total: 9, missing: all.missing().count() });
     assert_eq!(
         words(all),
         "again=changed back=changed gone=offline joined=busy ok=stable silent=no_answer slow=unfinished typo=no_answer where=not_selected"

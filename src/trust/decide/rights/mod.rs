@@ -51,6 +51,13 @@ impl Rights {
         }
     }
 
+    /// Returns these rights for a run that a key with the `other` rights brings forward. A key for dry runs only starts no program
+    /// and reads nothing, whatever the run may do by itself.
+    #[must_use]
+    pub fn brought_forward_by(&self, other: &Self) -> Self {
+        Self { noop_only: self.noop_only || other.noop_only, ..self.clone() }
+    }
+
     /// True when the rule allows only some resources, or only dry runs.
     pub fn is_restricted(&self) -> bool {
         self.types.is_some() || self.names.is_some() || self.noop_only

@@ -1,4 +1,4 @@
-//! Overrides of operators for a rollout: a signed `halt`, `resume` or `go`. A stream keeps them for later readers.
+//! Overrides of operators for a rollout: a signed `halt`, `resume`, `cancel` or `go`. A stream keeps them for later readers.
 //!
 //! An override is verified like any other command, except for its time. A command lives for minutes, but a halt must be valid as
 //! long as nodes may begin the job. So the verifier uses the time of the signature, which must not be before that of the job. A
@@ -36,9 +36,13 @@ impl Verifier<'_> {
     }
 
     fn check_override(&self, command: &Command, about: &Command) -> Result<(), Reason> {
-        let (Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. })) = command.action
+        let (Action::Halt(JobRef { job })
+        | Action::Resume(JobRef { job })
+        | Action::Cancel(JobRef { job })
+        | Action::Go(GoAhead { job, .. })) = command.action
         else {
-            return Err((RejectionCode::SubjectMismatch, format!("it is no halt, resume or go, but {}", command.action.name())));
+            let why = format!("it is no halt, resume, cancel or go, but {}", command.action.name());
+            return Err((RejectionCode::SubjectMismatch, why));
         };
         if job != about.id {
             return Err((RejectionCode::SubjectMismatch, format!("it is about the job {job}")));
@@ -106,9 +110,11 @@ mod tests {
     #[test]
     fn a_halt_counts_after_its_minutes_are_over() {
         assert_eq!(verdict(&signed(&halt(), &[("alice", 2)])).as_deref(), Ok("halt"));
-        let mut resume = halt();
-        resume["action"] = json!({"resume": {"job": JOB}});
-        assert_eq!(verdict(&signed(&resume, &[("alice", 2)])).as_deref(), Ok("resume"));
+        for name in ["resume", "cancel"] {
+            let mut other = halt();
+            other["action"] = json!({name: {"job": JOB}});
+            assert_eq!(verdict(&signed(&other, &[("alice", 2)])).as_deref(), Ok(name));
+        }
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub enum OpenedMessage {
     FilteredOut(Verified<Command>),
     /// The latest assignment of a channel, for other nodes now. The assignment of this node in the channel ends.
     ForOtherNodes(Verified<Command>),
+    /// A signed command for other nodes that listen on its subject: no attack, and no answer.
+    NotTargeted,
 }
 
 /// The state of a node against which commands are checked.
@@ -201,6 +203,7 @@ impl Verifier<'_> {
             Ok(Verdict::Seen) => Ok(OpenedMessage::Duplicate { id: signed.command.id, digest: known.digest }),
             Ok(Verdict::Run(allowed)) => Ok(OpenedMessage::New(verified(signed, known, allowed, bytes))),
             Ok(Verdict::NotSelected(allowed)) => Ok(OpenedMessage::FilteredOut(verified(signed, known, allowed, bytes))),
+            Ok(Verdict::NotTargeted) => Ok(OpenedMessage::NotTargeted),
             Ok(Verdict::Elsewhere(allowed)) => Ok(OpenedMessage::ForOtherNodes(verified(signed, known, allowed, bytes))),
             Err(reason) => Err(known.reject(reason)),
         }
@@ -328,8 +331,13 @@ impl Verifier<'_> {
     fn evaluate(&self, signed: &SignedCommand, digest: &str, subject: Option<&str>) -> Result<Verdict, Reason> {
         let command = &signed.command;
         let addressed = self.check_target(command);
+        let for_others = matches!(addressed, Err((RejectionCode::NotForMe, _)));
         // A channel has one latest message for all nodes. It also tells a node that the channel no longer targets the node.
-        let left_out = command.action.is_desired_state() && matches!(addressed, Err((RejectionCode::NotForMe, _)));
+        let left_out = command.action.is_desired_state() && for_others;
+        // Excluded nodes hear a command too, and so do all nodes where patterns or several kinds of names select.
+        if for_others && !left_out && subject.is_some_and(|subject| self.check_subject(command, subject).is_ok()) {
+            return Ok(Verdict::NotTargeted);
+        }
         if !left_out {
             addressed.clone()?;
         }
@@ -471,9 +479,9 @@ impl Verifier<'_> {
                         command.action.is_desired_state() && command.channel.as_ref().is_some_and(|channel| channel.name == name)
                     }
                     _ if command.action.is_desired_state() => false,
-                    (Route::Node(id), Some(Selector::Nodes(_))) => id == self.node.as_str(),
+                    (Route::Node(id), Some(Selector::Nodes(nodes))) => id == self.node.as_str() && nodes.contains(self.node),
                     (Route::Group(name), Some(Selector::Groups(groups))) => groups.contains(&name) && self.groups.contains(&name),
-                    (Route::All, Some(Selector::All)) => true,
+                    (Route::All, Some(Selector::All | Selector::Mixed)) => true,
                     _ => false,
                 }
         });
@@ -485,6 +493,7 @@ enum Verdict {
     Run(PolicyDecision),
     NotSelected(PolicyDecision),
     Elsewhere(PolicyDecision),
+    NotTargeted,
     Seen,
 }
 

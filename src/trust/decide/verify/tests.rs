@@ -127,6 +127,7 @@ fn code(result: &Result<OpenedMessage, Rejection>) -> &'static str {
         Ok(OpenedMessage::Duplicate { .. }) => "seen",
         Ok(OpenedMessage::FilteredOut(_)) => "not selected",
         Ok(OpenedMessage::ForOtherNodes(_)) => "elsewhere",
+        Ok(OpenedMessage::NotTargeted) => "not targeted",
         Err(refusal) => refusal.code.as_str(),
     }
 }
@@ -305,6 +306,55 @@ fn a_command_travels_only_where_it_was_signed_for() {
     }
     assert_eq!(code(&open(&to(json!({"nodes": ["db1"]})))), "not_for_me");
     assert_eq!(code(&open(&to(json!({"groups": ["db"]})))), "not_for_me");
+}
+
+#[test]
+fn a_command_for_some_listeners_of_its_subject_is_no_rejection_on_the_others() {
+    let (one, all, group) = ("node.web1", "all", "group.web");
+    for (to, subject, wanted) in [
+        (json!({"globs": ["web*"]}), all, "new"),
+        (json!({"globs": ["db*"]}), all, "not targeted"),
+        (json!({"globs": ["db*"]}), one, "not_for_me"),
+        (json!({"globs": ["db*"]}), group, "not_for_me"),
+        (json!({"nodes": ["db1"], "groups": ["db"]}), all, "not targeted"),
+        (json!({"nodes": ["db1"]}), all, "not_for_me"),
+        (json!({"groups": ["db"]}), all, "not_for_me"),
+        (json!({"all": true, "not": {"nodes": ["web1"]}}), all, "not targeted"),
+        (json!({"groups": ["web"], "not": {"globs": ["web*"]}}), group, "not targeted"),
+        (json!({"groups": ["db"], "not": {"globs": ["web*"]}}), group, "not_for_me"),
+        (json!({"nodes": ["web1"], "not": {"groups": ["web"]}}), one, "not targeted"),
+        (json!({"nodes": ["db1"], "not": {"groups": ["web"]}}), one, "not_for_me"),
+    ] {
+        let mut value = ensure();
+        value["to"] = to.clone();
+        let subject = format!("ensign.v1.prod.cmd.ensure.{subject}");
+        let open = |by| open_at(NOW, &Memory::default(), &signed(&value, by), Some(&subject));
+        assert_eq!(code(&open(&[("alice", 2)])), wanted, "{to} {subject}");
+        assert_eq!(code(&open(&[("mallory", 9)])), "unknown_key", "only a signature decides about the target");
+        // Without a subject, the sender waits for an answer.
+        let by_file = code(&open_at(NOW, &Memory::default(), &signed(&value, &[("alice", 2)]), None));
+        assert_eq!(by_file == "not_for_me", wanted != "new", "{to}");
+    }
+    // An assignment is for the whole channel, and ends on the nodes that it leaves out.
+    let mut assignment = apply(1, 1, "a");
+    assignment["to"] = json!({"globs": ["db*"]});
+    assignment["action"] = json!({"assign": {"manifest": assignment["action"]["apply"]}});
+    let bytes = signed(&assignment, &[("alice", 2)]);
+    let open = |subject| open_at(NOW, &Memory::default(), &bytes, Some(subject));
+    assert_eq!(code(&open("ensign.v1.prod.live.desired.base")), "elsewhere");
+    assert_eq!(code(&open("ensign.v1.prod.cmd.assign.all")), "subject_mismatch");
+}
+
+#[test]
+fn a_node_that_entered_an_excluded_group_is_no_target() {
+    let mut to_glob = ensure();
+    to_glob["to"] = json!({"globs": ["web*"], "not": {"groups": ["canary"]}});
+    let (trust, command) = (trust(), opened(&trust(), &signed(&to_glob, &[("alice", 2)])));
+    let confirm = |groups: &[String]| {
+        with_verifier(&trust, &NodeLimits::default(), NOW, &Memory::default(), |it| Verifier { groups, ..*it }.recheck(&command))
+    };
+    assert!(confirm(&["web".to_owned()]).is_ok());
+    assert_eq!(confirm(&["canary".to_owned()]).unwrap_err().code, RejectionCode::NotForMe);
 }
 
 #[test]
