@@ -26,9 +26,9 @@ use super::jitter;
 pub use error::JoinError;
 pub use pending::{JoinOptions, PendingJoin};
 
-/// Pause between two reads of the answer; as much again comes on top at random, for a thousand hosts at once.
+/// Pause between two reads of the answer. As much again comes on top at random, for a thousand hosts at once.
 const POLL: Duration = Duration::from_secs(1);
-/// Time after which the request is stored again: the stream may have lost it, or another host with the token replaced it.
+/// Time after which the request is stored again. The stream may have lost it, or another host with the token replaced it.
 const RESEND: Duration = Duration::from_secs(60);
 
 impl PendingJoin {

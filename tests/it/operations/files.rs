@@ -71,7 +71,7 @@ fn a_command_file_is_signed_verified_and_delivered() {
         assert!(refused.code == 3 && refused.stdout.contains("refused not_allowed"), "{}{}", refused.stdout, refused.stderr);
         // The tool does not sign a file that is no command.
         for (text, said) in [
-            (command(&json!({"nodes": []}), &properties).to_string(), "exactly one of nodes"),
+            (command(&json!({"nodes": []}), &properties).to_string(), "must have nodes, globs or groups"),
             (json!({"fleet": "test"}).to_string(), "missing field"),
             ("{\"fleet\": \"a\", \"fleet\": \"b\"}".to_owned(), "duplicate"),
             ("nonsense".to_owned(), "command.json"),
