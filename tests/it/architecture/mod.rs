@@ -43,7 +43,7 @@ const LAYERS: &[(&str, u8)] = &[
 /// Text that only some files may hold, and the paths below `src/` of those files.
 const OWNERS: &[(&str, &[&str])] = &[
     ("async_nats", &["transport/nats.rs", "transport/nats/"]),
-    ("nkeys::", &["transport/nkey.rs", "fleet/account/"]),
+    ("nkeys::", &["transport/nkey.rs", "trust/keys/key.rs", "fleet/account/"]),
     ("ed25519_dalek", &["trust/"]),
     ("serde_yaml", &["yaml/"]),
     ("saphyr", &["yaml/"]),

@@ -33,19 +33,18 @@ fn a_host_joins_with_a_token_and_obeys_the_operator() {
         let pinned = lines(&fleet.path("known_nodes"));
         assert!(pinned.iter().any(|line| line.starts_with(&format!("{FLEET} web1 ed25519:"))), "{pinned:?}");
 
-        // The agent runs with the configuration as written but for `http` and `exec`; commands by node and group reach the node.
+        // The agent runs with the configuration as written, but without a port. Commands by node and by group reach the node.
         let config = std::fs::read_to_string(fleet.path("web1/agent.toml")).unwrap();
         assert!(config.contains("groups = [\"web\", \"eu\"]") && config.contains("exec = false"), "{config}");
-        let config = config.replace("exec = false", "exec = true");
         std::fs::write(fleet.path("web1/agent.toml"), format!("{config}[http]\nlisten = \"off\"\n")).unwrap();
         fleet.spawn("web1");
         fleet.wait_for("web1 is online", || fleet.node_row("web1").is_some_and(|row| row["presence"] == "alive"));
-        let file = fleet.path("web1/made").display().to_string();
-        let ran = fleet.run(&["ensure", "file", &file, "--content", "x\n", "--node", "web1"]);
-        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-        assert!(fleet.path("web1/made").exists());
-        let ran = fleet.run(&["ensure", "exec", "hello", "--command", "true", "--group", "web"]);
-        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        for (name, target) in [("by-node", ["--node", "web1"]), ("by-group", ["--group", "web"])] {
+            let link = fleet.path("web1").join(name);
+            let ran = fleet.run(&[&["ensure", "symlink", link.to_str().unwrap(), "--target", "elsewhere"], &target[..]].concat());
+            assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+            assert!(link.is_symlink());
+        }
         let alarms = fleet.node_row("web1").unwrap()["alarms"].clone();
         assert!(alarms.as_array().is_none_or(Vec::is_empty), "a new node has lost nothing: {alarms}");
         // While the agent runs, the join still says that it is done.

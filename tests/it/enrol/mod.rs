@@ -2,6 +2,7 @@
 
 mod attacks;
 mod create;
+mod first_fleet;
 mod hosts;
 mod inputs;
 mod join;
