@@ -62,7 +62,7 @@ fn the_page_leads_from_nothing_to_three_nodes() {
     std::thread::scope(|scope| {
         let joins = hosts.each_ref().map(|host| scope.spawn(|| host.exec_with(&["/bin/sh", "-ec", &join], &token)));
         // The operator comes back once the hosts have asked, and may come too early.
-        while !joins.iter().all(|join| join.is_finished()) {
+        while !joins.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             assert!(start.elapsed() < PATIENCE, "the hosts wait");
             succeed(home.path(), &admit);
         }
