@@ -7,8 +7,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::host::fs;
-
 use super::{StoreError, state_dir};
 
 const FILE: &str = "cancelled.json";
@@ -43,15 +41,7 @@ impl CancelledJobStore {
     /// When the system refuses, or the file is damaged.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let path = state_dir.join(FILE);
-        let jobs = match fs::read(&path, MAX_FILE) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| StoreError::Damaged {
-                path: path.clone(),
-                line: source.line(),
-                source,
-            })?,
-            Err(error) if error.is_not_found() => BTreeMap::new(),
-            Err(error) => return Err(error.into()),
-        };
+        let jobs = state_dir::read_json(&path, MAX_FILE)?.unwrap_or_default();
         Ok(Self { path, jobs, is_unsaved: false })
     }
 

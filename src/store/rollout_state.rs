@@ -46,16 +46,7 @@ impl OverrideStore {
     /// When the system refuses, or the file is damaged.
     pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<Uuid, Override>), StoreError> {
         let store = Self { path: directory(state_dir)?.join(OVERRIDES_FILE) };
-        let bytes = match fs::read(&store.path, MAX_OVERRIDES_BYTES) {
-            Ok(bytes) => bytes,
-            Err(error) if error.is_not_found() => return Ok((store, BTreeMap::new())),
-            Err(error) => return Err(error.into()),
-        };
-        let words = serde_json::from_slice(&bytes).map_err(|source| StoreError::Damaged {
-            path: store.path.clone(),
-            line: source.line(),
-            source,
-        })?;
+        let words = state_dir::read_json(&store.path, MAX_OVERRIDES_BYTES)?.unwrap_or_default();
         Ok((store, words))
     }
 

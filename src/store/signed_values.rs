@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::host::fs;
-
 use super::{StoreError, state_dir};
 
 const FILE: &str = "values.json";
@@ -39,15 +37,7 @@ impl ValueStore {
     /// When the system refuses, or the file is not what was written.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let path = state_dir.join(FILE);
-        let newest = match fs::read(&path, MAX_FILE) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| StoreError::Damaged {
-                path: path.clone(),
-                line: source.line(),
-                source,
-            })?,
-            Err(error) if error.is_not_found() => BTreeMap::new(),
-            Err(error) => return Err(error.into()),
-        };
+        let newest = state_dir::read_json(&path, MAX_FILE)?.unwrap_or_default();
         Ok(Self { path, newest })
     }
 

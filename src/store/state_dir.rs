@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::host::{Checkpoint, FsError, checkpoint, fs};
@@ -23,6 +24,20 @@ const PROBE_BYTES: usize = 64 * 1024;
 /// When the system refuses.
 pub fn create(path: &Path) -> Result<(), StoreError> {
     Ok(fs::create_directory(path, 0o700)?)
+}
+
+/// Reads a JSON file of at most `max` bytes; none when the file is missing.
+///
+/// # Errors
+/// When the system refuses, or the file is damaged.
+pub fn read_json<T: DeserializeOwned>(path: &Path, max: u64) -> Result<Option<T>, StoreError> {
+    let bytes = match fs::read(path, max) {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let damaged = |source: serde_json::Error| StoreError::Damaged { path: path.to_owned(), line: source.line(), source };
+    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
 }
 
 /// Replaces a file (mode 0600) in one step. On return the file is on disk.

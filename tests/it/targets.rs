@@ -96,8 +96,8 @@ fn patterns_combinations_and_exclusions_reach_exactly_their_nodes() {
         assert!(refused.is_empty(), "{}", refused[0].subject);
 
         // Empty and misspelled selections.
-        let nobody = append(&fleet, "none", &["--node", "mail*"]);
-        assert!(nobody.code == 4 && nobody.stderr.contains("no node matches mail*"), "{} {}", nobody.code, nobody.stderr);
+        let no_match = append(&fleet, "none", &["--node", "mail*"]);
+        assert!(no_match.code == 4 && no_match.stderr.contains("no node matches mail*"), "{} {}", no_match.code, no_match.stderr);
         let typo = append(&fleet, "typo", &["--all", "--not-group", "cnary", "--noop"]);
         assert!(typo.stderr.contains("no node is in the group cnary; did you mean canary?"), "{}", typo.stderr);
         for (flags, why) in [

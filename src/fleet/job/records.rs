@@ -241,17 +241,17 @@ pub fn describe_target(to: &Target) -> String {
         let shown = names.into_iter().take(NAMES).collect::<Vec<_>>().join(", ");
         if more > 0 { format!("{shown} +{more}") } else { shown }
     };
-    let whom = match to.selector() {
+    let selected = match to.selector() {
         Some(Selector::All) => "all nodes".to_owned(),
         Some(Selector::Groups(groups)) => format!("the nodes of {}", list(groups.iter().map(String::as_str).collect())),
         Some(Selector::Nodes(nodes)) => list(nodes.iter().map(NodeId::as_str).collect()),
         Some(Selector::Mixed) => to.describe_selection(NAMES),
         None => "no node".to_owned(),
     };
-    let whom = format!("{whom}{}", to.describe_exclusion(NAMES));
+    let selected = format!("{selected}{}", to.describe_exclusion(NAMES));
     match &to.filter {
-        Some(expression) => format!("{whom} where {expression}"),
-        None => whom,
+        Some(expression) => format!("{selected} where {expression}"),
+        None => selected,
     }
 }
 
