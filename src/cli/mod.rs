@@ -13,6 +13,7 @@ mod doc_check;
 pub mod error;
 pub mod fleet;
 mod format;
+mod interrupt;
 pub mod key;
 pub mod kv;
 pub mod local;

@@ -13,6 +13,7 @@ use crate::transport::{Bus, Ensured, TransportError};
 use crate::wire::registration::STREAM;
 
 use super::error::{CliError, Exit};
+use super::interrupt::Interrupt;
 use super::ui::{Text, Tone, Ui, text};
 use crate::cli::args::connection;
 use crate::cli::args::connection::Connection;
@@ -274,12 +275,14 @@ async fn watch(
     ui: &mut Ui,
 ) -> Result<(), RegistryError> {
     let mut watch = registry::watch(bus, stream, filter).await?;
+    let interrupted = Interrupt::default().listen();
+    tokio::pin!(interrupted);
     loop {
         let next = tokio::select! {
             // Cancel-safe: the stream reader loses no message.
             next = watch.next() => next,
-            // Cancel-safe: a signal is not lost before it comes.
-            _ = tokio::signal::ctrl_c() => None,
+            // Cancel-safe: one future hears all signals.
+            () = &mut interrupted => None,
         };
         let Some(happened) = next else { return Ok(()) };
         match (happened?, output) {

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 
 use crate::cli::error::{CliError, Exit};
 use crate::cli::fleet::session::{FleetSession, connection_failure};
+use crate::cli::interrupt::Interrupt;
 use crate::cli::key::NamedKey;
 use crate::cli::local::inputs::OutputFormat;
 use crate::cli::trust::{first_bundle, seal_bundle};
@@ -82,7 +83,7 @@ impl DemoFleet {
         let profile = Operator { fleet: FLEET.to_owned(), keys: vec![], known_nodes: None, trust: None, bus: settings };
         let node_keys = NodeKeys::new(FLEET, PinnedKeys::default(), None);
         let fleet = FleetConnection::new(profile, bus, node_keys, host.clone()).await;
-        let session = FleetSession { fleet, output: OutputFormat::Text };
+        let session = FleetSession { fleet, output: OutputFormat::Text, interrupt: Interrupt::default() };
         let mut stage = Self { dir: dir.to_owned(), session, operator, agents, server };
         stage.wait_until_online().await?;
         Ok(stage)

@@ -25,6 +25,7 @@ use super::error::{CliError, Exit};
 use super::fleet::send::deliver;
 use super::fleet::source::ApplySource;
 use super::fleet::status::{print_nodes, print_status};
+use super::interrupt::Interrupt;
 use super::ui::{Tone, Ui, text};
 use environment::{DemoFleet, NODES, OPERATOR, find_server, write};
 
@@ -82,7 +83,7 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, CliError> {
         // The drop of the story, finished or not, ends everything that it started.
         tokio::select! {
             told = run_steps(&dir, &binary, &host, ui) => told,
-            _ = tokio::signal::ctrl_c() => Err(CliError::new(Exit::Partial, Diagnostic::new("interrupted"))),
+            () = Interrupt::default().listen() => Err(CliError::new(Exit::Partial, Diagnostic::new("interrupted"))),
         }
     });
     if args.keep || (told.is_err() && fs::exists(&dir)) {

@@ -14,7 +14,6 @@ use crate::wire::Action;
 use super::super::error::{CliError, Exit};
 use super::super::ui::{Ui, text};
 use super::confirm::{self, ConfirmArgs};
-use super::interrupt::interrupted;
 use super::job_name::{JobName, show_signed_about};
 use super::job_progress::ProgressDisplay;
 use super::job_record::checked_command;
@@ -80,7 +79,7 @@ async fn deliver(signed: &SealedCommand, timeout: HumanDuration, session: &Fleet
     let job = job.map_err(|error| dispatch_failure(&error, session))?;
     let mut progress = ProgressDisplay::default();
     let wait = max_wait(&signed.command, timeout.as_std());
-    let outcome = job.run(wait, interrupted(), &mut |event| progress.show(&event, ui)).await;
+    let outcome = job.run(wait, session.interrupt.listen(), &mut |event| progress.show(&event, ui)).await;
     let outcome = outcome.map_err(|error| disconnect_failure(&error, signed.command.id))?;
     if session.output == OutputFormat::Text {
         outcome_groups::group_results(&outcome.results).iter().for_each(|group| group_lines(group, ui));
@@ -97,7 +96,7 @@ async fn follow(job: &CheckedCommand, timeout: HumanDuration, session: &FleetSes
     let followed = followed.map_err(|error| connection_failure(&error))?;
     let wait = remaining_wait(command, session.now()).min(timeout.as_std());
     let mut renderer = JobRenderer::new(session);
-    let outcome = followed.run(wait, interrupted(), &mut |event| renderer.event(event, ui)).await;
+    let outcome = followed.run(wait, session.interrupt.listen(), &mut |event| renderer.event(event, ui)).await;
     let outcome = outcome.map_err(|error| disconnect_failure(&error, command.id))?;
     renderer.finish(command.id, job.digest(), &outcome, ui);
     let has_ended = |result: &NodeResult| result.done.is_some() || result.outcome.grade() != Grade::Incomplete;

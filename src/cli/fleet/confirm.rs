@@ -12,8 +12,8 @@ use crate::wire::{Selector, Target};
 
 use super::super::error::{CliError, Exit};
 use super::super::format::{nodes, spaced};
+use super::super::interrupt::Interrupt;
 use super::super::ui::{self, Text, Ui, text};
-use super::interrupt::interrupted;
 use super::session::FleetSession;
 use crate::cli::local::inputs::OutputFormat;
 
@@ -69,7 +69,7 @@ pub(super) async fn confirm(
     let states = counted.as_ref().unwrap_or(states);
     let expected = states.unavailable.is_none().then(|| states.expected(to));
     let Some(reached) = describe_reach(to, expected.as_deref(), &session.operator.fleet) else { return Ok(None) };
-    if !prompt(text!("This reaches {}: {}. Go on? [y/N]", reached, what), ui).await {
+    if !prompt(text!("This reaches {}: {}. Go on? [y/N]", reached, what), &session.interrupt, ui).await {
         return Err(CliError::new(Exit::Partial, Diagnostic::new("not confirmed: nothing was signed or sent")));
     }
     // The answer may have taken minutes.
@@ -84,7 +84,7 @@ pub(super) async fn confirm_signature(yes: bool, refusal: &str, session: &FleetS
     if yes || session.output != OutputFormat::Text || !can_ask(ui) {
         return Ok(false);
     }
-    if prompt("sign and send it? [y/N]", ui).await {
+    if prompt("sign and send it? [y/N]", &session.interrupt, ui).await {
         return Ok(true);
     }
     Err(CliError::new(Exit::Partial, Diagnostic::new(format!("{refusal}: nothing was signed or sent"))))
@@ -96,7 +96,9 @@ pub(super) fn can_ask(ui: &Ui) -> bool {
 }
 
 /// Asks a question; any answer but `y` or `yes` is no. The end of the input and Ctrl-C are no, too.
-pub(super) async fn prompt(question: impl Into<Text>, ui: &mut Ui) -> bool {
+pub(super) async fn prompt(question: impl Into<Text>, interrupt: &Interrupt, ui: &mut Ui) -> bool {
+    // Before the question: its reader may press Ctrl-C at once.
+    let interrupted = interrupt.listen();
     ui.message(question);
     let (send, answer) = tokio::sync::oneshot::channel();
     // The read of a terminal can't be cancelled: at Ctrl-C the thread ends with the program.
@@ -104,7 +106,7 @@ pub(super) async fn prompt(question: impl Into<Text>, ui: &mut Ui) -> bool {
     tokio::select! {
         // Cancel-safe, both: the question is over after either.
         answer = answer => answer.unwrap_or(false),
-        () = interrupted() => false,
+        () = interrupted => false,
     }
 }
 

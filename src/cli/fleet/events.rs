@@ -19,7 +19,6 @@ use super::super::error::{CliError, Exit};
 use super::super::ui::{Tone, Ui, text};
 use super::event_filter::EventFilterArgs;
 use super::event_text::{event_line, subject_node};
-use super::interrupt::interrupted;
 use super::session::{FleetSession, OperatorArgs, connection_failure};
 use crate::cli::local::inputs::OutputFormat;
 
@@ -66,14 +65,16 @@ pub(super) async fn run(args: EventsArgs, context: &OperatorArgs, ui: &mut Ui) -
     let mut all = Vec::new();
     let mut greeted = LookedUpNodes::default();
     let mut any = false;
+    let interrupted = session.interrupt.listen();
+    tokio::pin!(interrupted);
     while (args.follow || left > 0) && !ui.is_gone() {
         let next = tokio::select! {
             // Cancel-safe: the stream reader loses no message.
             next = feed.next() => next,
             // Cancel-safe: a moment in time. Old events were removed during the read: no more of them follow.
             () = tokio::time::sleep(MAX_EVENT_WAIT), if !args.follow => None,
-            // Cancel-safe: a signal is not lost before it comes.
-            () = interrupted() => None,
+            // Cancel-safe: one future hears all signals.
+            () = &mut interrupted => None,
         };
         let Some(message) = next else { break };
         let message = message.map_err(|error| connection_failure(&error))?;

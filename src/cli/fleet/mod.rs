@@ -23,7 +23,6 @@ mod explain;
 mod facts;
 mod healthcheck;
 mod init;
-mod interrupt;
 mod job;
 mod job_name;
 mod job_progress;

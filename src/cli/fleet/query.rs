@@ -8,7 +8,6 @@ use crate::wire::{Action, CommandOptions, Target};
 
 use super::super::error::CliError;
 use super::super::ui::Ui;
-use super::interrupt::interrupted;
 use super::job_progress::ProgressDisplay;
 use super::seal::seal;
 use super::session::{FleetSession, disconnect_failure};
@@ -37,7 +36,7 @@ pub(super) async fn run_query(
     let (signed, expected) = seal(PreparedJob::new(session, draft, expected), session)?;
     let job = start(&signed, expected, states, session, ui).await?;
     let mut progress = ProgressDisplay::default();
-    let outcome = job.run(wait, interrupted(), &mut |event| progress.show(&event, ui)).await;
+    let outcome = job.run(wait, session.interrupt.listen(), &mut |event| progress.show(&event, ui)).await;
     let outcome = outcome.map_err(|error| disconnect_failure(&error, signed.command.id))?;
     Ok((signed, outcome))
 }

@@ -1,5 +1,6 @@
 //! Signs commands with the keys of the operator.
 
+use crate::diag::Diagnostic;
 use crate::fleet::job::seal::{self, SealError};
 use crate::fleet::{CommandDraft, ExpectedNode, PreparedJob, SealedCommand};
 use crate::wire::{Action, Command};
@@ -12,6 +13,9 @@ use super::session::{FleetSession, signer_refs, signers};
 /// # Errors
 /// When there is no key, or nodes would refuse the command.
 pub(super) fn seal(job: PreparedJob, session: &FleetSession) -> Result<(SealedCommand, Vec<ExpectedNode>), CliError> {
+    if session.interrupt.is_set() {
+        return Err(CliError::new(Exit::Partial, Diagnostic::new("interrupted: nothing was signed or sent")));
+    }
     let signers = signers(&session.operator)?;
     let hint = size_hint(&job.command);
     job.sign(&signer_refs(&signers)).map_err(|error| {

@@ -12,7 +12,6 @@ use crate::wire::Command;
 use super::super::error::{CliError, Exit};
 use super::super::ui::Ui;
 use super::confirm::confirm_draft;
-use super::interrupt::interrupted;
 use super::last_job;
 use super::render_job::{self, JobRenderer};
 use super::seal::{seal, sign_draft};
@@ -134,7 +133,7 @@ pub(super) async fn follow(
 ) -> Result<FollowedJob, CliError> {
     let mut renderer = JobRenderer::new(session);
     let mut emit = |event| renderer.event(event, ui);
-    let run = job.run(wait, interrupted(), &mut emit);
+    let run = job.run(wait, session.interrupt.listen(), &mut emit);
     let sign = |draft| sign_draft(draft, session).ok();
     let outcome = with_go_aheads(session, command, digest, &sign, run).await;
     let outcome = outcome.map_err(|error| disconnect_failure(&error, command.id))?;

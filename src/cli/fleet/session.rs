@@ -19,6 +19,7 @@ use crate::trust::{BundleAuthority, Signer, TrustedBundle, open_bundle};
 use crate::wire::{MAX_ENVELOPE, Target};
 
 use super::super::error::{CliError, Exit};
+use super::super::interrupt::Interrupt;
 use super::super::key::{self, NamedKey};
 use super::super::ui::{Ui, text};
 pub(in crate::cli) use crate::cli::args::connection::connection_failure;
@@ -77,7 +78,7 @@ impl OperatorArgs {
         let node_keys = node_keys(&operator)?;
         let bus = Bus::connect(&operator.bus).await.map_err(|error| connection_failure(&error))?;
         let fleet = FleetConnection::new(operator, bus, node_keys, Host::system(None)).await;
-        Ok(FleetSession { fleet, output: self.output })
+        Ok(FleetSession { fleet, output: self.output, interrupt: Interrupt::default() })
     }
 }
 
@@ -148,6 +149,8 @@ pub(in crate::cli) struct FleetSession {
     pub(in crate::cli) fleet: FleetConnection,
     /// The format of results on standard output.
     pub(in crate::cli) output: OutputFormat,
+    /// Ctrl-C during the command.
+    pub(in crate::cli) interrupt: Interrupt,
 }
 
 impl Deref for FleetSession {

@@ -9,7 +9,7 @@ use async_nats::jetstream::consumer::{DeliverPolicy, push};
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::response::Response;
-use async_nats::jetstream::stream::{Config, Republish};
+use async_nats::jetstream::stream::{Config, ConsumerErrorKind, Republish};
 use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -23,6 +23,9 @@ use super::{Bus, RESPONSE_TIMEOUT, header_map, message, quota};
 const MAX_LATEST_BYTES: usize = 512 << 20;
 /// The silence after which a subject that existed at the beginning of a reading counts as removed.
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(500);
+/// The waits for a new reader of a stream. For a minute or more after the crash of a server, its cluster still places readers
+/// on it. No answer comes from there, and the next attempt may be placed on another. The last wait is for a slow server.
+const READER_WAITS: [Duration; 4] = [Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(2), RESPONSE_TIMEOUT];
 /// The approximate bytes of a message beside its payload.
 const MESSAGE_COST: usize = 512;
 
@@ -240,20 +243,27 @@ impl Bus {
         Ok(StreamReader { messages: Box::new(messages), stream: stream.to_owned(), backlog, first, since })
     }
 
+    /// Creates a reader, which the servers of a cluster place on any of them: again, where no answer comes.
     async fn consumer(
         &self,
         stream: &jetstream::stream::Stream,
         filter: &str,
         deliver_policy: DeliverPolicy,
     ) -> Result<jetstream::consumer::Consumer<OrderedConfig>, TransportError> {
-        let config = push::OrderedConfig {
-            deliver_subject: self.client.new_inbox(),
-            filter_subject: filter.to_owned(),
-            deliver_policy,
-            ..OrderedConfig::default()
-        };
-        let doing = || format!("could not read the stream {}", stream.cached_info().config.name);
-        stream.create_consumer(config).await.map_err(|error| TransportError::failed(doing(), error))
+        let name = &stream.cached_info().config.name;
+        for wait in READER_WAITS {
+            let config = push::OrderedConfig {
+                deliver_subject: self.client.new_inbox(),
+                filter_subject: filter.to_owned(),
+                deliver_policy,
+                ..OrderedConfig::default()
+            };
+            let Ok(created) = timeout(wait, stream.create_consumer(config)).await else { continue };
+            if !created.as_ref().is_err_and(|error| error.kind() == ConsumerErrorKind::TimedOut) {
+                return created.map_err(|error| TransportError::failed(format!("could not read the stream {name}"), error));
+            }
+        }
+        Err(TransportError::TimedOut(format!("reading the stream {name}")))
     }
 }
 
