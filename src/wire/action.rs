@@ -42,6 +42,8 @@ pub enum Action {
     Cancel(JobRef),
     /// Run the assignment of a channel now, once.
     Run(RunChannel),
+    /// Take a node out of the fleet: a record for operators, which no node accepts.
+    Remove(NoParameters),
 }
 
 /// A malformed action.
@@ -89,6 +91,7 @@ impl Action {
             Self::Go(_) => "go",
             Self::Cancel(_) => "cancel",
             Self::Run(_) => "run",
+            Self::Remove(_) => "remove",
         }
     }
 

@@ -331,6 +331,21 @@ impl Subjects {
         self.subject(format_args!("state.*"))
     }
 
+    /// Returns the removal of a node: one message, signed by an operator. No node may publish it.
+    pub fn removal(&self, node: &NodeId) -> Subject {
+        self.subject(format_args!("state.{node}.removed"))
+    }
+
+    /// Returns the removals of all nodes.
+    pub fn removals(&self) -> Subject {
+        self.subject(format_args!("state.*.removed"))
+    }
+
+    /// Returns the states and the removals of all nodes.
+    pub fn states_and_removals(&self) -> Subject {
+        self.subject(format_args!("state.>"))
+    }
+
     /// Returns a version of the trust bundle.
     pub fn trust(&self, version: u64) -> Subject {
         self.subject(format_args!("trust.{version}"))

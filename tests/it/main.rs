@@ -64,6 +64,7 @@ mod receipts;
 mod redaction;
 mod refreshes;
 mod registration;
+mod removal;
 mod resource_output;
 mod restricted;
 mod reversal;

@@ -43,7 +43,7 @@ fn is_job_of_user(action: &Action) -> bool {
     match action {
         Action::Ensure(_) | Action::Apply(_) | Action::Assign(_) | Action::Withdraw(_) | Action::Run(_) => true,
         Action::Facts(_) | Action::Status(_) | Action::Healthcheck(_) => false,
-        Action::Halt(_) | Action::Resume(_) | Action::Go(_) | Action::Cancel(_) => false,
+        Action::Halt(_) | Action::Resume(_) | Action::Go(_) | Action::Cancel(_) | Action::Remove(_) => false,
     }
 }
 

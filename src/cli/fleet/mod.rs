@@ -30,6 +30,7 @@ mod job_record;
 mod last_job;
 mod manifest_args;
 mod node_keys;
+mod node_remove;
 mod node_revoke;
 mod node_selection;
 mod nodes;

@@ -1,10 +1,11 @@
-//! `ensign fleet node trust|forget|keys|revoke`: the pinned keys, which verify the messages of nodes.
+//! `ensign fleet node trust|forget|keys|revoke|remove|removed`: the pinned keys, which verify the messages of nodes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use crate::fleet::Operator;
 use crate::fleet::targeting::node_identity;
 use crate::fleet::targeting::pinned_keys::PinnedKey;
 use crate::host::Host;
@@ -14,8 +15,9 @@ use crate::trust::PublicKey;
 use super::super::error::{CliError, Exit};
 use super::super::key;
 use super::super::ui::{Ui, text};
+use super::node_remove::NodeRemoveArgs;
 use super::session::{OperatorArgs, node_keys_failure};
-use super::{node_revoke, unknown_nodes};
+use super::{node_remove, node_revoke, unknown_nodes};
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Subcommand)]
@@ -26,6 +28,10 @@ pub(super) enum NodeCommand {
     Forget(NodeForgetArgs),
     /// Revoke an admitted node: the server disconnects its user and refuses it from then on, and its key is forgotten.
     Revoke(NodeForgetArgs),
+    /// Remove nodes from the fleet: every operator sees a signed removal, and forgets state and key.
+    Remove(NodeRemoveArgs),
+    /// List the removed nodes: when, by which keys, and why.
+    Removed,
     /// List the pinned keys.
     Keys,
 }
@@ -50,25 +56,40 @@ pub(super) struct NodeForgetArgs {
 }
 
 pub(super) async fn run(command: NodeCommand, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
-    if let NodeCommand::Trust(NodeTrustArgs { all_new: true, .. }) = &command {
-        return trust_all(context, ui).await;
-    }
-    let operator = context.operator()?;
-    let path = operator
-        .known_nodes
-        .ok_or_else(|| CliError::usage("no known_nodes file configured").hint("use --known-nodes FILE, or set HOME"))?;
     match command {
-        NodeCommand::Trust(trust) => self::trust(&trust, &operator.fleet, &path, ui),
-        NodeCommand::Forget(forget) => self::forget(&forget.node, &operator.fleet, &path, ui),
+        NodeCommand::Trust(NodeTrustArgs { all_new: true, .. }) => trust_all(context, ui).await,
+        NodeCommand::Trust(trust) => {
+            let (operator, path) = pinned_keys_of(context)?;
+            self::trust(&trust, &operator.fleet, &path, ui)
+        }
+        NodeCommand::Forget(forget) => {
+            let (operator, path) = pinned_keys_of(context)?;
+            self::forget(&forget.node, &operator.fleet, &path, ui)
+        }
         NodeCommand::Revoke(revoke) => {
+            let (operator, path) = pinned_keys_of(context)?;
             node_revoke::revoke(&revoke.node, &operator.bus, context, ui).await?;
             // A node whose state was never read has no pinned key.
             let known = node_identity::read_pinned_keys(&path).map_err(|error| node_keys_failure(&error))?;
             let is_pinned = known.nodes(&operator.fleet).any(|(node, _)| *node == revoke.node);
             if is_pinned { self::forget(&revoke.node, &operator.fleet, &path, ui) } else { Ok(Exit::Success) }
         }
-        NodeCommand::Keys => keys(&operator.fleet, &path, context.output, ui),
+        NodeCommand::Remove(remove) => node_remove::remove(&remove, context, ui).await,
+        NodeCommand::Removed => node_remove::list(context, ui).await,
+        NodeCommand::Keys => {
+            let (operator, path) = pinned_keys_of(context)?;
+            keys(&operator.fleet, &path, context.output, ui)
+        }
     }
+}
+
+/// Returns the operator and the file of pinned keys.
+fn pinned_keys_of(context: &OperatorArgs) -> Result<(Operator, PathBuf), CliError> {
+    let operator = context.operator()?;
+    let path = operator.known_nodes.clone();
+    let path =
+        path.ok_or_else(|| CliError::usage("no known_nodes file configured").hint("use --known-nodes FILE, or set HOME"))?;
+    Ok((operator, path))
 }
 
 /// Pins the keys of all new nodes.

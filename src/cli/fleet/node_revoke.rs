@@ -43,6 +43,12 @@ pub(super) async fn revoke(node: &NodeId, bus: &BusSettings, context: &OperatorA
     Ok(())
 }
 
+/// True when a node was admitted from this directory of the fleet, if there is one.
+pub(super) fn is_admitted(node: &NodeId, context: &OperatorArgs) -> bool {
+    let admitted = fleet_directory(context).ok().and_then(|directory| read_admissions(&directory.join(ADMITTED)).ok());
+    admitted.is_some_and(|admitted| admitted.iter().any(|one| one.node == *node))
+}
+
 /// Returns the directory of the fleet, in which `operator.toml` is.
 pub(super) fn fleet_directory(context: &OperatorArgs) -> Result<PathBuf, CliError> {
     let config = context.connection.read_operator_config()?;

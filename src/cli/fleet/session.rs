@@ -99,7 +99,9 @@ fn node_keys(operator: &Operator) -> Result<NodeKeys, CliError> {
         .map(node_identity::read_pinned_keys)
         .transpose()
         .map_err(|error| node_keys_failure(&error))?;
-    Ok(NodeKeys::new(&operator.fleet, known.unwrap_or_default(), operator.known_nodes.clone()))
+    // Commands that need the bundle report that it is missing. Others go on without removals.
+    let trust = configured_trust(operator).unwrap_or_default();
+    Ok(NodeKeys::new(&operator.fleet, known.unwrap_or_default(), operator.known_nodes.clone()).with_trust(trust))
 }
 
 /// Returns the failure for a record that does not verify, with a hint.

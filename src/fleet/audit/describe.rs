@@ -14,7 +14,9 @@ pub fn describe_action(action: &Action) -> String {
         Action::Run(run) => format!("run {}", run.channel),
         Action::Halt(of) | Action::Resume(of) | Action::Cancel(of) => format!("{} {}", action.name(), of.job),
         Action::Go(ahead) => format!("go {} wave {}", ahead.job, ahead.wave),
-        Action::Withdraw(_) | Action::Healthcheck(_) | Action::Facts(_) | Action::Status(_) => action.name().to_owned(),
+        Action::Withdraw(_) | Action::Healthcheck(_) | Action::Facts(_) | Action::Status(_) | Action::Remove(_) => {
+            action.name().to_owned()
+        }
     }
 }
 

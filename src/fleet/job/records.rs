@@ -223,7 +223,7 @@ pub fn describe_object(action: &Action) -> String {
         Action::Run(run) => run.channel.clone(),
         Action::Halt(job) | Action::Resume(job) | Action::Cancel(job) => job.job.to_string(),
         Action::Go(ahead) => format!("{} wave {}", ahead.job, ahead.wave),
-        Action::Withdraw(_) | Action::Status(_) => String::new(),
+        Action::Withdraw(_) | Action::Status(_) | Action::Remove(_) => String::new(),
     }
 }
 

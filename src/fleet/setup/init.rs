@@ -141,7 +141,10 @@ pub fn stream_specs(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec
         spec("JOBS", subjects.all_jobs().to_string(), Some(retention.jobs), Some(retention.jobs_size), None),
         spec("EVENTS", subjects.events(None).to_string(), Some(retention.events), Some(retention.events_size), None),
         // One message a node, without expiry: the state of an offline node must stay known.
-        spec("STATE", subjects.states().to_string(), None, None, Some(1)),
+        StreamSpec {
+            subjects: vec![subjects.states().to_string(), subjects.removals().to_string()],
+            ..spec("STATE", String::new(), None, None, Some(1))
+        },
         // The assignments of every node: published to online nodes at once, and read later by nodes that were offline.
         StreamSpec {
             deny_delete: true,

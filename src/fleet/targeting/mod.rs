@@ -4,4 +4,5 @@ pub mod key_discovery;
 pub mod node_identity;
 pub mod parallel;
 pub mod pinned_keys;
+pub mod removals;
 pub mod states;

@@ -3,7 +3,7 @@
 //! A key is pinned from the first signed state of the node, or by the operator. From then on, a message without a receipt by
 //! this key is shown as unverified, and does not count.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,11 +14,12 @@ use crate::diag::error_chain;
 use crate::host::fs::{self, FsError, WriteSpec};
 use crate::model::{NodeId, lock};
 use crate::transport::Message;
-use crate::trust::{PublicKey, ReceiptError, VerifiedReceipt, verify_receipt};
+use crate::trust::{PublicKey, ReceiptError, TrustedBundle, VerifiedReceipt, verify_receipt};
 use crate::wire::receipt::HEADER;
 use crate::wire::{NodeState, Subjects, json};
 
 use super::pinned_keys::{self, PinnedKey, PinnedKeys, PinnedKeysError};
+use super::removals::{Removal, RemovalVerifier};
 
 /// Largest `known_nodes` file in bytes: more than any list of nodes needs.
 const MAX_FILE: u64 = 64 << 20;
@@ -68,6 +69,9 @@ pub enum IdentityError {
         /// The fingerprint of the key that signed.
         said: String,
     },
+    /// The node was removed, and its key was not pinned since.
+    #[error("it was removed on {:.0} by {}; if it is back, run `ensign fleet node trust {} KEY`", .0.at, .0.by.join(", "), .0.node)]
+    Removed(Removal),
     /// The receipt of the message is missing or wrong.
     #[error("{0}: forged?")]
     Receipt(#[from] ReceiptError),
@@ -104,6 +108,10 @@ pub struct NodeKeys {
     places_left: AtomicUsize,
     /// True when too many nodes are new at once.
     too_many_new: AtomicBool,
+    /// Verifies removals. Without the trust bundle of the operator, no removal counts.
+    removal_verifier: Option<RemovalVerifier>,
+    /// The removed nodes.
+    removed: Mutex<BTreeMap<NodeId, Removal>>,
 }
 
 /// Reads the pinned keys of a file; none when the file is missing.
@@ -157,7 +165,35 @@ impl NodeKeys {
             named: Mutex::default(),
             places_left: AtomicUsize::new(MAX_NEW_NODES),
             too_many_new: AtomicBool::new(false),
+            removal_verifier: None,
+            removed: Mutex::default(),
         }
+    }
+
+    /// Sets the trust bundle of the operator, by whose keys and rules removals of nodes count. A bundle of another
+    /// fleet has no effect.
+    #[must_use]
+    pub fn with_trust(self, trust: Option<TrustedBundle>) -> Self {
+        let removal_verifier = trust.and_then(|trust| RemovalVerifier::new(&self.subjects, trust).ok());
+        Self { removal_verifier, ..self }
+    }
+
+    /// Forgets the keys of removed nodes. A key that was pinned after the removal stays.
+    pub fn apply_removals(&self, removals: &[Message]) {
+        let Some(verifier) = &self.removal_verifier else { return };
+        for removal in verifier.verified(removals) {
+            let mut pinned = lock(&self.pinned);
+            if pinned.get(&self.fleet, &removal.node).is_some_and(|key| key.since > removal.at) {
+                continue;
+            }
+            pinned.forget(&self.fleet, &removal.node);
+            lock(&self.removed).insert(removal.node.clone(), removal);
+        }
+    }
+
+    /// Returns the removed nodes.
+    pub fn removed(&self) -> Vec<Removal> {
+        lock(&self.removed).values().cloned().collect()
     }
 
     /// Marks nodes that the operator named: their keys are pinned from their states.
@@ -224,6 +260,10 @@ impl NodeKeys {
         if self.subjects.state(&node).as_str() != message.subject {
             return None;
         }
+        let removal = lock(&self.removed).get(&node).cloned();
+        if removal.as_ref().is_some_and(|removal| message.seq < removal.seq) {
+            return None;
+        }
         let state = match json::read::<NodeState>(&message.payload) {
             Ok(state) => state,
             Err(error) => {
@@ -236,7 +276,11 @@ impl NodeKeys {
                 }));
             }
         };
-        let doubt = match self.check_state(&node, &state, message, now) {
+        let checked = match removal {
+            Some(removal) => Err(IdentityError::Removed(removal)),
+            None => self.check_state(&node, &state, message, now),
+        };
+        let doubt = match checked {
             Ok(()) if state.node == node => return Some(Ok(state)),
             Ok(()) => IdentityError::Unreadable(format!("the state names the node {}", state.node)),
             Err(doubt) => doubt,

@@ -121,7 +121,8 @@ fn read_line(number: usize, written: &str) -> Result<(&str, NodeId, PinnedKey), 
 
 /// Returns the line of one node, with its line end.
 pub fn format_line(fleet: &str, node: &NodeId, known: &PinnedKey) -> String {
-    format!("{fleet} {node} {} {:.0}\n", known.key, known.since)
+    // Milliseconds, as a key may be pinned within the second after the removal of its node.
+    format!("{fleet} {node} {} {:.3}\n", known.key, known.since)
 }
 
 #[cfg(test)]

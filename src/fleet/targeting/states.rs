@@ -112,7 +112,10 @@ pub async fn read_states(
     node_keys: &Arc<NodeKeys>,
     now: Timestamp,
 ) -> Result<NodeStates, TransportError> {
-    let messages = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
+    let filter = subjects.states_and_removals();
+    let messages = bus.last_per_subject(&subjects.stream("STATE"), filter.as_str()).await?;
+    let (removals, messages): (Vec<Message>, _) = messages.into_iter().partition(|message| message.subject.ends_with(".removed"));
+    node_keys.apply_removals(&removals);
     node_keys.count_new_nodes(&messages);
     let shared = Arc::clone(node_keys);
     let believe = move |message: &Message| {

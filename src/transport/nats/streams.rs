@@ -204,6 +204,17 @@ impl Bus {
         Ok(latest.into_values().collect())
     }
 
+    /// Removes the messages on a subject from a stream.
+    ///
+    /// # Errors
+    /// When the stream does not exist, or the server refuses.
+    pub async fn remove_messages(&self, stream: &str, subject: &str) -> Result<(), TransportError> {
+        let purge = self.stream(stream).await?.purge().filter(subject).await;
+        purge
+            .map(drop)
+            .map_err(|error| TransportError::failed(format!("could not remove {subject} from the stream {stream}"), error))
+    }
+
     /// Returns the numbers of the first and the last message of a stream, and the time of the first. In an empty stream the
     /// last number is below the first.
     ///

@@ -78,6 +78,7 @@ impl NodeLimits {
                 self.check_channel(command)?;
                 self.check_url(&assign.manifest.url)
             }
+            Action::Remove(_) => Err("a removal is a record for operators: no node accepts it".to_owned()),
             Action::Withdraw(_)
             | Action::Healthcheck(_)
             | Action::Facts(_)

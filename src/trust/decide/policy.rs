@@ -153,7 +153,8 @@ fn check_noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Opt
         | Action::Halt(_)
         | Action::Resume(_)
         | Action::Go(_)
-        | Action::Cancel(_) => false,
+        | Action::Cancel(_)
+        | Action::Remove(_) => false,
     };
     (rule.noop_only && !changes_nothing).then(|| "it allows dry runs only".to_owned())
 }
