@@ -127,6 +127,7 @@ impl Office {
             let Some(message) = reader.next().await else { break };
             let message = message.map_err(|error| connection_failure(&error))?;
             let Some(candidate) = self.examine(&message) else { continue };
+            self.desk.look_up_removal(&candidate).await.map_err(|error| connection_failure(&error))?;
             let is_answered = self.desk.is_answered(&candidate, self.session.now()).await;
             if is_answered.map_err(|error| connection_failure(&error))? {
                 continue;
@@ -209,6 +210,7 @@ impl Office {
     }
 
     async fn decide_by_token(&mut self, candidate: &JoinCandidate, ui: &mut Ui) -> Result<Exit, CliError> {
+        self.desk.look_up_removal(candidate).await.map_err(|error| connection_failure(&error))?;
         let verdict = self.desk.verdict(candidate);
         let (word, outcome) = match verdict {
             JoinVerdict::Admit | JoinVerdict::Repeat => ("admitted", self.admit(candidate, None).await?),
@@ -353,7 +355,7 @@ fn desk_failure(error: &DeskError) -> CliError {
         DeskError::Answered(_) => CliError::new(Exit::Partial, crate::diag::Diagnostic::new(error_chain(error)))
             .hint("nothing of yours was stored in the stream"),
         DeskError::Lock(_) => CliError::from_error(Exit::Usage, error).hint("another `ensign fleet admit` runs on this machine"),
-        DeskError::Account(_) | DeskError::Record(_) | DeskError::Pinned(_) | DeskError::Sign(_) => {
+        DeskError::Account(_) | DeskError::Record(_) | DeskError::Pinned(_) | DeskError::Sign(_) | DeskError::OtherBundle(_) => {
             CliError::from_error(Exit::Usage, error)
         }
     }

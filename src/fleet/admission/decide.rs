@@ -91,6 +91,9 @@ pub enum AskReason {
     /// A node with this name was admitted before, and its key was forgotten or revoked since.
     #[error("a node with this name was admitted before, and its key is not pinned now")]
     NameUsedBefore,
+    /// An operator removed the node from the fleet.
+    #[error("a node with this name was removed: `ensign fleet node removed`")]
+    Removed,
 }
 
 /// The circumstances of a join request, whose three signatures and token are verified.
@@ -106,11 +109,13 @@ pub struct JoinCircumstances<'a> {
     pub admitted: &'a AdmissionIndex,
     /// The pinned key of the name, if any.
     pub pinned: Option<PublicKey>,
+    /// True when an operator removed the node, and its key was not pinned since.
+    pub is_removed: bool,
 }
 
 /// Decides about a join request.
 pub fn decide(circumstances: &JoinCircumstances<'_>) -> JoinVerdict {
-    let JoinCircumstances { request, token_user, terms, admitted, pinned } = *circumstances;
+    let JoinCircumstances { request, token_user, terms, admitted, pinned, is_removed } = *circumstances;
     if pinned.is_some_and(|pinned| pinned.to_short() != request.node_key) {
         return JoinVerdict::Refuse(RefusalReason::NameTaken);
     }
@@ -126,6 +131,9 @@ pub fn decide(circumstances: &JoinCircumstances<'_>) -> JoinVerdict {
     }
     if admitted.uses(token_user) >= terms.uses as usize {
         return JoinVerdict::Refuse(RefusalReason::UsedUp);
+    }
+    if is_removed {
+        return JoinVerdict::Ask(AskReason::Removed);
     }
     // A pinned key was admitted or compared by an operator: the name belongs to this key.
     if pinned.is_none() && admitted.nodes.contains_key(&request.node) {
@@ -206,8 +214,21 @@ mod tests {
                 terms: &terms,
                 admitted: &AdmissionIndex::new(&records),
                 pinned: pinned.map(key),
+                is_removed: false,
             });
             assert_eq!(found, wanted, "{why}");
+            // The key of a removed node is not pinned. No token admits it again, whatever the record says.
+            if pinned.is_none() && matches!(wanted, JoinVerdict::Admit | JoinVerdict::Ask(_)) {
+                let found = decide(&JoinCircumstances {
+                    request: &request("web1", 1, "UA"),
+                    token_user: "T",
+                    terms: &terms,
+                    admitted: &AdmissionIndex::new(&records),
+                    pinned: None,
+                    is_removed: true,
+                });
+                assert_eq!(found, JoinVerdict::Ask(AskReason::Removed), "{why}");
+            }
         }
     }
 
@@ -221,6 +242,7 @@ mod tests {
                 terms: &terms(expires),
                 admitted: &AdmissionIndex::default(),
                 pinned: None,
+                is_removed: false,
             })
         };
         assert_eq!(verdict("2026-01-02T10:00:00Z"), JoinVerdict::Admit);

@@ -1,5 +1,6 @@
 //! The desk that answers join requests: examines, records, signs, publishes.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,8 +9,10 @@ use crate::fleet::account::{
     AccountDirectory, Admission, AdmissionsError, FleetAccountError, JoinSigner, NodeSigner, TokenError, TokenTerms,
     append_admission, read_admissions,
 };
-use crate::fleet::targeting::node_identity::{NodeKeysError, append_pinned_keys, read_pinned_keys};
+use crate::fleet::job::checked::CheckError;
+use crate::fleet::targeting::node_identity::{NodeKeysError, append_pinned_keys, read_pinned_keys, write_pinned_keys};
 use crate::fleet::targeting::pinned_keys::{self, PinnedKey, PinnedKeys};
+use crate::fleet::targeting::removals::RemovalVerifier;
 use crate::fleet::trust::{Published, read_published};
 use crate::model::NodeId;
 use crate::store::StoreError;
@@ -106,6 +109,9 @@ pub enum DeskError {
     /// The pinned keys can't be read or written.
     #[error(transparent)]
     Pinned(#[from] NodeKeysError),
+    /// The trust bundle is for another fleet.
+    #[error(transparent)]
+    OtherBundle(CheckError),
     /// The server does not answer.
     #[error(transparent)]
     Bus(#[from] TransportError),
@@ -133,6 +139,9 @@ pub struct AdmissionDesk {
     admitted: AdmissionIndex,
     known_nodes: Option<PathBuf>,
     pinned: PinnedKeys,
+    /// The removed nodes among those that asked.
+    removed: HashSet<NodeId>,
+    removal_verifier: RemovalVerifier,
     /// The latest trust bundle, of the operator or of the stream.
     bundle: TrustedBundle,
     published: Published,
@@ -159,6 +168,8 @@ impl AdmissionDesk {
             node_signer: account.node_signer()?,
             join_signer: account.join_signer()?,
             admitted: AdmissionIndex::new(&read_admissions(&record)?),
+            removed: HashSet::new(),
+            removal_verifier: RemovalVerifier::new(&subjects, bundle.clone()).map_err(DeskError::OtherBundle)?,
             pinned: known_nodes.as_deref().map(read_pinned_keys).transpose()?.unwrap_or_default(),
             bus,
             subjects,
@@ -187,7 +198,23 @@ impl AdmissionDesk {
         Ok(JoinCandidate { opened, token_user, terms, stored: message.time })
     }
 
-    /// Decides about a candidate by token, record and pinned key.
+    /// Looks up whether an operator removed the node of a candidate. A key that was pinned before the removal does not count.
+    ///
+    /// # Errors
+    /// When the stream of states can't be read.
+    pub async fn look_up_removal(&mut self, candidate: &JoinCandidate) -> Result<(), TransportError> {
+        let (fleet, node) = (self.subjects.fleet(), candidate.node());
+        let subject = self.subjects.removal(node);
+        let Some(message) = self.bus.last(&self.subjects.stream("STATE"), subject.as_str()).await? else { return Ok(()) };
+        let Ok(removal) = self.removal_verifier.verify(&message) else { return Ok(()) };
+        if self.pinned.get(fleet, node).is_none_or(|key| key.since <= removal.at) {
+            self.pinned.forget(fleet, node);
+            self.removed.insert(node.clone());
+        }
+        Ok(())
+    }
+
+    /// Decides about a candidate by token, record, pinned key and removal.
     pub fn verdict(&self, candidate: &JoinCandidate) -> JoinVerdict {
         let request = &candidate.opened.request;
         decide(&JoinCircumstances {
@@ -196,6 +223,7 @@ impl AdmissionDesk {
             terms: &candidate.terms,
             admitted: &self.admitted,
             pinned: self.pinned.get(self.subjects.fleet(), &request.node).map(|known| known.key),
+            is_removed: self.removed.contains(&request.node),
         })
     }
 
@@ -298,7 +326,13 @@ impl AdmissionDesk {
         if self.pinned.get(fleet, node).is_some() {
             return Ok(());
         }
-        if let Some(path) = &self.known_nodes {
+        let is_removed = self.removed.remove(node);
+        if let Some(path) = self.known_nodes.as_ref().filter(|_| is_removed) {
+            // The file may still have the key from before the removal, and of two lines the first counts.
+            let mut known = read_pinned_keys(path)?;
+            known.pin(fleet, node, key);
+            write_pinned_keys(path, &known)?;
+        } else if let Some(path) = &self.known_nodes {
             append_pinned_keys(path, &pinned_keys::format_line(fleet, node, &key))?;
         }
         self.pinned.pin(fleet, node, key);

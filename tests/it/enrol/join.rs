@@ -2,6 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use ensign::wire::join::JoinRequest;
+use jiff::Timestamp;
+
 use super::hosts::{Host, block_on, connect, finish, lines, recorded, start_join, token};
 use crate::support::fleet::{FLEET, Fleet};
 use crate::support::nats::{binaries, on_each};
@@ -131,6 +134,36 @@ fn a_revoked_node_needs_the_hand_of_the_operator() {
         let ran = fleet.run(&["admit", "--by-token"]);
         assert!(ran.code == 4 && ran.stdout.contains("its key is not pinned now"), "{}{}", ran.stdout, ran.stderr);
         assert_eq!(recorded(&fleet).len(), 1);
+    });
+}
+
+#[test]
+fn a_removed_node_is_admitted_again_only_by_hand() {
+    let fleet = Fleet::created(&binaries()[0]);
+    let token = token(&fleet, &["--uses", "9"]);
+    let host = Host::new("web1", &token);
+    block_on(async {
+        let bus = connect(&token).await;
+        host.ask(&fleet, &bus, &token).await;
+        assert_eq!(fleet.run(&["admit", "--by-token"]).code, 0);
+        // The machine of a second operator: it pinned the key, and has no record of the admission.
+        let pinned = std::fs::read(fleet.path("known_nodes")).unwrap();
+        let removed = fleet.run(&["node", "remove", "web1"]);
+        assert_eq!(removed.code, 0, "{}", removed.stderr);
+        assert!(removed.stderr.contains("ensign fleet node revoke web1"), "{}", removed.stderr);
+        std::fs::write(fleet.path("known_nodes"), &pinned).unwrap();
+        std::fs::remove_file(fleet.path("admitted")).unwrap();
+        host.ask(&fleet, &bus, &token).await;
+        let ran = fleet.run(&["admit", "--by-token"]);
+        assert!(ran.code == 4 && ran.stdout.contains("was removed"), "{}{}", ran.stdout, ran.stderr);
+        assert_eq!(recorded(&fleet), [""; 0]);
+        // By hand, with a new request: the answer to the first one is still stored.
+        let fingerprint = host.key.public().fingerprint();
+        let again = Host { request: JoinRequest { issued: Timestamp::now(), ..host.request.clone() }, ..host };
+        again.ask(&fleet, &bus, &token).await;
+        let ran = fleet.run(&["admit", "web1", "--fingerprint", &fingerprint]);
+        assert_eq!((ran.code, recorded(&fleet).len()), (0, 1), "{}{}", ran.stdout, ran.stderr);
+        assert!(fleet.run(&["node", "removed"]).stderr.contains("no node was removed"), "it counts again for this operator");
     });
 }
 
