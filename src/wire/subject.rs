@@ -341,6 +341,16 @@ impl Subjects {
         self.subject(format_args!("state.*.removed"))
     }
 
+    /// Returns the admission of a node: the latest, signed by an operator. No node may publish it.
+    pub fn admitted(&self, node: &NodeId) -> Subject {
+        self.subject(format_args!("admitted.{node}"))
+    }
+
+    /// Returns the admissions of all nodes.
+    pub fn all_admitted(&self) -> Subject {
+        self.subject(format_args!("admitted.*"))
+    }
+
     /// Returns the states and the removals of all nodes.
     pub fn states_and_removals(&self) -> Subject {
         self.subject(format_args!("state.>"))

@@ -256,7 +256,7 @@ impl Office {
         ui: &mut Ui,
     ) -> Result<Exit, CliError> {
         if let JoinVerdict::Refuse(reason) = self.desk.verdict(candidate) {
-            let hint = "`ensign fleet node forget` frees the name of a rebuilt host; `ensign fleet token` makes another token";
+            let hint = "`ensign fleet node remove` frees the name of a rebuilt host; `ensign fleet token` makes another token";
             let failure = CliError::from_error(Exit::Refused, &reason).hint(hint);
             return Ok(ui.report(&failure));
         }

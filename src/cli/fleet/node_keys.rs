@@ -26,7 +26,7 @@ pub(super) enum NodeCommand {
     Trust(NodeTrustArgs),
     /// Forget the key of a node, as of a rebuilt host: the next key that its state shows is pinned.
     Forget(NodeForgetArgs),
-    /// Revoke an admitted node: the server disconnects its user and refuses it from then on, and its key is forgotten.
+    /// Revoke an admitted node: the server disconnects its user and refuses it from then on, and the node is removed.
     Revoke(NodeForgetArgs),
     /// Remove nodes from the fleet: every operator sees a signed removal, and forgets state and key.
     Remove(NodeRemoveArgs),
@@ -67,12 +67,8 @@ pub(super) async fn run(command: NodeCommand, context: &OperatorArgs, ui: &mut U
             self::forget(&forget.node, &operator.fleet, &path, ui)
         }
         NodeCommand::Revoke(revoke) => {
-            let (operator, path) = pinned_keys_of(context)?;
-            node_revoke::revoke(&revoke.node, &operator.bus, context, ui).await?;
-            // A node whose state was never read has no pinned key.
-            let known = node_identity::read_pinned_keys(&path).map_err(|error| node_keys_failure(&error))?;
-            let is_pinned = known.nodes(&operator.fleet).any(|(node, _)| *node == revoke.node);
-            if is_pinned { self::forget(&revoke.node, &operator.fleet, &path, ui) } else { Ok(Exit::Success) }
+            node_revoke::revoke(&revoke.node, &context.operator()?.bus, context, ui).await?;
+            node_remove::remove_revoked(&revoke.node, context, ui).await
         }
         NodeCommand::Remove(remove) => node_remove::remove(&remove, context, ui).await,
         NodeCommand::Removed => node_remove::list(context, ui).await,

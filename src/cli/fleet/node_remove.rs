@@ -1,14 +1,12 @@
 //! `ensign fleet node remove|removed`: nodes that have left the fleet for good.
 
-use std::path::Path;
-
 use clap::Args;
 use serde_json::json;
 
 use crate::diag::error_chain;
-use crate::fleet::targeting::node_identity;
 use crate::fleet::targeting::removals::{Removal, RemovalVerifier};
 use crate::fleet::targeting::states::{Liveness, liveness};
+use crate::fleet::targeting::{key_discovery, node_identity};
 use crate::fleet::{CommandDraft, NodeStates};
 use crate::model::{HumanDuration, NodeId};
 use crate::transport::{MESSAGE_ID, Message, TransportError};
@@ -44,18 +42,15 @@ pub(super) struct NodeRemoveArgs {
 /// When a node is unknown or online. When the trust bundle does not allow a removal, or the server does not store it.
 pub(super) async fn remove(args: &NodeRemoveArgs, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
-    let trust = configured_trust(&session.operator)?.ok_or_else(|| {
-        let hint = "set `trust` in operator.toml, or give --trust FILE: it says who may remove nodes";
-        CliError::usage("no trust bundle of the fleet is configured").hint(hint)
-    })?;
-    let verifier = RemovalVerifier::new(&session.subjects, trust).map_err(|error| check_failure(&error))?;
+    let verifier = verifier(&session)?;
     session.node_keys.expect(&args.nodes);
     let states = session.states().await?;
     for node in &args.nodes {
         check_removable(node, args.force, &states, &session)?;
     }
     // Nothing is stored before all are signed and allowed.
-    let signed: Vec<_> = args.nodes.iter().map(|node| sign_removal(node, args, &verifier, &session)).collect::<Result<_, _>>()?;
+    let sign = |node| sign_removal(node, args.reason.as_deref(), &verifier, &session);
+    let signed: Vec<_> = args.nodes.iter().map(sign).collect::<Result<_, _>>()?;
     for (removal, message) in signed {
         store(&removal.node, &message, &session, ui).await?;
         match session.output {
@@ -67,6 +62,35 @@ pub(super) async fn remove(args: &NodeRemoveArgs, context: &OperatorArgs, ui: &m
         }
     }
     Ok(Exit::Success)
+}
+
+/// Removes a node whose user the server refuses from now on: no token admits it again, on any machine.
+///
+/// # Errors
+/// As [`remove`], but an unknown or online node is removed, too.
+pub(super) async fn remove_revoked(node: &NodeId, context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
+    let session = context.open().await?;
+    let stored = async {
+        let (_, message) = sign_removal(node, Some("its user was revoked"), &verifier(&session)?, &session)?;
+        store(node, &message, &session, ui).await
+    };
+    if let Err(failure) = stored.await {
+        forget(node, &session)?;
+        ui.report(&failure);
+        ui.message(text!("hint: {} is refused by the server, and not yet removed: `ensign fleet node remove {}`", node, node));
+        return Ok(Exit::Partial);
+    }
+    ui.message(text!("{}: removed; its state and its key are forgotten", node));
+    Ok(Exit::Success)
+}
+
+/// Returns the verifier of the operator, without which nothing says who may remove nodes.
+fn verifier(session: &FleetSession) -> Result<RemovalVerifier, CliError> {
+    let trust = configured_trust(&session.operator)?.ok_or_else(|| {
+        let hint = "set `trust` in operator.toml, or give --trust FILE: it says who may remove nodes";
+        CliError::usage("no trust bundle of the fleet is configured").hint(hint)
+    })?;
+    RemovalVerifier::new(&session.subjects, trust).map_err(|error| check_failure(&error))
 }
 
 /// Refuses what is likely a slip: a name that nothing is known of, and a node that is online.
@@ -92,7 +116,7 @@ fn check_removable(node: &NodeId, force: bool, states: &NodeStates, session: &Fl
 /// Signs the removal of a node. Returns it with its message, which the own trust bundle allows.
 fn sign_removal(
     node: &NodeId,
-    args: &NodeRemoveArgs,
+    reason: Option<&str>,
     verifier: &RemovalVerifier,
     session: &FleetSession,
 ) -> Result<(Removal, Message), CliError> {
@@ -101,7 +125,7 @@ fn sign_removal(
         to: Target::nodes(vec![node.clone()]),
         options: CommandOptions::default(),
         channel: None,
-        reason: args.reason.clone(),
+        reason: reason.map(str::to_owned),
         lifetime: LIFETIME,
     };
     let id = session.host.new_id();
@@ -132,13 +156,11 @@ async fn store(node: &NodeId, message: &Message, session: &FleetSession, ui: &mu
     if let Err(error) = session.bus.remove_messages(&session.subjects.stream("STATE"), state.as_str()).await {
         ui.warn(text!("the last state of {} stays stored, and does not count: {}", node, error_chain(&error)));
     }
-    match session.operator.known_nodes.as_deref() {
-        Some(path) => forget(node, &session.operator.fleet, path),
-        None => Ok(()),
-    }
+    forget(node, session)
 }
 
-fn forget(node: &NodeId, fleet: &str, path: &Path) -> Result<(), CliError> {
+fn forget(node: &NodeId, session: &FleetSession) -> Result<(), CliError> {
+    let (fleet, Some(path)) = (&session.operator.fleet, session.operator.known_nodes.as_deref()) else { return Ok(()) };
     let mut known = node_identity::read_pinned_keys(path).map_err(|error| node_keys_failure(&error))?;
     if known.forget(fleet, node).is_some() {
         node_identity::write_pinned_keys(path, &known).map_err(|error| node_keys_failure(&error))?;
@@ -153,6 +175,9 @@ fn forget(node: &NodeId, fleet: &str, path: &Path) -> Result<(), CliError> {
 pub(super) async fn list(context: &OperatorArgs, ui: &mut Ui) -> Result<Exit, CliError> {
     let session = context.open().await?;
     session.states().await?;
+    // A node that was admitted since may have no state yet.
+    let nodes = session.node_keys.removed().into_iter().map(|removal| removal.node).collect();
+    key_discovery::pin_admitted_keys(&session.bus, &session.subjects, &session.node_keys, nodes).await;
     let removed = session.node_keys.removed();
     match session.output {
         OutputFormat::Json => ui.json(&removed.iter().map(document).collect::<Vec<_>>()),

@@ -356,6 +356,11 @@ impl AdmissionDesk {
                 _ => Err(DeskError::Answered(candidate.node().clone())),
             };
         }
+        if admits {
+            // The other operators pin the key from it. Before the answer, so that no node lacks it.
+            let subject = self.subjects.admitted(candidate.node());
+            self.bus.publish_stored(subject.as_str(), &[], answer.admission.clone()).await?;
+        }
         let place = before.and_then(|before| before.seq).unwrap_or(0).to_string();
         match self.bus.publish_stored(subject.as_str(), &[(EXPECTED_LAST, &place)], answer.encode()).await {
             Ok(_) => Ok(AnswerOutcome::Published),

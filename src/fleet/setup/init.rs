@@ -142,7 +142,7 @@ pub fn stream_specs(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec
         spec("EVENTS", subjects.events(None).to_string(), Some(retention.events), Some(retention.events_size), None),
         // One message a node, without expiry: the state of an offline node must stay known.
         StreamSpec {
-            subjects: vec![subjects.states().to_string(), subjects.removals().to_string()],
+            subjects: [subjects.states(), subjects.removals(), subjects.all_admitted()].map(|subject| subject.to_string()).into(),
             ..spec("STATE", String::new(), None, None, Some(1))
         },
         // The assignments of every node: published to online nodes at once, and read later by nodes that were offline.

@@ -122,6 +122,7 @@ fn operator(subjects: &Subjects) -> Permissions {
             subjects.job_commands().to_string(),
             subjects.all_desired().to_string(),
             subjects.removals().to_string(),
+            subjects.all_admitted().to_string(),
             subjects.rollout_controls().to_string(),
             subjects.rollout_go_aheads().to_string(),
             subjects.trust_versions().to_string(),

@@ -26,6 +26,8 @@ const LOOKUP_TIME: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
 /// Most states that are requested at the same time.
 const CONCURRENT_LOOKUPS: usize = 32;
+/// Most new nodes whose admissions are looked up one by one. For more, all admissions are read at once.
+const MAX_SINGLE_LOOKUPS: usize = 256;
 /// Most messages of unknown nodes that are held. Further messages are verified at once, without a lookup. A node sends three
 /// messages about a command.
 const MAX_HELD: usize = 4096;
@@ -145,6 +147,9 @@ impl KeyDiscovery {
 /// Pins the key of a node from its latest state, as [`crate::fleet::targeting::states`] does for all nodes. False when the
 /// state is missing, or can't be read.
 pub async fn pin_key_from_state(bus: &Bus, subjects: &Subjects, node_keys: &NodeKeys, node: &NodeId, now: Timestamp) -> bool {
+    if node_keys.key(node).is_none() {
+        pin_admitted_keys(bus, subjects, node_keys, vec![node.clone()]).await;
+    }
     match bus.last_on(&subjects.stream("STATE"), subjects.state(node).as_str()).await {
         // The result of the verification is the pinned key, if any.
         Ok(state) => node_keys.verify_state(&state, now).is_some(),
@@ -154,4 +159,28 @@ pub async fn pin_key_from_state(bus: &Bus, subjects: &Subjects, node_keys: &Node
             false
         }
     }
+}
+
+/// Pins the keys of these nodes from their admissions, where there are any. A server that does not answer is logged: the states
+/// then decide, as for nodes without an admission.
+pub async fn pin_admitted_keys(bus: &Bus, subjects: &Subjects, node_keys: &NodeKeys, nodes: Vec<NodeId>) {
+    if nodes.is_empty() || !node_keys.has_trust() {
+        return;
+    }
+    match read_admissions(bus, subjects, nodes).await {
+        Ok(admissions) => admissions.iter().for_each(|message| node_keys.pin_admitted(message)),
+        Err(error) => tracing::warn!("cannot read the admissions of new nodes: {}", error_chain(&error)),
+    }
+}
+
+async fn read_admissions(bus: &Bus, subjects: &Subjects, nodes: Vec<NodeId>) -> Result<Vec<Message>, TransportError> {
+    let stream_name = subjects.stream("STATE");
+    if nodes.len() > MAX_SINGLE_LOOKUPS {
+        return bus.last_per_subject(&stream_name, subjects.all_admitted().as_str()).await;
+    }
+    let stream_name = stream_name.as_str();
+    let look_up = |node: NodeId| async move { bus.last(stream_name, subjects.admitted(&node).as_str()).await };
+    let found: Vec<Result<Option<Message>, TransportError>> =
+        stream::iter(nodes).map(look_up).buffer_unordered(CONCURRENT_LOOKUPS).collect().await;
+    found.into_iter().filter_map(Result::transpose).collect()
 }

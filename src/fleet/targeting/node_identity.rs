@@ -18,6 +18,7 @@ use crate::trust::{PublicKey, ReceiptError, TrustedBundle, VerifiedReceipt, veri
 use crate::wire::receipt::HEADER;
 use crate::wire::{NodeState, Subjects, json};
 
+use super::admitted_keys;
 use super::pinned_keys::{self, PinnedKey, PinnedKeys, PinnedKeysError};
 use super::removals::{Removal, RemovalVerifier};
 
@@ -108,7 +109,7 @@ pub struct NodeKeys {
     places_left: AtomicUsize,
     /// True when too many nodes are new at once.
     too_many_new: AtomicBool,
-    /// Verifies removals. Without the trust bundle of the operator, no removal counts.
+    /// Verifies removals and admissions. Without the trust bundle of the operator, none counts.
     removal_verifier: Option<RemovalVerifier>,
     /// The removed nodes.
     removed: Mutex<BTreeMap<NodeId, Removal>>,
@@ -191,6 +192,44 @@ impl NodeKeys {
         }
     }
 
+    /// True when the operator has a trust bundle of the fleet.
+    pub fn has_trust(&self) -> bool {
+        self.removal_verifier.is_some()
+    }
+
+    /// Returns the nodes with a state among these messages that have no pinned key.
+    pub fn nodes_without_key(&self, states: &[Message]) -> Vec<NodeId> {
+        let known = lock(&self.pinned);
+        let node = |message: &Message| message.subject.rsplit('.').next().and_then(|node| node.parse::<NodeId>().ok());
+        states.iter().filter_map(node).filter(|node| known.get(&self.fleet, node).is_none()).collect()
+    }
+
+    /// Pins the key of an admitted node that has none. The key of a removed node counts when its admission came later.
+    pub fn pin_admitted(&self, message: &Message) {
+        let Some(verifier) = &self.removal_verifier else { return };
+        let (node, admitted) = match admitted_keys::verify_admitted_key(message, &self.subjects, verifier.trust()) {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                tracing::warn!(subject = %message.subject, "an admission does not count: {}", error_chain(&error));
+                return;
+            }
+        };
+        let mut removed = lock(&self.removed);
+        let was_removed = match removed.get(&node) {
+            Some(removal) if admitted.since <= removal.at => return,
+            Some(_) => removed.remove(&node).is_some(),
+            None => false,
+        };
+        let mut known = lock(&self.pinned);
+        if known.get(&self.fleet, &node).is_none() && known.count(&self.fleet) < MAX_PINNED_KEYS {
+            known.pin(&self.fleet, &node, admitted);
+            // The file may have the key from before the removal. Of two lines the first counts.
+            if !was_removed {
+                lock(&self.unsaved).push((node, admitted));
+            }
+        }
+    }
+
     /// Returns the removed nodes.
     pub fn removed(&self) -> Vec<Removal> {
         lock(&self.removed).values().cloned().collect()
@@ -223,9 +262,7 @@ impl NodeKeys {
 
     /// Records whether too many of these states come from new nodes, before any of them is verified.
     pub fn count_new_nodes(&self, states: &[Message]) {
-        let known = lock(&self.pinned);
-        let node = |message: &Message| message.subject.rsplit('.').next().and_then(|node| node.parse::<NodeId>().ok());
-        let new = states.iter().filter_map(node).filter(|node| known.get(&self.fleet, node).is_none()).count();
+        let new = self.nodes_without_key(states).len();
         self.too_many_new.store(new > self.places_left.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 

@@ -60,6 +60,11 @@ impl RemovalVerifier {
         Ok(Self { subjects: subjects.clone(), trust, checker })
     }
 
+    /// Returns the trust bundle.
+    pub fn trust(&self) -> &TrustedBundle {
+        &self.trust
+    }
+
     /// Verifies a removal.
     ///
     /// # Errors

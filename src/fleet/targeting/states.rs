@@ -12,6 +12,7 @@ use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
 use crate::wire::{NodeState, Selector, Subjects, Target};
 
+use super::key_discovery::pin_admitted_keys;
 use super::node_identity::{IdentityError, NodeKeys, UnverifiedState};
 use super::parallel::map_parallel;
 
@@ -116,6 +117,7 @@ pub async fn read_states(
     let messages = bus.last_per_subject(&subjects.stream("STATE"), filter.as_str()).await?;
     let (removals, messages): (Vec<Message>, _) = messages.into_iter().partition(|message| message.subject.ends_with(".removed"));
     node_keys.apply_removals(&removals);
+    pin_admitted_keys(bus, subjects, node_keys, node_keys.nodes_without_key(&messages)).await;
     node_keys.count_new_nodes(&messages);
     let shared = Arc::clone(node_keys);
     let believe = move |message: &Message| {

@@ -172,6 +172,13 @@ async fn revoked(binary: &Path) {
     assert!(connect_node(&fleet, "web1").await.is_err());
     connect_node(&fleet, "web2").await.unwrap();
 
+    // Without its streams, the server refuses the node, and the view keeps it.
+    admit(&fleet, "web4", &[]);
+    let partial = fleet.run(&["node", "revoke", "web4"]);
+    assert!(partial.code == 4 && partial.stderr.contains("not yet removed"), "{}", partial.stderr);
+    assert!(connect_node(&fleet, "web4").await.is_err());
+    assert_eq!(fleet.run(&["init"]).code, 0);
+
     // A second revocation keeps the first, also from a copy of the directory that does not know the first.
     admit(&fleet, "web3", &[]);
     assert_eq!(fleet.run(&["node", "revoke", "web2"]).code, 0);

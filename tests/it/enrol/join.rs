@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use ensign::transport::{Bus, BusSettings, Credentials};
 use ensign::wire::join::JoinRequest;
 use jiff::Timestamp;
 
@@ -163,8 +164,48 @@ fn a_removed_node_is_admitted_again_only_by_hand() {
         again.ask(&fleet, &bus, &token).await;
         let ran = fleet.run(&["admit", "web1", "--fingerprint", &fingerprint]);
         assert_eq!((ran.code, recorded(&fleet).len()), (0, 1), "{}{}", ran.stdout, ran.stderr);
-        assert!(fleet.run(&["node", "removed"]).stderr.contains("no node was removed"), "it counts again for this operator");
+        // The admission ends the removal, also for an operator that only has the key from before.
+        std::fs::write(fleet.path("old"), &pinned).unwrap();
+        for known in ["known_nodes", "old", "new"] {
+            let known = fleet.path(known).display().to_string();
+            let list = fleet.run(&["node", "removed", "--known-nodes", &known]);
+            assert!(list.stderr.contains("no node was removed"), "{known}: {}{}", list.stdout, list.stderr);
+        }
     });
+}
+
+#[test]
+fn an_admitted_key_is_pinned_without_a_first_use() {
+    let mut fleet = Fleet::created(&binaries()[0]);
+    let token = token(&fleet, &["--uses", "9"]);
+    let joins = start_join(&fleet, "web1", &token, "2m");
+    admit_by_token(&fleet, "web1");
+    finish(joins, 0);
+    let pinned = lines(&fleet.path("known_nodes"));
+    // The node restarts with another key before the second operator has ever met it.
+    std::fs::remove_file(fleet.path("web1/state/node.key")).unwrap();
+    let config = std::fs::read_to_string(fleet.path("web1/agent.toml")).unwrap();
+    std::fs::write(fleet.path("web1/agent.toml"), format!("{config}[http]\nlisten = \"off\"\n")).unwrap();
+    fleet.spawn("web1");
+    let seen_by = |name: &str| {
+        let known = fleet.path(name).display().to_string();
+        fleet.run(&["nodes", "--known-nodes", &known, "--output", "json"]).json()
+    };
+    fleet.wait_for("the state of the node", || seen_by("first")[0]["presence"] == "unverified");
+    assert_eq!(seen_by("second")[0]["presence"], "unverified");
+    let own = |lines: &[String]| {
+        lines.iter().find(|line| line.starts_with(&format!("{FLEET} web1 "))).map(|line| line[..60].to_owned())
+    };
+    assert_eq!(own(&lines(&fleet.path("second"))), own(&pinned));
+    // An admission that another key signed, as the owner of the server stores it, does not count.
+    let subject = fleet.subjects.admitted(&"web1".parse().unwrap()).to_string();
+    block_on(async {
+        let credentials = Some(Credentials::CredsFile(fleet.path("operator.creds")));
+        let settings = BusSettings { servers: vec![fleet.server.url()], credentials, ..BusSettings::default() };
+        let bus = Bus::connect(&settings).await.unwrap();
+        bus.publish_stored(&subject, &[], b"{}".to_vec()).await.unwrap();
+    });
+    assert_eq!(seen_by("third")[0]["presence"], "alive", "without an admission, the first state decides");
 }
 
 #[test]
