@@ -261,6 +261,9 @@ pub enum TransportError {
     /// The server did not answer in time.
     #[error("timed out: {0}")]
     TimedOut(String),
+    /// The user has no permission to publish on this subject.
+    #[error("the server does not allow this user to publish on {0}")]
+    Denied(String),
     /// The server, or our account on it, has no JetStream.
     #[error("JetStream is not available on the NATS server (behind a leaf node: set `jetstream_domain`)")]
     NoJetStream,

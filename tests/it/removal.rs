@@ -11,7 +11,7 @@ use ensign::wire::command::{Command, NoParameters};
 use ensign::wire::{Action, CommandOptions, Target};
 use serde_json::{Value, json};
 
-use crate::support::fleet::{FLEET, Fleet, Ran};
+use crate::support::fleet::{FLEET, Fleet, Ran, ensign};
 use crate::support::nats::on_each;
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
@@ -90,9 +90,11 @@ fn a_removed_node_is_gone_for_every_operator_and_returns_only_with_its_key() {
         let returned = run_on_all(&fleet, "returned");
         assert!(outcomes(&returned).contains(&("web1".to_owned(), "changed".to_owned())), "{}", returned.stdout);
         assert!(!outcomes(&returned).contains(&("db1".to_owned(), "changed".to_owned())), "{}", returned.stdout);
+        let named = fleet.run(&["ensure", "exec", "named", "--command", "true", "--node", "db1", "--timeout", "5s"]);
+        assert!(named.code == 4 && named.stdout.contains("it was removed on"), "{}{}", named.stdout, named.stderr);
         // Its key, as an operator reads it on the host.
         let config = fleet.path("db1/agent.toml").display().to_string();
-        let key = crate::support::fleet::ensign(&["agent", "key", "--config", &config]);
+        let key = ensign(&["agent", "key", "--config", &config]);
         let key = key.stdout.lines().next().unwrap().to_owned();
         let trusted = fleet.run(&["node", "trust", "db1", &key]);
         assert_eq!(trusted.code, 0, "{}", trusted.stderr);
@@ -128,6 +130,14 @@ fn only_a_removal_that_the_trust_bundle_allows_counts() {
         let refused = fleet.run(&["node", "remove", "web1", "--force", "--key", &bob]);
         assert_eq!(refused.code, 3, "{}", refused.stderr);
         assert!(refused.stderr.contains("the trust bundle does not allow the removal"), "{}", refused.stderr);
+        // A user without the permission, as on a server with the configuration of an older version.
+        let config = std::fs::read_to_string(fleet.path("operator.toml")).unwrap();
+        let reader = format!("{}inbox_prefix = \"_INBOX_MONITOR\"\n", config.replace("operator.nk", "monitor.nk"));
+        std::fs::write(fleet.path("reader.toml"), reader).unwrap();
+        let reader = fleet.path("reader.toml").display().to_string();
+        let denied = ensign(&["fleet", "--operator", &reader, "node", "remove", "web1", "--force"]);
+        assert!(denied.code == 4 && denied.stderr.contains("does not allow this user to publish on"), "{}", denied.stderr);
+        assert!(denied.stderr.contains("--print-permissions"), "{}", denied.stderr);
         let (alice, bob, stranger) = (fleet.key("ops-alice"), fleet.key("ops-bob"), SigningKey::from_seed(&[7; 32]));
         let (alice, bob, stranger) = (("ops-alice", &alice), ("ops-bob", &bob), ("ops-alice", &stranger));
         let of_db1 = |command: &mut Command| command.to = Target::nodes(vec!["db1".parse().unwrap()]);
@@ -168,7 +178,7 @@ fn only_a_removal_that_the_trust_bundle_allows_counts() {
         store();
         fleet.wait_for("the removal counts", || nodes(&fleet, "second").contains(&("web1".to_owned(), "unverified".to_owned())));
         let config = fleet.path("web1/agent.toml").display().to_string();
-        let key = crate::support::fleet::ensign(&["agent", "key", "--config", &config]);
+        let key = ensign(&["agent", "key", "--config", &config]);
         assert_eq!(fleet.run(&["node", "trust", "web1", key.stdout.lines().next().unwrap()]).code, 0);
         store();
         fleet.wait_for("the node counts again", || nodes(&fleet, "known") == both);

@@ -109,6 +109,9 @@ pub fn connection_failure(error: &TransportError) -> CliError {
         TransportError::NoStream(_) => {
             "`ensign fleet init` creates the streams of a fleet, `ensign registration init` that of registrations"
         }
+        TransportError::Denied(_) => {
+            "give the user the permission in the configuration of the server: `ensign fleet init --print-permissions` prints it"
+        }
         TransportError::NoJetStream => "the server needs `jetstream {}` in its configuration",
         TransportError::Url(..) => "write nats://host:4222 or tls://host:4222",
         _ => return CliError::new(Exit::Partial, diagnostic),

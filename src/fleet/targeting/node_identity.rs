@@ -284,7 +284,8 @@ impl NodeKeys {
     /// # Errors
     /// When the key of the node is not pinned, or the receipt is missing or wrong.
     pub fn verify(&self, node: &NodeId, message: &Message) -> Result<VerifiedReceipt, IdentityError> {
-        let known = lock(&self.pinned).get(&self.fleet, node).copied().ok_or(IdentityError::Unknown)?;
+        let unknown = || lock(&self.removed).get(node).cloned().map_or(IdentityError::Unknown, IdentityError::Removed);
+        let known = lock(&self.pinned).get(&self.fleet, node).copied().ok_or_else(unknown)?;
         Ok(verify_with_key(node, &known.key, message)?)
     }
 

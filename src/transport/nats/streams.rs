@@ -40,6 +40,7 @@ impl Bus {
             return Err(TransportError::Disconnected);
         }
         self.check_size(subject, payload.len())?;
+        let denied = self.counters().denied;
         let failed = |error: PublishError| match error.kind() {
             PublishErrorKind::StreamNotFound => {
                 if self.has_jetstream() {
@@ -48,6 +49,8 @@ impl Bus {
                     TransportError::NoJetStream
                 }
             }
+            // The server tells of a denied message on the connection, and answers nothing.
+            PublishErrorKind::TimedOut if self.counters().denied > denied => TransportError::Denied(subject.to_owned()),
             PublishErrorKind::TimedOut => TransportError::TimedOut(format!("storing a message on {subject}")),
             PublishErrorKind::WrongLastSequence => TransportError::Conflict(subject.to_owned()),
             // Newer servers have a second code for this error, which the client does not know.
